@@ -22,8 +22,8 @@
 #include "cli/benchmark.hpp"
 #include "cli/fabric_node.hpp"
 #include "cli/fabric_profile.hpp"
-#include "fabric/zenoh_membership.hpp"
-#include "fabric/zenoh_session.hpp"
+#include "fabric/discovery/zenoh_membership.hpp"
+#include "fabric/zenoh/zenoh_session.hpp"
 
 namespace tendon::cli {
 namespace {

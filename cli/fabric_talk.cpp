@@ -9,10 +9,10 @@
 
 #include "cli/output.hpp"
 #include "core/text.hpp"
-#include "fabric/event_log.hpp"
-#include "fabric/node_core.hpp"
-#include "fabric/node_environment.hpp"
-#include "fabric/zenoh_membership.hpp"
+#include "fabric/discovery/node_environment.hpp"
+#include "fabric/discovery/zenoh_membership.hpp"
+#include "fabric/nodes/node_core.hpp"
+#include "fabric/samples/event_log.hpp"
 #include "runtime/reach.hpp"
 #include "session/machine.hpp"
 

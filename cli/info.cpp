@@ -21,8 +21,8 @@
 #include "core/environment.hpp"
 #include "core/failpoint.hpp"
 #include "core/fd.hpp"
-#include "fabric/node_environment.hpp"
-#include "fabric/zenoh_session.hpp"
+#include "fabric/discovery/node_environment.hpp"
+#include "fabric/zenoh/zenoh_session.hpp"
 #include "runtime/settings.hpp"
 #include "session/machine.hpp"
 

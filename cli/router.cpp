@@ -10,8 +10,8 @@
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/verbs.hpp"
-#include "fabric/zenoh_membership.hpp"
-#include "fabric/zenoh_session.hpp"
+#include "fabric/discovery/zenoh_membership.hpp"
+#include "fabric/zenoh/zenoh_session.hpp"
 
 namespace tendon::cli {
 namespace {

@@ -17,7 +17,7 @@
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/verbs.hpp"
-#include "fabric/event_log.hpp"
+#include "fabric/samples/event_log.hpp"
 
 namespace tendon::cli {
 namespace {

@@ -5,12 +5,12 @@
 
 #include "core/left_to_parent.hpp"
 #include "core/text.hpp"
-#include "fabric/caller.hpp"
-#include "fabric/node_core.hpp"
-#include "fabric/publisher_core.hpp"
-#include "fabric/responder_core.hpp"
-#include "fabric/sample_thread.hpp"
-#include "fabric/subscriber_core.hpp"
+#include "fabric/calls/caller.hpp"
+#include "fabric/calls/responder_core.hpp"
+#include "fabric/nodes/node_core.hpp"
+#include "fabric/topics/publisher_core.hpp"
+#include "fabric/topics/sample_thread.hpp"
+#include "fabric/topics/subscriber_core.hpp"
 
 namespace tendon::v0 {
 namespace {
@@ -239,7 +239,7 @@ Result<Subscriber> Subscriber::declare(Node& node, std::string_view keys,
     TENDON_TRY(started, SampleThread::start(subscriber));
     thread = std::move(started);
   }
-  auto added = core->add(subscriber);
+  auto added = core->follow(subscriber, subscriber->announcement());
   if (added) added = subscriber->listen_to_plain_peers();
   if (!added) {
     subscriber->close();

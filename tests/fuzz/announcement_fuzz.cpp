@@ -6,7 +6,7 @@
 #include <string_view>
 #include <variant>
 
-#include "fabric/announcement.hpp"
+#include "fabric/keys/announcement.hpp"
 #include "require.hpp"
 
 namespace {

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <span>
 
-#include "fabric/cable.hpp"
-#include "fabric/peer_question.hpp"
+#include "fabric/ways/cable.hpp"
+#include "fabric/ways/peer_question.hpp"
 #include "require.hpp"
 
 namespace {

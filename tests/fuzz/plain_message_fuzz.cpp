@@ -6,7 +6,7 @@
 #include <cstring>
 #include <tendon/memory/storage.hpp>
 
-#include "fabric/plain_codec.hpp"
+#include "fabric/plain/plain_codec.hpp"
 #include "require.hpp"
 
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <tuple>
 
-#include "fabric/zenoh_session.hpp"
+#include "fabric/zenoh/zenoh_session.hpp"
 #include "process/command.hpp"
 
 namespace tendon::test {

@@ -9,7 +9,7 @@
 #include <tendon/tendon.hpp>
 #include <vector>
 
-#include "fabric/zenoh_session.hpp"
+#include "fabric/zenoh/zenoh_session.hpp"
 #include "support/batches.hpp"
 #include "support/expect.hpp"
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "fabric/zenoh_session.hpp"
+#include "fabric/zenoh/zenoh_session.hpp"
 #include "process/command.hpp"
 #include "process/network.hpp"
 #include "process/peer.hpp"

@@ -15,8 +15,8 @@
 #include <tendon/fabric/node.hpp>
 #include <vector>
 
-#include "fabric/announcement.hpp"
-#include "fabric/zenoh_session.hpp"
+#include "fabric/keys/announcement.hpp"
+#include "fabric/zenoh/zenoh_session.hpp"
 #include "process/command.hpp"
 #include "process/peer.hpp"
 #include "support/batches.hpp"

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "fabric/zenoh_session.hpp"
+#include "fabric/zenoh/zenoh_session.hpp"
 #include "process/peer.hpp"
 #include "support/expect.hpp"
 

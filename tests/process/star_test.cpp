@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "core/text.hpp"
-#include "fabric/announcement.hpp"
-#include "fabric/zenoh_session.hpp"
+#include "fabric/keys/announcement.hpp"
+#include "fabric/zenoh/zenoh_session.hpp"
 #include "process/command.hpp"
 #include "session/machine.hpp"
 #include "support/batches.hpp"

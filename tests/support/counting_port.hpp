@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "fabric/zenoh_port.hpp"
+#include "fabric/zenoh/zenoh_port.hpp"
 #include "support/node_crowd.hpp"
 
 namespace tendon::test {

@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "fabric/discovery.hpp"
+#include "fabric/discovery/discovery.hpp"
 
 namespace tendon::test {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <variant>
 
-#include "fabric/zenoh_callbacks.hpp"
+#include "fabric/zenoh/zenoh_callbacks.hpp"
 
 namespace tendon::test {
 

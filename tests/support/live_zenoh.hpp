@@ -11,7 +11,7 @@
 #include <tendon/memory/storage.hpp>
 #include <thread>
 
-#include "fabric/zenoh_port.hpp"
+#include "fabric/zenoh/zenoh_port.hpp"
 #include "support/zenoh_network.hpp"
 
 namespace tendon::test {

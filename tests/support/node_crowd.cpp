@@ -5,7 +5,7 @@
 #include <limits>
 #include <string>
 
-#include "fabric/announcement.hpp"
+#include "fabric/keys/announcement.hpp"
 #include "support/counting_port.hpp"
 
 namespace tendon::test {

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/known_peers.hpp"
-#include "fabric/node_discovery.hpp"
-#include "fabric/zenoh_discovery.hpp"
+#include "fabric/discovery/known_peers.hpp"
+#include "fabric/discovery/node_discovery.hpp"
+#include "fabric/discovery/zenoh_discovery.hpp"
 #include "support/zenoh_network.hpp"
 
 namespace tendon::test {

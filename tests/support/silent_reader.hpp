@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/subscription_request.hpp"
+#include "fabric/ports/subscription_request.hpp"
 #include "runtime/reach.hpp"
 #include "support/expect.hpp"
 

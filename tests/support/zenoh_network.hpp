@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/zenoh_port.hpp"
+#include "fabric/zenoh/zenoh_port.hpp"
 #include "support/key_index.hpp"
 
 namespace tendon::test {

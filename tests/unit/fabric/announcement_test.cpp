@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fabric/announcement.hpp"
+#include "fabric/keys/announcement.hpp"
 
 #include <gtest/gtest.h>
 

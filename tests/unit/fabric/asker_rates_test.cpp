@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fabric/asker_rates.hpp"
+#include "fabric/ways/asker_rates.hpp"
 
 #include <gtest/gtest.h>
 

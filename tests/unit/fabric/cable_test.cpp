@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fabric/cable.hpp"
+#include "fabric/ways/cable.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "fabric/cables.hpp"
+#include "fabric/ways/cables.hpp"
 #include "support/expect.hpp"
 
 namespace tendon::test {

@@ -21,7 +21,7 @@
 #include <thread>
 #include <vector>
 
-#include "fabric/call_words.hpp"
+#include "fabric/ports/call_words.hpp"
 #include "support/batches.hpp"
 #include "support/child.hpp"
 #include "unit/fabric/nodes.hpp"

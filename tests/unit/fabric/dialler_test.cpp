@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attempts that are made again until they succeed, on as many threads as they need, and what a
 // crowd of silent peers may take of them.
-#include "fabric/dialler.hpp"
+#include "fabric/ways/dialler.hpp"
 
 #include <gtest/gtest.h>
 

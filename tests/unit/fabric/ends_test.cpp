@@ -9,10 +9,10 @@
 #include <tendon/fabric/node.hpp>
 #include <vector>
 
-#include "fabric/break_pace.hpp"
-#include "fabric/head_pages.hpp"
-#include "fabric/head_teller.hpp"
-#include "fabric/node_core.hpp"
+#include "fabric/nodes/node_core.hpp"
+#include "fabric/ports/head_pages.hpp"
+#include "fabric/ports/head_teller.hpp"
+#include "fabric/topics/break_pace.hpp"
 #include "runtime/context_core.hpp"
 #include "support/batches.hpp"
 #include "support/pipe_pair.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The lines that a node logs of its events.
-#include "fabric/event_log.hpp"
+#include "fabric/samples/event_log.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

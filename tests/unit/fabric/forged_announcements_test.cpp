@@ -9,8 +9,8 @@
 #include <tendon/fabric/node.hpp>
 #include <vector>
 
-#include "fabric/announcement.hpp"
-#include "fabric/context_fabric.hpp"
+#include "fabric/keys/announcement.hpp"
+#include "fabric/nodes/context_fabric.hpp"
 #include "runtime/context_core.hpp"
 #include "support/batches.hpp"
 #include "support/child.hpp"

@@ -9,9 +9,9 @@
 #include <sstream>
 #include <vector>
 
-#include "fabric/cursor.hpp"
-#include "fabric/gap_finder.hpp"
-#include "fabric/sample_header.hpp"
+#include "fabric/samples/cursor.hpp"
+#include "fabric/samples/gap_finder.hpp"
+#include "fabric/samples/sample_header.hpp"
 #include "support/expect.hpp"
 
 namespace tendon::test {

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "fabric/announced_keys.hpp"
-#include "fabric/key_set.hpp"
-#include "fabric/known_peers.hpp"
-#include "fabric/wants.hpp"
+#include "fabric/discovery/known_peers.hpp"
+#include "fabric/discovery/wants.hpp"
+#include "fabric/keys/announced_keys.hpp"
+#include "fabric/keys/key_set.hpp"
 #include "support/expect.hpp"
 #include "support/node_crowd.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A session that may be used before there is a router, over the double of Zenoh.
-#include "fabric/late_zenoh.hpp"
+#include "fabric/zenoh/late_zenoh.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <string>
 #include <tendon/fabric/node.hpp>
 
-#include "fabric/context_fabric.hpp"
+#include "fabric/nodes/context_fabric.hpp"
 #include "runtime/context_core.hpp"
 #include "support/batches.hpp"
 #include "support/counting_port.hpp"

@@ -8,7 +8,7 @@
 #include <tendon/fabric/node.hpp>
 #include <vector>
 
-#include "fabric/context_fabric.hpp"
+#include "fabric/nodes/context_fabric.hpp"
 #include "support/batches.hpp"
 #include "support/idle_pipes.hpp"
 #include "unit/fabric/nodes.hpp"

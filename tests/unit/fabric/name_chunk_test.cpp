@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fabric/name_chunk.hpp"
+#include "fabric/keys/name_chunk.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 
 #include <tendon/fabric/node.hpp>
 
-#include "fabric/zenoh_session.hpp"
+#include "fabric/zenoh/zenoh_session.hpp"
 #include "support/expect.hpp"
 
 namespace {

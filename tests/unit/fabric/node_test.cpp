@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "fabric/subscription_request.hpp"
+#include "fabric/ports/subscription_request.hpp"
 #include "runtime/context_core.hpp"
 #include "support/batches.hpp"
 #include "support/child.hpp"

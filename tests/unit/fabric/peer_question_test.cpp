@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fabric/peer_question.hpp"
+#include "fabric/ways/peer_question.hpp"
 
 #include <gtest/gtest.h>
 

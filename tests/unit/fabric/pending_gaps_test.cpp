@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fabric/pending_gaps.hpp"
+#include "fabric/samples/pending_gaps.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Samples as messages of plain Zenoh, and back.
-#include "fabric/plain_codec.hpp"
+#include "fabric/plain/plain_codec.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <tendon/tensor/safetensors.hpp>
 #include <vector>
 
-#include "fabric/sample_header.hpp"
+#include "fabric/samples/sample_header.hpp"
 #include "support/expect.hpp"
 #include "support/safetensors_text.hpp"
 

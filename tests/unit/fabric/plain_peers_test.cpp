@@ -14,9 +14,9 @@
 #include <thread>
 #include <vector>
 
-#include "fabric/announcement.hpp"
-#include "fabric/context_fabric.hpp"
-#include "fabric/plain_codec.hpp"
+#include "fabric/keys/announcement.hpp"
+#include "fabric/nodes/context_fabric.hpp"
+#include "fabric/plain/plain_codec.hpp"
 #include "nodes.hpp"
 #include "support/batches.hpp"
 #include "support/expect.hpp"

@@ -9,8 +9,8 @@
 #include <tendon/fabric/node.hpp>
 #include <vector>
 
-#include "fabric/node_core.hpp"
-#include "fabric/publisher_core.hpp"
+#include "fabric/nodes/node_core.hpp"
+#include "fabric/topics/publisher_core.hpp"
 #include "support/batches.hpp"
 #include "unit/fabric/nodes.hpp"
 

@@ -15,11 +15,11 @@
 #include <tendon/fabric/node.hpp>
 #include <vector>
 
-#include "fabric/cable_frame.hpp"
-#include "fabric/context_fabric.hpp"
-#include "fabric/node_core.hpp"
-#include "fabric/peer_question.hpp"
-#include "fabric/publisher_core.hpp"
+#include "fabric/nodes/context_fabric.hpp"
+#include "fabric/nodes/node_core.hpp"
+#include "fabric/topics/publisher_core.hpp"
+#include "fabric/ways/cable_frame.hpp"
+#include "fabric/ways/peer_question.hpp"
 #include "session/machine.hpp"
 #include "support/batches.hpp"
 #include "support/child.hpp"

@@ -15,9 +15,9 @@
 #include <thread>
 #include <vector>
 
-#include "fabric/endpoint_look.hpp"
-#include "fabric/zenoh_membership.hpp"
-#include "fabric/zenoh_session.hpp"
+#include "fabric/discovery/zenoh_membership.hpp"
+#include "fabric/zenoh/endpoint_look.hpp"
+#include "fabric/zenoh/zenoh_session.hpp"
 #include "session/holder.hpp"
 #include "support/batches.hpp"
 #include "support/child.hpp"

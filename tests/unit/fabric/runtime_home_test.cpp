@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Nodes whose runtime directory becomes another one. Stars: runtime_directory_test
 // of the process tests.
-#include "fabric/runtime_home.hpp"
+#include "fabric/discovery/runtime_home.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@
 #include <tendon/fabric/node.hpp>
 #include <vector>
 
-#include "fabric/context_fabric.hpp"
+#include "fabric/nodes/context_fabric.hpp"
 #include "session/machine.hpp"
 #include "session/socket_names.hpp"
 #include "support/batches.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fabric/sample_age.hpp"
+#include "fabric/samples/sample_age.hpp"
 
 #include <gtest/gtest.h>
 

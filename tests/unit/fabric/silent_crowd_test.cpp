@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "fabric/announcement.hpp"
-#include "fabric/context_fabric.hpp"
+#include "fabric/keys/announcement.hpp"
+#include "fabric/nodes/context_fabric.hpp"
 #include "session/nonce128.hpp"
 #include "support/batches.hpp"
 #include "support/live_zenoh.hpp"

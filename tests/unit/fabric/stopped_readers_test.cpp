@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
-#include "fabric/node_core.hpp"
-#include "fabric/publisher_core.hpp"
+#include "fabric/nodes/node_core.hpp"
+#include "fabric/topics/publisher_core.hpp"
 #include "support/batches.hpp"
 #include "support/silent_reader.hpp"
 #include "unit/fabric/nodes.hpp"

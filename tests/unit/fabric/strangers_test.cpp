@@ -16,12 +16,12 @@
 #include <vector>
 
 #include "core/peer_error.hpp"
-#include "fabric/announcement.hpp"
-#include "fabric/call_words.hpp"
-#include "fabric/context_fabric.hpp"
-#include "fabric/sample_header.hpp"
-#include "fabric/subscription_request.hpp"
-#include "fabric/zenoh_port.hpp"
+#include "fabric/discovery/node_environment.hpp"
+#include "fabric/keys/announcement.hpp"
+#include "fabric/ports/call_words.hpp"
+#include "fabric/ports/subscription_request.hpp"
+#include "fabric/samples/sample_header.hpp"
+#include "fabric/zenoh/zenoh_port.hpp"
 #include "runtime/reach.hpp"
 #include "support/batches.hpp"
 #include "support/pipe_pair.hpp"
@@ -172,8 +172,7 @@ class Strangers : public PipeTest {
   [[nodiscard]] ContextCore& stranger() const { return *ContextCore::of(stranger_); }
   /// The stranger opens a pipe at the node.
   [[nodiscard]] Mouth open(Purpose purpose, Bytes header = {}) {
-    const std::vector<std::string> addresses{
-        detail::ContextFabric::unix_address(node_context_.id()).value()};
+    const std::vector<std::string> addresses{detail::unix_address_of(node_context_.id()).value()};
     auto link =
         detail::try_to_reach(stranger(), node_context_.id(), addresses, Profile::local, kPatience)
             .link.value();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What becomes of the streams of a subscriber while links are lost beside it.
-#include "fabric/streams.hpp"
+#include "fabric/topics/streams.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

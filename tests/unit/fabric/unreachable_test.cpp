@@ -7,10 +7,10 @@
 #include <tendon/fabric/node.hpp>
 #include <vector>
 
-#include "fabric/announcement.hpp"
-#include "fabric/context_fabric.hpp"
-#include "fabric/node_core.hpp"
-#include "fabric/publisher_core.hpp"
+#include "fabric/keys/announcement.hpp"
+#include "fabric/nodes/context_fabric.hpp"
+#include "fabric/nodes/node_core.hpp"
+#include "fabric/topics/publisher_core.hpp"
 #include "support/batches.hpp"
 #include "support/raw_socket.hpp"
 #include "unit/fabric/nodes.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What sessions of Zenoh tell comes from one thread, and not after it was withdrawn.
-#include "fabric/zenoh_callbacks.hpp"
+#include "fabric/zenoh/zenoh_callbacks.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Discovery by Zenoh over the double of its sessions: one thread, its own time, one course for each
 // seed.
-#include "fabric/zenoh_discovery.hpp"
+#include "fabric/discovery/zenoh_discovery.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <tendon/fabric/limits.hpp>
 #include <vector>
 
-#include "fabric/known_peers.hpp"
+#include "fabric/discovery/known_peers.hpp"
 #include "support/counting_port.hpp"
 #include "support/expect.hpp"
 #include "support/keys_of.hpp"

@@ -13,8 +13,8 @@
 #include <tendon/fabric/node.hpp>
 #include <vector>
 
-#include "fabric/node_core.hpp"
-#include "fabric/zenoh_session.hpp"
+#include "fabric/nodes/node_core.hpp"
+#include "fabric/zenoh/zenoh_session.hpp"
 #include "support/batches.hpp"
 #include "support/child.hpp"
 #include "support/expect.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sessions of the real Zenoh: what tests/unit/fabric/zenoh_network_test.cpp says of the double.
 // Compiled where Tendon is built with Zenoh.
-#include "fabric/zenoh_session.hpp"
+#include "fabric/zenoh/zenoh_session.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -15,13 +15,13 @@ class GroupLeaving : public testing::TestWithParam<Transport> {};
 // It takes luck to meet the moment; each try is two members that end as fast as they can.
 TEST_P(GroupLeaving, WhoTookAMessageAndLeftDidNotLoseIt) {
   constexpr int kTries = 20;
-  constexpr std::int64_t kCount = 4'000'000;
+  constexpr std::int64_t kElements = 4'000'000;
   for (int i = 0; i < kTries; ++i) {
     test::run_members(3,
                       [](Context&, Group& group) {
                         const auto all_here = group.barrier(20s);
                         ASSERT_TRUE(all_here) << all_here.error().message();
-                        const Tensor tensor = Tensor::zeros(DType::f32, Shape({kCount})).value();
+                        const Tensor tensor = Tensor::zeros(DType::f32, Shape({kElements})).value();
                         if (group.rank().value == 1) {
                           const auto sent = group.send(tensor, {.rank = GroupRank{0}}, 20s);
                           EXPECT_TRUE(sent) << sent.error().message();
@@ -78,7 +78,7 @@ TEST_P(GroupLeaving, AGroupIsWholeThoughAMemberHasLeftItAtOnce) {
 // Between hosts: the kernel of a member that has left holds most of what it sent, and would drop it
 // at the first word that the other says to a closed socket.
 TEST(GroupLeaving, WhatTheKernelHoldsArrivesThoughItsSenderHasLeft) {
-  constexpr std::int64_t kCount = 1'000'000;
+  constexpr std::int64_t kElements = 1'000'000;
   const auto store = std::make_shared<test::MapStore>();
   std::promise<void> sent;
   const auto join = [&](std::uint32_t rank, Progress progress, const auto& body) {
@@ -93,7 +93,7 @@ TEST(GroupLeaving, WhatTheKernelHoldsArrivesThoughItsSenderHasLeft) {
   };
   std::thread sender([&] {
     join(0, Progress::service, [&](Context&, Group& group) {
-      const Tensor tensor = Tensor::zeros(DType::i32, Shape({kCount})).value();
+      const Tensor tensor = Tensor::zeros(DType::i32, Shape({kElements})).value();
       for (std::int32_t& element : tensor.span<std::int32_t>()) element = 7;
       const auto done = group.broadcast(tensor, GroupRank{0}, 20s);
       EXPECT_TRUE(done) << done.error().message();
@@ -105,7 +105,7 @@ TEST(GroupLeaving, WhatTheKernelHoldsArrivesThoughItsSenderHasLeft) {
     while (all_sent.wait_for(0s) != std::future_status::ready) context.progress();
     // To a member that may have left: the answer of the kernel is what matters.
     (void)group.send(Tensor::zeros(DType::u8, Shape({1})).value(), {.rank = GroupRank{0}}, 20s);
-    const Tensor tensor = Tensor::zeros(DType::i32, Shape({kCount})).value();
+    const Tensor tensor = Tensor::zeros(DType::i32, Shape({kElements})).value();
     const auto done = group.broadcast(tensor, GroupRank{0}, 20s);
     ASSERT_TRUE(done) << done.error().message();
     EXPECT_EQ(tensor.span<std::int32_t>().back(), 7);

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Announcements between two Contexts, without a discovery service: docs/protocol.md, "Discovery".
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <tendon/core/mutex.hpp>
+#include <utility>
+#include <vector>
+
+#include "channel/channel.hpp"
+#include "channel/fanout.hpp"
+#include "fabric/discovery/discovery.hpp"
+#include "fabric/keys/announced_keys.hpp"
+
+namespace tendon::v0::detail {
+
+/// A word, by its tag: of a key, that it is announced from now on, or not any more; or without one,
+/// that all that was announced before the pipe has been said.
+enum class DiscoveryWord : std::uint8_t { came, went, said_all };
+
+/// One pipe of purpose `discovery`: each side tells what it announces and withdraws, in order. What
+/// the peer says waits here, within the window, until the owner takes it.
+///
+/// Owns:    the words that wait to be sent; its channel, with those that came and were not taken.
+/// Threads: thread-safe. Its lock comes after the link's receive lock.
+/// Errors:  a peer that breaks the rules is told, and heard no more.
+/// Blocks:  never.
+/// Cost:    of a word: a lock, and a message.
+class DiscoveryChannel final : public ChannelEvents,
+                               public std::enable_shared_from_this<DiscoveryChannel> {
+ public:
+  using Word = std::pair<DiscoveryWord, std::string>;
+  /// `on_words` is called under the link's receive lock when there is something to take; `on_over`,
+  /// under it or not and once, when the channel is over.
+  struct Observer {
+    std::function<void()> on_words;
+    std::function<void()> on_over;
+  };
+  [[nodiscard]] static std::shared_ptr<DiscoveryChannel> create(
+      const std::shared_ptr<ContextCore>& context, const std::shared_ptr<Link>& link,
+      std::uint32_t pipe, Observer observer);
+  DiscoveryChannel(const std::shared_ptr<ContextCore>& context, const std::shared_ptr<Link>& link,
+                   std::uint32_t pipe, Observer observer);
+
+  [[nodiscard]] Link& link() const noexcept { return channel_.link(); }
+  [[nodiscard]] std::shared_ptr<MessageSink> sink() {
+    return Channel::sink_of(shared_from_this(), channel_);
+  }
+
+  // What this side says. flush() follows, without a lock that is taken here.
+  /// The key comes, behind all words that were put before; one that came already stays as it is.
+  /// Errors: limit_exceeded, where the peer is of an older protocol and may be told of no more.
+  [[nodiscard]] Result<void> put_came(const std::string& key);
+  /// It goes. True: there is room again for one that was left out.
+  bool put_went(const std::string& key);
+  void put_said_all() { put({DiscoveryWord::said_all, {}}); }
+  /// Sends what can leave now. The rest goes on with the Context.
+  void flush();
+
+  // What the peer says
+  /// The first words that came, at most so many; the peer may send as many more.
+  [[nodiscard]] std::vector<Word> take(std::size_t most);
+  /// It broke a rule: it hears why, and the channel is over.
+  void refuse(const Error& why);
+  /// It has said all that it announced before.
+  void note_complete();
+  [[nodiscard]] Picture picture() const;
+
+  [[nodiscard]] bool is_over() const { return !channel_.is_open(); }
+  /// Says the end, and gives the pipe back.
+  void close();
+
+  // ChannelEvents
+  void on_arrived() override { observer_.on_words(); }
+  void on_room() override { flush(); }
+  void on_over() override;
+
+ private:
+  [[nodiscard]] Result<Word> read(const Incoming& incoming) const;
+  void put(Word word);
+  void drop_words();
+
+  const Observer observer_;
+  const AnnouncingLimits limits_;
+  const std::shared_ptr<SampleChannel> out_;
+  Channel channel_;
+  std::shared_ptr<Fanout> sender_;
+  mutable Mutex mutex_;
+  std::deque<Word> words_ TENDON_GUARDED_BY(mutex_);  // to be sent
+  // What a peer of an older protocol is told, which is less than there may be.
+  struct Told {
+    std::set<std::string> keys;
+    std::uint64_t bytes = 0;
+    bool left_out = false;
+  };
+  Told told_ TENDON_GUARDED_BY(mutex_);
+  Picture picture_ TENDON_GUARDED_BY(mutex_) = Picture::incomplete;
+};
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <tendon/core/mutex.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/fabric/fabric_event.hpp>
+#include <tendon/session/profile.hpp>
+#include <vector>
+
+#include "fabric/discovery/discovery.hpp"
+#include "fabric/discovery/discovery_channel.hpp"
+#include "fabric/ways/dialler.hpp"
+#include "runtime/context_core.hpp"
+
+namespace tendon::v0::detail {
+
+/// Discovery by a list of addresses: each Context tells those that it has a channel with what it
+/// announces, and hears the same of them. Nobody passes on what others have said.
+///
+/// What is followed makes no difference: each Context tells all that it announces.
+///
+/// What peers say waits at its channel, and is taken in turns of DiscoveryTurn, so much of each
+/// channel after the other: one that says a lot keeps neither the others nor the Context waiting.
+///
+/// Owns:    what this Context announces; channels; a dial for each address, as long as it lives.
+/// Threads: as Discovery; its lock is taken alone, or inside of a link's receive lock. The lock of
+///          turns comes before all others, and is not taken under one.
+/// Errors:  limit_exceeded; those of Purposes.
+/// Blocks:  never; the Dialler's threads do.
+/// Cost:    as Discovery.
+class StaticDiscovery final : public Discovery,
+                              public OpenHandler,
+                              public std::enable_shared_from_this<StaticDiscovery> {
+ public:
+  [[nodiscard]] static Result<std::shared_ptr<StaticDiscovery>> create(
+      std::shared_ptr<ContextCore> context, Profile profile, std::shared_ptr<Dialler> dialler);
+  StaticDiscovery(std::shared_ptr<ContextCore> context, Profile profile,
+                  std::shared_ptr<Dialler> dialler)
+      : context_(std::move(context)), profile_(profile), dialler_(std::move(dialler)) {}
+  ~StaticDiscovery() override;
+
+  /// Another Context listens there; it is dialled until it answers, and again when it was lost.
+  [[nodiscard]] Result<void> add_peer(const std::string& address);
+  /// Was that address dialled at least once?
+  [[nodiscard]] bool has_dialled(const std::string& address) const;
+  /// The outcome of the last dial of each address that was dialled: no error where a node answers.
+  [[nodiscard]] std::vector<DialAttempt> tried() const;
+  /// Ends all channels and dials.
+  void close();
+
+  // Discovery
+  [[nodiscard]] Result<void> announce(const KeyExpression& key) override;
+  void withdraw(const KeyExpression& key) override;
+  [[nodiscard]] Result<void> follow(const KeyExpression&) override { return {}; }
+  void unfollow(const KeyExpression&) override {}
+  [[nodiscard]] std::shared_ptr<KeyReader> read() override { return keys_->read(); }
+  /// Complete when each address was dialled once, and each that was reached has said all.
+  [[nodiscard]] Picture picture() const override;
+  [[nodiscard]] std::uint64_t watch(std::function<void()> on_change) override {
+    return watchers_->add(std::move(on_change));
+  }
+  void unwatch(std::uint64_t number) override { watchers_->remove(number); }
+
+  // OpenHandler
+  Result<void> may_open() override { return {}; }
+  Result<std::shared_ptr<MessageSink>> on_open(std::shared_ptr<Link> link, const Descriptor& open,
+                                               Bytes said) override;
+  void on_context_closed() override {}
+
+ private:
+  using Channel = std::shared_ptr<DiscoveryChannel>;
+  enum class Dialled : std::uint8_t { not_yet, once };
+  struct Place {
+    Dialled dialled = Dialled::not_yet;
+    std::string error{};  ///< of the last dial
+  };
+  /// A channel, and where the keys of its peer are.
+  struct Heard {
+    Channel channel;
+    std::shared_ptr<AnnouncedKeys> keys;
+    AnnouncedKeys::Pipe pipe = 0;
+    std::string forgotten{};     ///< when it is over: up to here
+    bool told_of_limit = false;  ///< that the peer is not told of all
+  };
+  [[nodiscard]] Dialler::Outcome dial(const std::string& address, Deadline deadline);
+  void note_dialled(const std::string& address);
+  void note_outcome(const std::string& address, std::string error);
+  /// `address`: what to dial again when it is over; empty: the peer made it.
+  [[nodiscard]] Channel make_channel(const std::shared_ptr<Link>& link, std::uint32_t pipe,
+                                     const std::string& address);
+  /// Tells it all that is announced, and of all changes from then on. Errors: unreachable when
+  /// this is closed; limit_exceeded.
+  [[nodiscard]] Result<void> add(const Channel& channel);
+  void over(const std::weak_ptr<DiscoveryChannel>& channel, const std::string& address);
+  void leave(const Channel& channel) TENDON_EXCLUDES(mutex_);
+  void tell_all(Heard& heard) TENDON_REQUIRES(mutex_);
+  /// False: the peer may be told of no more.
+  bool tell(Heard& heard, const std::string& key) TENDON_REQUIRES(mutex_);
+  void flush(const std::vector<Heard>& heard);
+  void turn_soon();
+  /// Takes in what peers have said.
+  void take_turn() TENDON_EXCLUDES(turning_);
+  /// Each returns whether there is more.
+  [[nodiscard]] bool forget_some() TENDON_REQUIRES(turning_);
+  [[nodiscard]] bool take_some(const std::vector<Heard>& heard) TENDON_REQUIRES(turning_);
+  [[nodiscard]] Result<void> take(const Heard& heard, const DiscoveryChannel::Word& word)
+      TENDON_REQUIRES(turning_);
+
+  const std::shared_ptr<ContextCore> context_;
+  const Profile profile_;
+  const std::shared_ptr<Dialler> dialler_;
+  const std::shared_ptr<ChangeWatchers> watchers_ =
+      std::make_shared<ChangeWatchers>([context = context_](std::function<void()> callback) {
+        context->schedule(std::move(callback));
+      });
+  mutable Mutex mutex_;
+  std::map<std::string, Place> addresses_ TENDON_GUARDED_BY(mutex_);
+  std::map<std::string, std::uint32_t> own_ TENDON_GUARDED_BY(mutex_);  // how often announced
+  std::uint64_t own_bytes_ TENDON_GUARDED_BY(mutex_) = 0;
+  std::vector<Heard> channels_ TENDON_GUARDED_BY(mutex_);
+  std::vector<Heard> leaving_ TENDON_GUARDED_BY(mutex_);  // over, and not forgotten
+  bool closed_ TENDON_GUARDED_BY(mutex_) = false;
+  // What this Context and all peers announce; that of peers changes in turns alone.
+  const std::shared_ptr<KeySet> keys_ = std::make_shared<KeySet>();
+  std::atomic<bool> turn_is_due_{false};
+  Mutex turning_;
+};
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/mutex.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/fabric/node.hpp>
+#include <vector>
+
+#include "fabric/discovery/known_peers.hpp"
+#include "fabric/discovery/node_discovery.hpp"
+#include "fabric/discovery/wants.hpp"
+#include "fabric/keys/announcement.hpp"
+#include "fabric/keys/turn.hpp"
+#include "fabric/nodes/context_fabric.hpp"
+#include "fabric/ports/node_port.hpp"
+#include "fabric/samples/event_log.hpp"
+#include "fabric/ways/peer_name.hpp"
+#include "runtime/event_callbacks.hpp"
+#include "runtime/timers.hpp"
+
+namespace tendon::v0::detail {
+
+class Caller;
+
+/// A node: what it announces, and which publishers its subscribers connect to.
+///
+/// For each pair of a subscriber here and a publisher that discovery tells of and whose key it
+/// takes, there is one target of the Dialler: to have a link to the publisher's Context, and a
+/// channel on it. An announcement that goes ends the attempts, never a channel.
+///
+/// Owns:    its announcements, a share of what the Context's nodes have together.
+/// Threads: thread-safe; no other lock is taken under its own, but that of looks comes before all
+///          others: what one look does comes before the next one looks.
+/// Errors:  as Node.
+/// Blocks:  close(), as Dialler::drop_all().
+/// Cost:    of a change in discovery: looks into trees, however much is announced. They are made in
+///          turns of DiscoveryTurn.
+class NodeCore final : public NodePort,
+                       public Timed,
+                       public DirectoryListener,
+                       public std::enable_shared_from_this<NodeCore> {
+ public:
+  [[nodiscard]] static Result<Node> join(const std::shared_ptr<ContextCore>& context,
+                                         NodeOptions options, Deadline deadline);
+  [[nodiscard]] static const std::shared_ptr<NodeCore>& of(const Node& node) { return node.core_; }
+  NodeCore(std::shared_ptr<ContextFabric> fabric, NodeOptions options, ContextFabric::Ways ways);
+
+  [[nodiscard]] const std::shared_ptr<ContextCore>& context() const noexcept override {
+    return fabric_->context();
+  }
+  [[nodiscard]] const std::shared_ptr<Entities>& entities() const noexcept override {
+    return fabric_->entities();
+  }
+  [[nodiscard]] const std::string& domain() const noexcept override { return options_.domain; }
+  [[nodiscard]] const NodeOptions& options() const noexcept { return options_; }
+  [[nodiscard]] const std::string& address() const noexcept { return address_; }
+  [[nodiscard]] Result<bool> has_plain_subscribers(const KeyExpression& keys, Deadline deadline);
+  [[nodiscard]] std::vector<std::string> nodes() const;
+  [[nodiscard]] std::vector<EntityInfo> publishers() const;
+  [[nodiscard]] std::vector<EntityInfo> subscribers() const;
+  [[nodiscard]] Result<void> survey(Deadline deadline);
+  [[nodiscard]] Result<PeerStats> peer_stats(const std::string& name) const;
+  [[nodiscard]] std::vector<EntityInfo> responders() const;
+  [[nodiscard]] Caller& caller() noexcept { return *caller_; }
+  void close();
+
+  // NodePort
+  [[nodiscard]] Result<void> announce(EntityAnnouncement said, std::string_view where) override;
+  void withdraw(EntityAnnouncement said) override;
+  [[nodiscard]] Result<void> follow(const std::shared_ptr<Follower>& follower,
+                                    EntityAnnouncement said) override;
+  /// Waits for an attempt that runs.
+  void unfollow(const Follower& follower, EntityAnnouncement said) override;
+  void connect_again(const Follower& follower, const PublisherId& publisher) override;
+  [[nodiscard]] const std::shared_ptr<ZenohPort>& zenoh() const noexcept override {
+    return zenoh_.port;
+  }
+  [[nodiscard]] const std::shared_ptr<PlainOutlet>& plain_outlet() const noexcept override {
+    return fabric_->plain_outlet();
+  }
+  [[nodiscard]] Result<void> hear_plain_peers(const std::shared_ptr<PlainInbox>& inbox) override {
+    return zenoh_.ear->hear(inbox);
+  }
+  [[nodiscard]] bool hears_plain_peers_on(const KeyExpression& keys) const override;
+  void tell(FabricEvent event) override;
+  void on_event(std::function<void(const FabricEvent&)> callback) override;
+  [[nodiscard]] std::string but_no_router() const override;
+  [[nodiscard]] PeerName name_of_peer(const ContextId& context) const override;
+  [[nodiscard]] Result<void> begin_call(const KeyExpression& key) override;
+  void end_call(const KeyExpression& key) override;
+  [[nodiscard]] std::vector<EntityAnnouncement> responders_of(
+      const KeyExpression& key) const override;
+  [[nodiscard]] std::uint64_t discovery_version() const noexcept override { return looks_.load(); }
+  [[nodiscard]] std::optional<std::vector<std::string>> addresses_of(
+      const ContextId& context) const override;
+  [[nodiscard]] Approach reach(const ContextId& context, const std::vector<std::string>& addresses,
+                               const Dialler::Dial& dial) const override;
+
+  /// All that discovery tells of a node of, its own among them.
+  [[nodiscard]] std::vector<ContextId> contexts() const;
+  /// The outcome of dialling NodeOptions::peers, of all nodes of the Context: no error where one
+  /// answers.
+  [[nodiscard]] std::vector<DialAttempt> tried_peers() const { return fabric_->peers().tried(); }
+  // Timed
+  void on_time() override { look(DiscoveryTurn::begin()); }
+  // DirectoryListener
+  void on_directory_change(const DirectoryChange& change) override;
+
+ private:
+  using EntitiesOf = const AnnouncedEntities& (KnownPeers::*)() const noexcept;
+  [[nodiscard]] std::vector<EntityInfo> described(EntitiesOf those) const;
+  /// A node that discovery tells of no more, while samples of it come.
+  struct Missing {
+    std::string name;
+    std::chrono::steady_clock::time_point due;  // to tell of it
+  };
+  static constexpr std::chrono::milliseconds kUndiscoverableAfter{500};
+  /// The routers as this node knows them. `gone`: not for long enough to tell of it, because
+  /// another one, or another node of this host, may serve a moment later.
+  enum class Routers : std::uint8_t { awaited, there, gone, lost };
+  /// Keys that were called stay followed, for the next call: so many.
+  static constexpr std::size_t kMostCalledKeys = 64;
+
+  [[nodiscard]] Result<void> open(Deadline deadline);
+  /// What announces it, as one of this node's.
+  [[nodiscard]] Result<KeyExpression> key_of(EntityAnnouncement said) const;
+  /// Looks at what has changed until the turn is over; the rest has the next one.
+  void look(const DiscoveryTurn& turn) TENDON_EXCLUDES(looking_);
+  /// False: that was all.
+  [[nodiscard]] bool look_at_some() TENDON_REQUIRES(looking_);
+  /// A subscriber here, and a publisher that it may take.
+  struct Match {
+    std::shared_ptr<Follower> subscriber;
+    EntityAnnouncement publisher;
+  };
+  /// What follows from changes, to be done without the lock.
+  struct Found {
+    std::vector<Match> matches;
+    std::vector<Wants::Want> gone;  // publishers are not announced any more
+    std::vector<Match> to_want;     // their nodes are announced from now on
+    std::set<ContextId> touched;    // the reasons to follow their nodes may have changed
+    std::map<std::string, std::size_t> name_counts;  // of names that came or went
+    std::map<ContextId, std::string> gone_nodes;
+  };
+  [[nodiscard]] Found note(const std::vector<ChangedKey>& taken) TENDON_REQUIRES(mutex_);
+  void note_entity(KeyChange change, const EntityAnnouncement& entity, Found& found)
+      TENDON_REQUIRES(mutex_);
+  void connect_matches(const std::vector<Match>& matches, std::set<ContextId>& touched)
+      TENDON_REQUIRES(looking_);
+  void follow_nodes(std::set<ContextId> touched) TENDON_REQUIRES(looking_);
+  [[nodiscard]] bool is_connected_to(const ContextId& context) const TENDON_EXCLUDES(mutex_);
+  void tell_of_routers() TENDON_REQUIRES(looking_);
+  void tell_of_troubles();
+  void tell_of_twins(const std::map<std::string, std::size_t>& name_counts)
+      TENDON_REQUIRES(looking_);
+  void tell_of_undiscoverable(const std::map<ContextId, std::string>& gone)
+      TENDON_REQUIRES(looking_);
+  void want(const std::shared_ptr<Follower>& subscriber, const EntityAnnouncement& publisher);
+  [[nodiscard]] Dialler::Outcome connect(const std::shared_ptr<Follower>& subscriber,
+                                         const EntityAnnouncement& publisher,
+                                         const Dialler::Dial& dial);
+  [[nodiscard]] std::optional<EntityAnnouncement> announced(const PublisherId& publisher) const;
+  /// A Context as one look finds it: how its node is named, and where it listens.
+  struct Whereabouts {
+    PeerName name;
+    std::vector<std::string> addresses;
+  };
+  [[nodiscard]] std::optional<Whereabouts> whereabouts_of(const ContextId& context) const;
+  void keep_name(const ContextId& context, const PeerName& name);
+  void note_names(const LinkList& links) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] PeerName name_of(const ContextId& context) const TENDON_REQUIRES(mutex_);
+  void tell_unreachable(const ContextId& peer, const Error& error,
+                        const std::vector<DialAttempt>& tried);
+  void tell_left_out(const EntityAnnouncement& publisher, const Error& why);
+  void note_reached(const PublisherId& publisher);
+
+  const std::shared_ptr<ContextFabric> fabric_;
+  const NodeOptions options_;
+  struct ByZenoh {
+    std::shared_ptr<ZenohPort> port;  ///< null: without Zenoh
+    std::shared_ptr<PlainEar> ear;
+  };
+  const ByZenoh zenoh_;
+  const std::shared_ptr<Caller> caller_;
+  std::string address_;
+  std::shared_ptr<Acceptor> acceptor_;  // null: only that of the Context
+  NodeDiscovery discovery_;
+  const std::shared_ptr<Detours> detours_;  // null: without Zenoh
+  NodeAnnouncement self_;
+  struct Events {
+    EventCallbacks<FabricEvent> callbacks;
+    EventLog log;
+  };
+  Events events_;
+  std::atomic<std::uint64_t> looks_{0};
+  Mutex looking_;
+  struct SeenInLooks {
+    std::set<std::string> twins;  // names that two nodes have
+    std::map<ContextId, Missing> missing;
+    Routers routers = Routers::there;
+    std::optional<std::chrono::steady_clock::time_point> lost_at{};  // when to tell of it
+    std::set<ContextId> to_follow;  // though nothing there is wanted, or as soon as it succeeds
+  };
+  SeenInLooks seen_ TENDON_GUARDED_BY(looking_);
+  mutable Mutex mutex_;
+  KnownPeers known_ TENDON_GUARDED_BY(mutex_);
+  // While a living link leads to a Context, its node keeps its name, announced or not.
+  std::map<ContextId, std::string> names_ TENDON_GUARDED_BY(mutex_);
+  /// What it has and wants, by which changes are looked at.
+  struct Interest {
+    OwnSubscribers subscribers;
+    Wants wants;
+    CalledKeys called;
+  };
+  Interest interest_ TENDON_GUARDED_BY(mutex_);
+  bool closed_ TENDON_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace tendon::v0::detail

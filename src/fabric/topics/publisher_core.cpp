@@ -1,0 +1,778 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/topics/publisher_core.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <tendon/fabric/limits.hpp>
+#include <tendon/session/limits.hpp>
+#include <utility>
+
+#include "channel/open.hpp"
+#include "core/failpoint.hpp"
+#include "core/text.hpp"
+#include "observe/context_log.hpp"
+#include "transport/shared_memory_link.hpp"
+
+namespace tendon::v0::detail {
+namespace {
+
+constexpr std::string_view kWhere = "publisher.publish";
+// How long a wait takes no notice of GoOn.
+constexpr std::chrono::milliseconds kSlice{50};
+// More of a history stays as it is until it is filled.
+constexpr std::uint64_t kMaxPrefaultBytes = 256ull << 20;
+
+// Why a publish() of this thread does not wait for the subscription at all; empty: it does.
+std::string_view why_not_waited_for(const Subscription& subscription) {
+  const LastReceiver* const receiver = subscription.receiver();
+  if (receiver == nullptr) return {};
+  if (receiver->is_nobody())
+    return " does not wait for it: nobody has received from it yet, and it is of this context";
+  if (receiver->is_this_thread())
+    return " does not wait for it: the thread that publishes is the one that receives from it";
+  return {};
+}
+
+EntityAnnouncement announcement_of(const PublisherCore& publisher) {
+  const PublisherOptions& options = publisher.options();
+  EntityAnnouncement said{.domain = {},
+                          .kind = EntityKind::publisher,
+                          .context = {},
+                          .entity = publisher.entity(),
+                          .schema = {},
+                          .qos = {options.history, options.overflow, options.priority},
+                          .topic = publisher.key()};
+  if (options.schema != nullptr) said.schema = options.schema->hash();
+  return said;
+}
+
+}  // namespace
+
+// What a subscriber says
+
+void Subscription::on_arrived() {
+  channel_.receive_mutex().assert_held();
+  if (channel_.look() == Channel::Head::message)
+    channel_.break_off(channel_.violation("sent a message, and is a subscriber"));
+}
+
+void Subscription::on_room() {
+  if (const auto publisher = publisher_.lock()) publisher->took(*this);
+}
+
+void Subscription::on_over() {
+  channel_.receive_mutex().assert_held();
+  const bool is_lost =
+      channel_.state() == Channel::State::lost && channel_.why().code != ErrorCode::end_of_stream;
+  if (const auto publisher = publisher_.lock())
+    publisher->ended(*this,
+                     is_lost ? PublisherCore::Parting::lost : PublisherCore::Parting::in_order);
+}
+
+// Making
+
+Result<std::shared_ptr<PublisherCore>> PublisherCore::create(std::shared_ptr<NodePort> node,
+                                                             KeyExpression key,
+                                                             const PublisherOptions& options,
+                                                             Clock clock) {
+  if (options.history.samples == 0 || options.history.samples > kMaxHistorySamples) {
+    return Error{ErrorCode::invalid_argument, "publisher.declare",
+                 "a history of " + std::to_string(options.history.samples) + " samples; 1 to " +
+                     std::to_string(kMaxHistorySamples) + " are legal"};
+  }
+  if (options.schema != nullptr) {
+    const std::uint64_t size = options.schema->layout(Layout::aligned).total_bytes;
+    const std::uint64_t cap = node->context()->publishing().pool()->cap_bytes();
+    constexpr std::uint64_t kLeastSlots = 4;
+    if (size > kMaxInlineBytes && SlotPool::slot_bytes_for(size) > cap / kLeastSlots) {
+      return Error{ErrorCode::limit_exceeded, "publisher.declare",
+                   "a sample takes a slot of " + std::to_string(SlotPool::slot_bytes_for(size)) +
+                       " bytes, and publish_bytes (" + std::to_string(cap) +
+                       ") has room for fewer than " + std::to_string(kLeastSlots) +
+                       ": raise ContextOptions::publish_bytes"};
+    }
+  }
+  if (options.block_for < std::chrono::milliseconds::zero()) {
+    return Error{
+        ErrorCode::invalid_argument, "publisher.declare",
+        "block_for is " + std::to_string(options.block_for.count()) + " ms; 0 and more are legal"};
+  }
+  if (options.plain_bytes == 0 || options.plain_bytes > kMaxPlainBytes) {
+    return Error{ErrorCode::invalid_argument, "publisher.declare",
+                 "plain_bytes is " + std::to_string(options.plain_bytes) + "; 1 to " +
+                     std::to_string(kMaxPlainBytes) + " are legal"};
+  }
+  if (options.encoding.size() > kMaxEncodingBytes || !is_text(options.encoding)) {
+    return Error{ErrorCode::invalid_argument, "publisher.declare",
+                 "an encoding of " + std::to_string(options.encoding.size()) +
+                     " bytes; UTF-8 without control characters, of at most " +
+                     std::to_string(kMaxEncodingBytes) + " bytes, is legal"};
+  }
+  TENDON_TRY(head, node->entities()->heads().take());
+  auto core = std::make_shared<PublisherCore>(std::move(node), std::move(key), options,
+                                              std::move(head), clock);
+  core->sender_ =
+      std::make_shared<Fanout>(core->entities_->context(), [weak = std::weak_ptr(core)] {
+        if (const auto publisher = weak.lock()) publisher->show_what_can_be();
+      });
+  TENDON_CHECK(core->put_for_plain_peers());
+  if (core->plain_.bare != nullptr) return core;  // nobody finds it
+  core->entities_->add(Purpose::fabric, core->entity_, core);
+  TENDON_CHECK(core->node_->announce(announcement_of(*core), "publisher.declare"));
+  if (options.schema != nullptr)
+    core->prefault_soon(options.schema->layout(Layout::aligned).total_bytes + sizeof(SampleHeader));
+  return core;
+}
+
+PublisherCore::PublisherCore(std::shared_ptr<NodePort> node, KeyExpression key,
+                             const PublisherOptions& options, HeadWord head, Clock clock)
+    : node_(std::move(node)),
+      entities_(node_->entities()),
+      context_(*entities_->context()),
+      key_(std::move(key)),
+      options_(options),
+      clock_(clock),
+      entity_(entities_->next_number()),
+      head_(std::move(head)),
+      history_(options.history.samples) {}
+
+// As its options say.
+Result<void> PublisherCore::put_for_plain_peers() {
+  const auto& zenoh = node_->zenoh();
+  PlainForm form{.most_bytes = options_.plain_bytes};
+  if (!options_.encoding.empty()) form.encoding = options_.encoding;
+  const auto wake = [context = entities_->context()] { context->wake_others(); };
+  if (options_.plain == PlainPeers::bare) {
+    if (zenoh == nullptr) return no_plain_peers("publisher.declare");
+    TENDON_TRY(bare, BareTopic::declare(*zenoh, key_, std::move(form), wake));
+    plain_.bare = std::move(bare);
+  } else if (options_.plain == PlainPeers::automatic && zenoh != nullptr) {
+    TENDON_TRY(plain, PlainTopic::declare(*zenoh, node_->plain_outlet(), key_,
+                                          {.context = context_.id(),
+                                           .entity = entity_,
+                                           .form = std::move(form),
+                                           .on_matching = wake}));
+    plain_.topic = std::move(plain);
+    plain_.audience = std::make_shared<PlainAudience>(zenoh, key_, wake);
+  }
+  return {};
+}
+
+PublisherCore::~PublisherCore() {
+  if (!context_.forked()) entities_->remove(entity_);
+}
+
+// The first sample in each slot would cost its caller the making of its pages, some four times what
+// a copy costs. One slot more than the history has: a sample is filled before the oldest goes.
+void PublisherCore::prefault_soon(std::uint64_t size_bytes) {
+  if (size_bytes <= kMaxInlineBytes) return;
+  const auto slot_count = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(options_.history.samples + 1, kMaxPrefaultBytes / size_bytes));
+  context_.prefault_soon([weak = weak_from_this(), pool = context_.publishing().pool(), size_bytes,
+                          slot_count, name = context_.log_name()] {
+    const auto touched = pool->prefault(size_bytes, slot_count, [&] { return !weak.expired(); });
+    if (!touched) log_of(name, LogLevel::info, "publisher.prefault", touched.error().detail);
+  });
+}
+
+Result<void> PublisherCore::usable(std::string_view where) const {
+  TENDON_CHECK(context_.usable(where));
+  if (state_.load(std::memory_order_relaxed) == State::open) return {};
+  return Error{ErrorCode::pipe_closed, where, "the publisher of " + key_.text() + " was closed"};
+}
+
+// Publishing
+
+Result<void> PublisherCore::check(const Schema& schema) const {
+  if (options_.schema == nullptr || options_.schema->hash() == schema.hash()) return {};
+  return Error{ErrorCode::schema_mismatch, kWhere,
+               "the sample does not fit the schema of " + key_.text() + ": " +
+                   describe_difference(*options_.schema, schema)};
+}
+
+Result<void> PublisherCore::check(const TensorDict& sample) const {
+  TENDON_CHECK(check(*sample.schema()));
+  return check_devices(sample, kWhere);
+}
+
+// When memory is short, the oldest samples are given up: first of all those that nobody waits for.
+Result<std::shared_ptr<const PublishedSlot>> PublisherCore::acquire(std::uint64_t size_bytes) {
+  for (;;) {
+    auto slot = context_.publishing().acquire(size_bytes);
+    if (slot) return std::shared_ptr<const PublishedSlot>(*std::move(slot));
+    if (slot.error().code != ErrorCode::resource_exhausted) return std::move(slot).error();
+    const Lock lock(mutex_);
+    if (!history_.trim()) return std::move(slot).error();
+    ++trimmed_;
+  }
+}
+
+AcquireSlot PublisherCore::acquiring() {
+  return [this](std::uint64_t size_bytes) { return acquire(size_bytes); };
+}
+
+// Memory for the body that `message` describes, its header included.
+Result<std::shared_ptr<KeptSample>> PublisherCore::make_room(SharedMessage message) {
+  auto kept = std::make_shared<KeptSample>();
+  TENDON_CHECK(kept->make_room(std::move(message), sizeof(SampleHeader), acquiring()));
+  return kept;
+}
+
+Result<Published> PublisherCore::publish(const TensorDict& sample, Deadline deadline,
+                                         const GoOn& go_on) {
+  TENDON_CHECK(usable(kWhere));
+  TENDON_CHECK(check(sample));
+  if (plain_.bare != nullptr) return plain_.bare->publish(sample);
+  auto kept = std::make_shared<KeptSample>();
+  TENDON_CHECK(kept->pack(sample, sizeof(SampleHeader), acquiring()));
+  return publish(std::move(kept), deadline, go_on);
+}
+
+Result<Published> PublisherCore::publish(Bytes sample, Deadline deadline, const GoOn& go_on) {
+  TENDON_CHECK(usable(kWhere));
+  if (options_.schema != nullptr) {
+    return Error{ErrorCode::schema_mismatch, kWhere,
+                 key_.text() + " was declared with a schema: raw bytes have none"};
+  }
+  if (plain_.bare != nullptr) return plain_.bare->publish(sample);
+  SharedMessage message;
+  message.descriptor.kind = MessageKind::bytes;
+  message.descriptor.payload_bytes = sample.size();
+  TENDON_TRY(kept, make_room(std::move(message)));
+  if (!sample.empty()) std::memcpy(kept->memory().data(), sample.data(), sample.size());
+  return publish(std::move(kept), deadline, go_on);
+}
+
+Result<Loan> PublisherCore::loan(const std::shared_ptr<const Schema>& schema) {
+  TENDON_CHECK(usable("publisher.loan"));
+  if (plain_.bare != nullptr) {
+    return Error{ErrorCode::not_supported, "publisher.loan",
+                 "a bare publisher puts by Zenoh, which has no memory to lend: publish a "
+                 "TensorDict or bytes"};
+  }
+  if (schema == nullptr) {
+    return Error{ErrorCode::invalid_argument, "publisher.loan",
+                 "schema is null; a Schema is needed"};
+  }
+  TENDON_CHECK(check(*schema));
+  SharedMessage message;
+  message.schema = schema;
+  message.descriptor.kind = MessageKind::data;
+  message.descriptor.layout = Layout::aligned;
+  message.descriptor.payload_bytes = schema->layout(Layout::aligned).total_bytes;
+  TENDON_TRY(kept, make_room(std::move(message)));
+  Storage storage(kept, kept->memory().data(), kept->message.descriptor.payload_bytes,
+                  Access::read_write);
+  TENDON_TRY(dict, TensorDict::from_packed(schema, Layout::aligned, std::move(storage)));
+  return Loan(std::move(dict), std::move(kept));
+}
+
+Result<Published> PublisherCore::publish(Loan&& sample, Deadline deadline, const GoOn& go_on) {
+  TENDON_CHECK(usable(kWhere));
+  if (plain_.bare != nullptr)
+    return Error{ErrorCode::wrong_link, kWhere, "the loan was taken from another publisher"};
+  if (sample.slot_ != nullptr) {
+    return Error{ErrorCode::wrong_link, kWhere,
+                 "the loan was taken from a pipe: send it there, or take one with "
+                 "Publisher::loan"};
+  }
+  if (sample.sample_ == nullptr) {
+    return Error{ErrorCode::invalid_argument, kWhere,
+                 "the loan is empty: it was published before; take a new one with Publisher::loan"};
+  }
+  const auto& slot = sample.sample_->message.slot;
+  if (slot != nullptr && &slot->pool() != context_.publishing().pool().get()) {
+    return Error{ErrorCode::wrong_link, kWhere,
+                 "the loan was taken from a publisher of another context"};
+  }
+  TENDON_CHECK(check(sample.dict_));
+  // What was set beside the tensors has no place behind them: they are copied to where there is.
+  auto published = sample.dict_.values() == nullptr ? publish(sample.sample_, deadline, go_on)
+                                                    : publish(sample.dict_, deadline, go_on);
+  if (published) sample.clear();
+  return published;
+}
+
+Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Deadline deadline,
+                                         const GoOn& go_on) {
+  Published published;
+  {
+    const Lock lock(mutex_);
+    TENDON_CHECK(usable(kWhere));
+    published.sequence = history_.last() + 1;
+    sample->header = {.sequence = published.sequence,
+                      .stamp = static_cast<std::uint64_t>(clock_()),
+                      .incarnation = context_.identity().incarnation,
+                      .head = head_.number()};
+    std::memcpy(sample->header_room().data(), &sample->header, sizeof(SampleHeader));
+    if (options_.priority == Priority::normal) sample->message.share = RingShare::less_control;
+    history_.push(std::move(sample));
+    head_.store(published.sequence);  // before anybody sees it
+    (void)TENDON_FAILPOINT("topic.publish.before_show");
+    {
+      Fanout::Round round(*sender_);
+      for (const auto& subscription : std::vector(subscriptions_)) show(*subscription, round);
+    }
+    if (plain_.topic != nullptr && plain_.topic->matches())
+      plain_.topic->offer(history_.find(published.sequence));
+    tell(published);
+    if (!published.lagging.empty()) note_behind();
+    if (options_.overflow != Overflow::block || published.lagging.empty()) return published;
+  }
+  if (!wait_for_laggards(published.sequence, deadline, go_on)) {
+    const Lock lock(mutex_);
+    tell(published);
+    return published;
+  }
+  for (const Excused& excused : excuse(published)) {
+    node_->tell({.kind = FabricEventKind::lagging,
+                 .key = key_.text(),
+                 .node = excused.name,
+                 .reason = "sample " + std::to_string(published.sequence).append(excused.why)});
+  }
+  return published;
+}
+
+// False: `go_on` ended it.
+bool PublisherCore::wait_for_laggards(std::uint64_t sequence, Deadline deadline,
+                                      const GoOn& go_on) {
+  std::vector<std::shared_ptr<Link>> links;
+  {
+    const Lock lock(mutex_);
+    for (const auto& subscription : subscriptions_)
+      links.push_back(subscription->link().shared_from_this());
+  }
+  std::vector<Link*> waited;
+  waited.reserve(links.size());
+  for (const auto& link : links) waited.push_back(link.get());
+  for (;;) {
+    const Deadline slice = go_on ? earlier(deadline, kSlice) : deadline;
+    const bool done = context_.wait(WaitedLinks(waited), slice, [&] {
+      if (context_.unusable()) return true;
+      for (Link* link : waited) context_.poll_link(*link);
+      const Lock lock(mutex_);
+      return all_shown(sequence);
+    });
+    if (done || slice.time_point() == deadline.time_point()) return true;
+    if (!go_on()) return false;
+  }
+}
+
+// Those that let the deadline pass are not waited for again; those of which nobody knows yet.
+std::vector<PublisherCore::Excused> PublisherCore::excuse(Published& published) {
+  std::vector<Excused> newly;
+  const Lock lock(mutex_);
+  Fanout::Round round(*sender_);
+  tell(published);
+  for (const auto& subscription : subscriptions_) {
+    Subscription::Position& position = subscription->position;
+    if (position.cursor.next() > published.sequence) continue;
+    if (const auto why = why_not_waited_for(*subscription); !why.empty()) {
+      if (!std::exchange(position.told_of_receiver, true))
+        newly.push_back({subscription->name(), why});
+    } else if (!std::exchange(position.excused, true)) {
+      round.wait_no_more(*subscription->samples());
+      newly.push_back({subscription->name(),
+                       " waited for it until the deadline; none waits again until it takes one"});
+    }
+  }
+  return newly;
+}
+
+// Which subscriptions have it now.
+void PublisherCore::tell(Published& published) const {
+  published.lagging = behind(published.sequence);
+  const auto leaving_out = std::ranges::count_if(subscriptions_, [&](const auto& subscription) {
+    return subscription->position.cursor.leaves_out(published.sequence);
+  });
+  published.shown = static_cast<std::uint32_t>(subscriptions_.size() - published.lagging.size() -
+                                               static_cast<std::size_t>(leaving_out));
+}
+
+std::vector<std::string> PublisherCore::behind(std::uint64_t sequence) const {
+  std::vector<std::string> names;
+  for (const auto& subscription : subscriptions_)
+    if (subscription->position.cursor.next() <= sequence) names.push_back(subscription->name());
+  return names;
+}
+
+// To all that are worth waiting for.
+bool PublisherCore::all_shown(std::uint64_t sequence) const {
+  return std::ranges::all_of(subscriptions_, [&](const auto& subscription) {
+    const auto& position = subscription->position;
+    return position.excused || position.cursor.next() > sequence ||
+           !why_not_waited_for(*subscription).empty();
+  });
+}
+
+// Showing
+
+// A subscription counts as closed while as much as its share of what is under way was not taken, so
+// that one that is stopped leaves the others theirs. Each may have one sample, however large. That
+// which it keeps of what it took counts as well, at its link: beyond that it gets copies.
+bool PublisherCore::has_share(const Subscription& subscription, const KeptSample& sample) const {
+  if (sample.message.slot == nullptr) return true;
+  const SendWindow& window = subscription.samples()->window();
+  if (window.has_taken(subscription.position.slots_until)) return true;
+  const std::uint64_t size = sample.message.descriptor.payload_bytes;
+  return window.untaken_bytes() + size <= entities_->share_bytes() / 2;
+}
+
+void PublisherCore::show(Subscription& subscription, Fanout::Round& round) {
+  Subscription::Position& position = subscription.position;
+  Cursor& cursor = position.cursor;
+  if (!position.has_head_page) show_head_page(subscription);
+  note_dropped(subscription, round);
+  while (!position.over) {
+    thinned_ += cursor.catch_up(history_);
+    const auto sample = history_.find(cursor.next());
+    if (sample == nullptr || !has_share(subscription, *sample)) return;
+    const Subscription::Position::Before before{cursor, position.slots_until};
+    const auto shown =
+        round.show(subscription.samples(), sample->message, cursor.tag(),
+                   entities_->share_bytes_of(subscription.link()), keeps(subscription));
+    if (!shown) {
+      if (subscription.link().ended()) return;  // its sink is told
+      if (shown.error().code != ErrorCode::message_too_large)
+        return give_up(subscription, shown.error());
+      cursor.pass_over();  // the caps of its link are smaller than the sample: a gap
+      continue;
+    }
+    if (*shown == Shown::closed) return;
+    if (*shown == Shown::dropped) {
+      take_back(position);
+      continue;
+    }
+    cursor.shown(sample->header.stamp);
+    if (sample->message.slot != nullptr)
+      position.slots_until = subscription.samples()->window().shown_bytes();
+    if (*shown == Shown::under_way) {
+      position.before = before;
+      thinned_ += cursor.catch_up(history_);  // what is not due waits for nothing
+      return;
+    }
+  }
+}
+
+// A reader that a publisher waits for has its sample kept for it, until the wait is over.
+LentSample::Keeps PublisherCore::keeps(const Subscription& subscription) const {
+  const bool is_waited_for = options_.overflow == Overflow::block &&
+                             !subscription.position.excused &&
+                             why_not_waited_for(subscription).empty();
+  return is_waited_for ? LentSample::Keeps::until_sent : LentSample::Keeps::once_begun;
+}
+
+void PublisherCore::note_dropped(Subscription& subscription, Fanout::Round& round) {
+  if (round.was_dropped(*subscription.samples())) take_back(subscription.position);
+}
+
+// The sample that was under way did not go: it is shown again if it is still kept, or is lost.
+void PublisherCore::take_back(Subscription::Position& position) {
+  thinned_ -= position.cursor.left_out();
+  position.cursor = position.before->cursor;
+  position.slots_until = position.before->slots_until;
+  thinned_ += position.cursor.catch_up(history_);
+}
+
+// The link lives, and what it cannot do now it may not be able to do next time: the subscriber
+// hears why, and comes again.
+void PublisherCore::give_up(Subscription& subscription, const Error& why) {
+  subscription.link().post_error(subscription.pipe(), why.code, why.detail);
+  remove(subscription);
+  detach_soon(subscription);
+}
+
+// Its socket may be full: then it is shown before a later sample.
+void PublisherCore::show_head_page(Subscription& subscription) {
+  SharedMemoryLink* const memory = subscription.link().shared_memory();
+  if (memory == nullptr || !subscription.link().features().has(Feature::heads)) {
+    subscription.position.has_head_page = true;
+    return;
+  }
+  const auto shown =
+      memory->publish_segment(subscription.pipe(), head_.page().name, *head_.page().segment);
+  if (shown) subscription.position.has_head_page = *shown == Sent::done;
+}
+
+void PublisherCore::note_behind() {
+  if (!noted_behind_.exchange(true)) entities_->head_teller().note_behind(weak_from_this());
+}
+
+std::size_t PublisherCore::say_head() {
+  const Lock lock(mutex_);
+  std::size_t count = 0;
+  for (const auto& subscription : subscriptions_) {
+    Link& link = subscription->link();
+    const bool is_behind = !subscription->position.cursor.is_at_end(history_);
+    if (!is_behind || link.shared_memory() != nullptr || !link.features().has(Feature::heads))
+      continue;
+    ++count;
+    // Behind what waits there already it would say nothing new.
+    if (link.posted_bytes() != 0) continue;
+    link.post(Descriptor{
+        .kind = MessageKind::head, .pipe = subscription->pipe(), .sequence = history_.last()});
+  }
+  if (count == 0) noted_behind_.store(false);
+  return count;
+}
+
+void PublisherCore::show_what_can_be() {
+  const Lock lock(mutex_);
+  Fanout::Round round(*sender_);
+  for (const auto& subscription : std::vector(subscriptions_)) show(*subscription, round);
+}
+
+// Subscriptions
+
+Result<std::shared_ptr<MessageSink>> PublisherCore::on_open(const std::shared_ptr<Link>& link,
+                                                            const Descriptor& open, Bytes said) {
+  TENDON_TRY(request, read_subscription_request(said));
+  TENDON_TRY(window, window_of(open));
+  const Lock lock(mutex_);
+  TENDON_CHECK(admits(link->peer().context));
+  if (subscriptions_.size() >= kMaxSubscriptions) {
+    return Error{ErrorCode::limit_exceeded, "publisher.subscribe",
+                 key_.text() + " has " + std::to_string(kMaxSubscriptions) +
+                     " subscriptions (kMaxSubscriptions), the most that one publisher has"};
+  }
+  const bool resumes =
+      request.seen_sequence != 0 && request.seen_incarnation == context_.identity().incarnation;
+  const Cursor cursor =
+      resumes ? Cursor(history_, request.seen_sequence, Pace(request.period_ns, request.seen_stamp))
+              : Cursor(history_, Pace(request.period_ns));
+  if (link->traits().slots_bound_window) window = window.without_bytes();
+  const bool is_own = link->peer().context == context_.id();
+  auto subscription = std::make_shared<Subscription>(
+      weak_from_this(), link,
+      std::make_shared<SampleChannel>(context_, link, open.pipe, window, copied_), open.pipe,
+      cursor, history_.last(), is_own ? entities_->receiver_of(request.subscriber) : nullptr);
+  let_go(lost_.returned(link->peer().context));
+  subscriptions_.push_back(subscription);
+  entities_->count_subscription(*link, 1);
+  Fanout::Round round(*sender_);
+  show(*subscription, round);
+  return subscription->sink();
+}
+
+void PublisherCore::took(Subscription& subscription) {
+  {
+    const Lock lock(mutex_);
+    if (subscription.position.over) return;
+    subscription.position.excused = false;
+    subscription.position.told_of_receiver = false;
+    if (subscription.position.cursor.is_at_end(history_)) return;
+    Fanout::Round round(*sender_);
+    show(subscription, round);
+  }
+}
+
+void PublisherCore::ended(Subscription& subscription, Parting parting) {
+  const Lock lock(mutex_);
+  if (subscription.position.over) return;
+  if (parting == Parting::lost) {
+    let_go(lost_.add({.link = subscription.link().shared_from_this(),
+                      .next = subscription.position.cursor.next(),
+                      .at = std::chrono::steady_clock::now(),
+                      .confirmed = subscription.samples()->window().untaken_messages() == 0}));
+  }
+  remove(subscription);
+  detach_soon(subscription);
+}
+
+// The last share of a link takes that link's receive lock, and is not dropped under another lock.
+void PublisherCore::let_go(LostReaders::Links links) {
+  if (!links.empty()) context_.schedule([links = std::move(links)] {});
+}
+
+// Behind the receive lock and the round: there the last share of a publisher may go, and a sink
+// does not detach itself while it is told something.
+void PublisherCore::detach_soon(Subscription& subscription) {
+  context_.schedule([self = shared_from_this(), known = subscription.shared_from_this()] {
+    self->detach(*known);
+  });
+}
+
+void PublisherCore::detach(const Subscription& subscription) {
+  sender_->remove(subscription.samples());
+  {
+    const Lock receiving(subscription.link().receive_mutex());
+    subscription.link().detach(subscription.pipe());
+  }
+  const Lock lock(mutex_);
+  std::erase_if(leaving_, [&](const auto& known) { return known.get() == &subscription; });
+}
+
+void PublisherCore::remove(Subscription& subscription) {
+  subscription.position.over = true;
+  const auto found = std::ranges::find_if(
+      subscriptions_, [&](const auto& known) { return known.get() == &subscription; });
+  if (found == subscriptions_.end()) return;
+  leaving_.push_back(std::move(*found));
+  subscriptions_.erase(found);
+  entities_->count_subscription(subscription.link(), -1);
+}
+
+// Waiting and closing
+
+Result<void> PublisherCore::wait_for_subscribers(std::size_t count, Deadline deadline) {
+  constexpr std::string_view kHere = "publisher.wait_for_subscribers";
+  TENDON_CHECK(usable(kHere));
+  std::size_t ready = 0;
+  std::optional<Error> error;
+  for (bool is_over = false; !is_over;) {
+    const bool asks = asks_for_plain_peers();
+    if (asks) plain_.audience->ask_if_due();
+    const Deadline slice = asks ? earlier(deadline, Deadline(PlainAudience::kAskAgain)) : deadline;
+    is_over = deadline.has_passed();
+    (void)context_.wait(nullptr, slice, [&] {
+      if (auto still = usable(kHere); !still) {
+        error = std::move(still).error();
+        return true;
+      }
+      ready = plain_peer_count();
+      const Lock lock(mutex_);
+      ready +=
+          static_cast<std::size_t>(std::ranges::count_if(subscriptions_, [](const auto& known) {
+            return known->position.cursor.next() > known->position.late_until;
+          }));
+      return ready >= count || asks != asks_for_plain_peers();
+    });
+    if (error) return *std::move(error);
+    if (ready >= count) return {};
+  }
+  return Error{ErrorCode::timeout, kHere,
+               key_.text() + " has " + std::to_string(ready) + " subscribers of " +
+                   std::to_string(count) + " before the deadline" + node_->but_no_router()};
+}
+
+// All together are one: Zenoh says whether there is any.
+std::size_t PublisherCore::plain_peer_count() const {
+  if (plain_.bare != nullptr) return plain_.bare->matches() ? 1 : 0;
+  return asks_for_plain_peers() && plain_.audience->is_plain() ? 1 : 0;
+}
+
+PublisherStats PublisherCore::stats() const {
+  if (context_.forked()) return {};
+  if (plain_.bare != nullptr)
+    return {.published = plain_.bare->put_count(), .plain_put = plain_.bare->put_count()};
+  const auto plain = plain_.topic == nullptr ? PlainTopic::Counts() : plain_.topic->counts();
+  const Lock lock(mutex_);
+  return {.published = history_.last(),
+          .history_trimmed = trimmed_,
+          .thinned = thinned_,
+          .subscribers = subscriptions_.size(),
+          .plain_put = plain.put,
+          .plain_dropped = plain.dropped,
+          .lagging = behind(history_.last()),
+          .copied_over_share = copied_->load(std::memory_order_relaxed)};
+}
+
+std::vector<std::string> PublisherCore::unsent() {
+  const std::uint64_t last = history_.last();
+  std::vector<std::string> names = behind(last);
+  for (const std::string& name : lost_.behind(last)) names.push_back(name);
+  return names;
+}
+
+// Is everything with the subscribers, or with the kernel?
+bool PublisherCore::is_idle() {
+  Fanout::Round round(*sender_);
+  for (const auto& subscription : subscriptions_) {
+    note_dropped(*subscription, round);
+    if (!subscription->position.cursor.is_at_end(history_)) return false;
+    if (!round.is_idle(*subscription->samples())) return false;
+  }
+  return true;
+}
+
+// Only a reader that had a link before, while it is waited for.
+Result<void> PublisherCore::admits(const ContextId& reader) {
+  TENDON_CHECK(context_.usable("publisher.subscribe"));
+  const State state = state_.load(std::memory_order_relaxed);
+  if (state == State::open || (state == State::closing && lost_.knows(reader))) return {};
+  return Error{ErrorCode::pipe_closed, "publisher.subscribe",
+               "the publisher of " + key_.text() + " was closed"};
+}
+
+Result<void> PublisherCore::close(Deadline deadline) { return close(deadline, Lost::waited_for); }
+
+// The announcement stays until the end: by it a reader returns whose link was lost.
+Result<void> PublisherCore::close(Deadline deadline, Lost lost) {
+  State open = State::open;
+  if (context_.forked() || !state_.compare_exchange_strong(open, State::closing)) return {};
+  if (plain_.audience != nullptr) plain_.audience->close();
+  if (plain_.topic != nullptr) plain_.topic->close(deadline);
+  if (plain_.bare != nullptr) plain_.bare->close();
+  const auto begun = std::chrono::steady_clock::now();
+  {
+    const Lock lock(mutex_);
+    if (lost == Lost::ignored) let_go(lost_.forget_all());
+    let_go(lost_.close(begun, context_.options().lease));
+  }
+  for (bool waiting = true; waiting;) {
+    const auto due = [&] {
+      const Lock lock(mutex_);
+      return lost_.due(history_.last(), std::chrono::steady_clock::now());
+    }();
+    const bool idle =
+        context_.wait(nullptr, due ? earlier(deadline, Deadline::at(*due)) : deadline, [&] {
+          if (context_.unusable()) return true;
+          const Lock lock(mutex_);
+          return is_idle() && !lost_.due(history_.last(), std::chrono::steady_clock::now());
+        });
+    waiting = !idle && !deadline.has_passed();
+  }
+  node_->withdraw(announcement_of(*this));
+  entities_->remove(entity_);
+  state_.store(State::closed);
+  std::vector<std::shared_ptr<Subscription>> ending;
+  std::vector<std::shared_ptr<Subscription>> leaving;
+  std::vector<std::string> unsent;
+  std::uint64_t last = 0;
+  {
+    const Lock lock(mutex_);
+    last = history_.last();
+    unsent = this->unsent();
+    let_go(lost_.forget_all());
+    for (const auto& subscription : subscriptions_) {
+      subscription->position.over = true;
+      entities_->count_subscription(subscription->link(), -1);
+    }
+    ending.swap(subscriptions_);
+    leaving = leaving_;
+  }
+  for (const auto& subscription : ending) {
+    Descriptor end;
+    end.kind = MessageKind::end;
+    end.pipe = subscription->pipe();
+    end.sequence = last;
+    end.payload_bytes = subscription->position.cursor.lost_until(last);
+    sender_->remove(subscription->samples());
+    if (!context_.unusable()) subscription->link().post(end);
+    detach(*subscription);
+  }
+  // None of them tells this publisher anything when its last share goes.
+  for (const auto& subscription : leaving) detach(*subscription);
+  TENDON_CHECK(context_.usable("publisher.close"));
+  if (unsent.empty()) return {};
+  std::string names;
+  for (const std::string& name : unsent) {
+    names += (names.empty() ? "" : ", ") + name;
+    node_->tell({.kind = FabricEventKind::unsent,
+                 .key = key_.text(),
+                 .node = name,
+                 .reason = "the publisher was closed at sample " + std::to_string(last) +
+                           " before this reader was shown everything",
+                 .entity = entity_});
+  }
+  return Error{ErrorCode::timeout, "publisher.close",
+               "not shown everything of " + key_.text() + " before the deadline: " + names};
+}
+
+void PublisherCore::end() {
+  const auto closed = close(context_.options().linger, Lost::ignored);
+  if (!closed && closed.error().code == ErrorCode::timeout)
+    context_.log(LogLevel::warn, "publisher.close", closed.error().detail);
+}
+
+}  // namespace tendon::v0::detail

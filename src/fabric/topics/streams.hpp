@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tendon/core/error.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/fabric/ended.hpp>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "fabric/keys/publisher_id.hpp"
+#include "fabric/samples/pending_gaps.hpp"
+#include "fabric/topics/break_pace.hpp"
+#include "fabric/topics/feed.hpp"
+#include "fabric/ways/peer_name.hpp"
+
+namespace tendon::v0::detail {
+
+/// The samples of one publisher at one subscriber, over all links on which they arrive.
+///
+///   open -> parted    its link is lost, or its channel broke: a new one goes on behind it
+///   parted -> open    there is a new channel
+///   open, parted -> told    the end is known: the publisher said so, its process died, or it has
+///                           been parted for a lease. What arrived before is still to be read
+///   told -> over      all of that was read
+struct Stream {
+  enum class State : std::uint8_t { open, parted, told };
+
+  PublisherId publisher;
+  std::string key;
+  PeerName node;
+  std::uint64_t incarnation = 0;
+  std::shared_ptr<Feed> feed;                     ///< the newest
+  std::vector<std::shared_ptr<Feed>> channels{};  ///< that are not read out, in order
+  PendingGaps gaps{};                             ///< of the receiver
+  State state = State::open;
+  std::chrono::steady_clock::time_point parted_at{};
+  Feed::Ending ending{};        ///< when told
+  std::uint64_t last_seen = 0;  ///< likewise
+  std::uint64_t told_as = 0;    ///< which of all ends that were told
+
+  /// Its end, as the program hears of it, when it is told.
+  [[nodiscard]] Ended ended() const;
+  /// The gaps before what the program gets next.
+  [[nodiscard]] std::vector<Gap> take_gaps(std::uint64_t of_incarnation);
+};
+
+/// The streams of one subscriber: which channels are read, in which order, and when each stream
+/// ends.
+///
+/// Owns:    streams and feeds; the samples that were seen last of publishers that were lost.
+/// Threads: none of its own: its owner's lock is held, which is taken before a link's receive lock.
+///          Connections are immutable, but for what a stream keeps for the receiver.
+/// Errors:  busy, of add().
+/// Blocks:  never. It reads no clock.
+/// Cost:    of a change: looks into trees, and at the streams of one key.
+class Streams {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  struct Options {
+    std::chrono::milliseconds lease{};
+    GapFinder::Rate rate = GapFinder::Rate::all;
+    bool newest_only = false;
+  };
+  /// A channel to read.
+  struct Entry {
+    std::shared_ptr<Stream> stream;
+    std::shared_ptr<Feed> feed;
+    /// With `newest_only`: those that are followed instead of this one while their links live.
+    std::vector<std::shared_ptr<Feed>> newer{};
+    /// Those that are read out before this one, once they are over.
+    std::vector<std::shared_ptr<Feed>> older{};
+
+    /// May it be read? An end waits for that of an older incarnation which was told before it. The
+    /// samples behind that end wait for both.
+    [[nodiscard]] bool has_its_turn() const;
+  };
+  /// The links on which samples may come, each once.
+  struct Connections {
+    std::vector<std::shared_ptr<Link>> kept;
+    std::vector<Link*> links;
+  };
+  /// The publisher to be connected.
+  struct Candidate {
+    PublisherId publisher;
+    std::string key;
+    PeerName node;
+    std::uint64_t incarnation = 0;
+  };
+  /// Something that follows from a change, for the owner to do without its lock.
+  struct Changes {
+    struct Over {
+      std::shared_ptr<Stream> stream;
+      GapFinder::Found last;  ///< missing behind its last sample
+    };
+    /// A channel that broke, or that its publisher has no room for: a pause follows.
+    struct Broken {
+      enum class By : std::uint8_t { violation, limit };
+      std::shared_ptr<Stream> stream;
+      Error why;
+      By by = By::violation;
+      bool tell = false;
+    };
+    std::vector<Ended> told;
+    std::vector<Over> over;
+    std::vector<Broken> broken;
+    std::vector<std::shared_ptr<Feed>> read_out;  ///< to be closed
+    std::vector<PublisherId> again;               ///< to be connected again, now
+    std::optional<Time> next;                     ///< settle() has to look again then
+    bool connections_changed = false;             ///< there are other links
+    bool entries_changed = false;                 ///< what entry_of() returned may be old
+  };
+
+  explicit Streams(const Options& options)
+      : options_(options), connections_(std::make_shared<const Connections>()) {}
+
+  [[nodiscard]] const std::shared_ptr<const Connections>& connections() const noexcept {
+    return connections_;
+  }
+  /// How many channels are not read out.
+  [[nodiscard]] std::size_t channel_count() const noexcept { return entries_.size(); }
+  [[nodiscard]] bool is_open(const PublisherId& publisher) const;
+  /// Has a publisher of this Context an open channel?
+  [[nodiscard]] bool has_open(const ContextId& context) const;
+  /// Null: the channel was closed.
+  [[nodiscard]] std::shared_ptr<const Entry> entry_of(const Feed& feed) const;
+  /// Where a new channel to this publisher goes on; a sequence of 0: at its history. Errors: busy,
+  /// when it has one, or two that are not read out.
+  [[nodiscard]] Result<SampleHeader> goes_on_at(const PublisherId& publisher) const;
+  enum class Came : std::uint8_t { anew, again };
+  /// The channel `feed` is open. A stream that waits with the same announced name and key, of an
+  /// earlier incarnation, has ended. Errors: as goes_on_at().
+  [[nodiscard]] Result<Came> add(const Candidate& publisher, std::shared_ptr<Feed> feed,
+                                 Changes& changes);
+  /// Looks what became of these channels, and of streams that wait.
+  [[nodiscard]] Changes settle(Time now, const std::vector<std::shared_ptr<Feed>>& changed);
+  /// Drops everything.
+  [[nodiscard]] std::vector<std::shared_ptr<Feed>> clear();
+
+  /// Publishers that were lost and may return: so many are remembered.
+  static constexpr std::size_t kMostRemembered = 4096;
+
+ private:
+  struct Seen {
+    SampleHeader sample;
+    std::uint64_t age = 0;
+  };
+  using OfKey = std::multimap<std::string_view, std::shared_ptr<Stream>>;
+  void look_at(const Entry& entry, Time now, Changes& changes);
+  void part(const std::shared_ptr<Stream>& stream, Time now, Changes& changes);
+  void wait_on(const std::shared_ptr<Stream>& stream, Time now, Changes& changes);
+  void end_pauses(Time now, Changes& changes);
+  void end_what_was_read(const std::string& key, Changes& changes);
+  void tell_end(const std::shared_ptr<Stream>& stream, const Feed::Ending& ending,
+                Changes& changes);
+  /// Its end is told, and all of it was read.
+  void finish(const std::shared_ptr<Stream>& stream, Changes& changes);
+  void remember(const Stream& stream);
+  [[nodiscard]] std::vector<std::shared_ptr<Stream>> of_key(const std::string& key) const;
+  void put(Entry entry, Changes& changes);
+  void take_out(const Entry& entry, Changes& changes);
+  void note_newer(const std::string& key);
+  void refresh_links(Changes& changes);
+
+  const Options options_;
+  std::shared_ptr<const Connections> connections_;
+  std::map<PublisherId, std::shared_ptr<Stream>> streams_;  // open or parted
+  std::map<PublisherId, std::shared_ptr<Stream>> parted_;
+  OfKey of_key_;  // all that are not over, by the text of their key
+  std::unordered_map<const Feed*, std::shared_ptr<const Entry>> entries_;
+  struct OnLink {
+    std::shared_ptr<Link> link;
+    std::size_t channels = 0;
+  };
+  std::map<const Link*, OnLink> links_;
+  std::map<PublisherId, Seen> seen_;
+  std::map<PublisherId, BreakPace> breaks_;
+  std::map<PublisherId, Time> pauses_;  // of publishers that broke their channels, until then
+  std::uint64_t ages_ = 0;
+};
+
+}  // namespace tendon::v0::detail

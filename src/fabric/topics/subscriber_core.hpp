@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <tendon/core/completion.hpp>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/mutex.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/fabric/key_expression.hpp>
+#include <tendon/fabric/subscriber.hpp>
+#include <vector>
+
+#include "fabric/keys/announcement.hpp"
+#include "fabric/plain/plain_inbox.hpp"
+#include "fabric/ports/node_port.hpp"
+#include "fabric/samples/last_receiver.hpp"
+#include "fabric/samples/receiver_seat.hpp"
+#include "fabric/topics/feed.hpp"
+#include "fabric/topics/feed_queue.hpp"
+#include "fabric/topics/streams.hpp"
+#include "runtime/timers.hpp"
+
+namespace tendon::v0::detail {
+
+class PostedSample;
+
+/// One subscriber: it connects what it takes, reads its streams in turn, and tells its program what
+/// becomes of them.
+///
+/// Owns:    its Streams.
+/// Threads: recv() by one thread at a time; the rest at any time. posting_ comes before mutex_, and
+///          that before a link's receive lock.
+/// Errors:  as Subscriber.
+/// Blocks:  recv(), wait_for_publishers(): until the deadline; close(): as NodePort::unfollow().
+/// Cost:    of recv(): a look at the feeds that have something, and else a look at each link.
+class SubscriberCore final : public Follower,
+                             public Timed,
+                             public std::enable_shared_from_this<SubscriberCore> {
+ public:
+  [[nodiscard]] static std::shared_ptr<SubscriberCore> create(std::shared_ptr<NodePort> node,
+                                                              KeyExpression keys,
+                                                              const SubscriberOptions& options);
+  SubscriberCore(std::shared_ptr<NodePort> node, KeyExpression keys,
+                 const SubscriberOptions& options);
+
+  [[nodiscard]] const KeyExpression& keys() const noexcept override { return keys_; }
+  [[nodiscard]] std::uint32_t entity() const noexcept override { return entity_; }
+  [[nodiscard]] const SubscriberOptions& options() const noexcept { return options_; }
+
+  [[nodiscard]] const std::shared_ptr<ContextCore>& context() const noexcept { return context_; }
+
+  /// Has it an inbox for plain peers, where its options or its node say so. Before anybody else has
+  /// it. Errors: not_supported, for a node without Zenoh.
+  [[nodiscard]] Result<void> prepare_for_plain_peers();
+  /// After it was announced: a publisher that Zenoh tells of it can see then whose it is.
+  [[nodiscard]] Result<void> listen_to_plain_peers();
+  [[nodiscard]] Result<Sample> recv(Deadline deadline);
+  [[nodiscard]] Completion<Sample> recv_async();
+  /// The caller is the receiver until stop_receiving(); recv() is `busy`. False: there is one.
+  [[nodiscard]] bool become_receiver() noexcept { return seat_.take(); }
+  void stop_receiving() { (void)leave_seat(); }
+  /// recv() by the receiver.
+  [[nodiscard]] Result<Sample> receive(Deadline deadline);
+  // From its completion
+  /// Completes it if there is a sample. False: it is complete.
+  [[nodiscard]] bool go_on(PostedSample& posted) TENDON_EXCLUDES(posting_);
+  void drive(PostedSample& posted, Deadline deadline);
+  /// False: it is complete.
+  bool cancel(const PostedSample& posted) TENDON_EXCLUDES(posting_);
+  /// The sample that was taken as this one was not wanted: a receiver gets it again.
+  void put_back(std::uint64_t number, Sample sample);
+  [[nodiscard]] Result<void> wait_for_publishers(std::size_t count, Deadline deadline);
+  [[nodiscard]] SubscriberStats stats() const;
+  void on_event(std::function<void(const FabricEvent&)> callback);
+  void close();
+  // Timed
+  void on_time() override { settle(); }
+
+  // Follower
+  /// A difference of schemas is counted.
+  [[nodiscard]] bool takes(const EntityAnnouncement& publisher) override;
+  [[nodiscard]] bool is_connected(const PublisherId& publisher) const override;
+  [[nodiscard]] bool is_connected_to(const ContextId& context) const override;
+  [[nodiscard]] Result<void> connect(const EntityAnnouncement& publisher, const PeerName& node,
+                                     const std::shared_ptr<Link>& link) override;
+  [[nodiscard]] EntityAnnouncement announcement() const;
+
+ private:
+  using Connections = Streams::Connections;
+  using Entry = Streams::Entry;
+  enum class Attempt : std::uint8_t { nothing, sample, look_again };
+  /// A sample, and which one it is of all that were taken.
+  struct Numbered {
+    std::uint64_t number = 0;
+    Sample sample;
+  };
+
+  [[nodiscard]] Result<void> usable(std::string_view where) const;
+  [[nodiscard]] std::shared_ptr<const Connections> connections() const;
+  /// The connections of this version, for the receiver.
+  [[nodiscard]] const Connections& connections_at(std::uint64_t version);
+  /// References that a receiver kept. They may be the last ones to a link: no lock is held when
+  /// they end.
+  struct Kept {
+    std::shared_ptr<const Connections> connections;
+    std::shared_ptr<const Entry> last;
+  };
+  /// The receiver leaves, and keeps nothing that has changed meanwhile.
+  Kept leave_seat();
+  /// Nothing while there is a receiver, which looks for itself what has changed.
+  Kept take_kept();
+  [[nodiscard]] std::shared_ptr<const Entry> entry_of(const Feed& feed) const;
+  [[nodiscard]] Attempt try_feeds(const Connections& connections, Sample& sample);
+  /// Takes from the last feed again if it has more and no other waits.
+  [[nodiscard]] bool try_last_again(Sample& sample);
+  void queue_the_rest();
+  /// Takes from the feeds that wait, in turn.
+  [[nodiscard]] Attempt try_waiting(Sample& sample);
+  /// The entry of the feed that gave the last sample, if it is as it was then, or null.
+  [[nodiscard]] const Entry* last_entry();
+  void drop_old_entry();
+  [[nodiscard]] bool take_from(const Entry& entry, Sample& sample);
+  [[nodiscard]] Attempt try_recv(const Connections& connections, Sample& sample);
+  [[nodiscard]] bool take_plain(Sample& sample);
+  [[nodiscard]] bool take_end(Sample& sample);
+  [[nodiscard]] static bool is_superseded(const Entry& entry);
+  /// Counts one of another schema, and returns whether the program is to hear of it.
+  [[nodiscard]] bool refuse(const Entry& entry, const Feed::Taken& taken) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] bool accept(const Entry& entry, Feed::Taken& taken, Sample& sample);
+  void tell(const std::string& key, const Gap& gap) const;
+  void tell_mismatch(const Entry& entry) const;
+  [[nodiscard]] std::string nothing_came() const;
+  /// Looks what became of its channels, and does what follows.
+  void settle();
+  void act_on(Streams::Changes changes);
+  /// Counts what has changed in its streams.
+  [[nodiscard]] static bool is_news(const Streams::Changes& changes);
+  void note(const Streams::Changes& changes) TENDON_REQUIRES(mutex_);
+  void finish(const Streams::Changes::Over& over) TENDON_REQUIRES(mutex_);
+  /// One that is there now, without a wait. Nothing: none is.
+  [[nodiscard]] std::optional<Result<Numbered>> take_now();
+  [[nodiscard]] std::optional<Numbered> take_returned();
+  void complete(PostedSample& posted, Result<Sample> result);
+
+  const std::shared_ptr<NodePort> node_;
+  const std::shared_ptr<ContextCore> context_;
+  const KeyExpression keys_;
+  const SubscriberOptions options_;
+  const std::uint32_t entity_;
+  std::shared_ptr<PlainInbox> plain_;  // null: it does not hear plain Zenoh peers
+  const std::shared_ptr<LastReceiver> last_receiver_ = std::make_shared<LastReceiver>();
+  ReceiverSeat seat_;
+  std::atomic<bool> closed_{false};
+  struct Turn {
+    std::size_t feeds_first = 0;    // that come before plain peers
+    std::uint64_t taken_count = 0;  // all samples that were taken
+    // Kept from one receive to the next: a look at them takes no lock and counts no reference.
+    std::shared_ptr<const Connections> connections;
+    std::uint64_t connections_version = 0;  // of versions_.receiving, when they were read
+    std::shared_ptr<const Entry> last;      // whose feed gave the last sample
+    std::uint64_t entries_version = 0;      // when that was
+    bool more = false;                      // that feed has more, and is not in the queue
+  };
+  Turn turn_;                         // the holder of seat_ alone touches it
+  std::shared_ptr<FeedQueue> queue_;  // set before anybody else has this
+  Mutex posting_;
+  std::shared_ptr<PostedSample> posted_ TENDON_GUARDED_BY(posting_);  // it is the receiver
+  mutable Mutex mutex_;
+  Streams streams_ TENDON_GUARDED_BY(mutex_);
+  struct Versions {
+    std::atomic<std::uint64_t> receiving{0};  // of connections, of ends_: a receiver looks again
+    std::atomic<std::uint64_t> entries{0};
+  };
+  Versions versions_;
+  std::deque<Sample> ends_ TENDON_GUARDED_BY(mutex_);  // to be delivered
+  struct Refused {
+    std::set<std::pair<PublisherId, SchemaHash>> told;  // of differences of schemas
+    std::string last;                                   // for recv() when nothing arrives
+  };
+  Refused refused_ TENDON_GUARDED_BY(mutex_);
+  SubscriberStats stats_ TENDON_GUARDED_BY(mutex_);
+  // By when they were taken; those of a receiver that has just returned: 0.
+  std::multimap<std::uint64_t, Sample> returned_ TENDON_GUARDED_BY(mutex_);
+};
+
+}  // namespace tendon::v0::detail

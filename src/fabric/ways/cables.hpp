@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <tendon/core/context_id.hpp>
+#include <tendon/core/mutex.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/fabric/limits.hpp>
+#include <vector>
+
+#include "core/fd.hpp"
+#include "core/thread.hpp"
+#include "fabric/ways/cable.hpp"
+#include "fabric/zenoh/zenoh_port.hpp"
+#include "runtime/connect.hpp"
+#include "runtime/user_event.hpp"
+
+namespace tendon::v0::detail {
+
+/// What a cable is made with, on either side.
+struct CableTerms {
+  std::string domain;
+  ContextId peer;
+  Nonce128 connection{};
+  CableKey key{};
+  CableEnd end = CableEnd::asker;
+  Lane lane = Lane::control;
+};
+
+/// The cables of one Context on one session of Zenoh. Each is a socketpair: a link has one end of
+/// it, and one thread pumps the bytes of the other between it and the session.
+///
+/// The reader grants what may be on its way: kCableWindowBytes for all cables that come here. Each
+/// kind of lane has a part of it, which its cables share.
+///
+/// Owns:    the far ends, what has come for them, and the thread, from the first cable on.
+/// Threads: thread-safe. Nothing but queueing is done in callbacks of the session.
+/// Errors:  of a cable: its link sees a connection that breaks, and the reason is logged.
+/// Blocks:  stop() and the destructor, for a put: as ZenohPort::put_patiently().
+/// Cost:    of 48 KiB: some system calls, a pass for the tag, a put. A frame a second for each
+///          cable.
+class Cables : public std::enable_shared_from_this<Cables> {
+ public:
+  /// Listens for the frames of `self`.
+  [[nodiscard]] static Result<std::shared_ptr<Cables>> create(std::shared_ptr<ZenohPort> port,
+                                                              const ContextId& self);
+  explicit Cables(std::shared_ptr<ZenohPort> port) : port_(std::move(port)) {}
+  Cables(const Cables&) = delete;
+  Cables& operator=(const Cables&) = delete;
+  ~Cables() { stop(); }
+
+  /// A cable whose other end does the same. The near end of the pair, for a link. Errors:
+  /// limit_exceeded beyond kMaxCables; of the system.
+  [[nodiscard]] Result<OwnedFd> lay(const CableTerms& terms) TENDON_EXCLUDES(mutex_);
+  /// Runs it on the thread, or drops it where there can be none.
+  void post(std::function<void()> task) TENDON_EXCLUDES(mutex_);
+  /// What links have said leaves, for two seconds at most. Then all are cut, and the thread ends.
+  void stop() TENDON_EXCLUDES(mutex_);
+
+  /// Frames that were no part of a cable of ours, or came again.
+  [[nodiscard]] std::uint64_t dropped_frames() const noexcept { return dropped_frames_.load(); }
+
+  /// Both ends grant so much before they have said anything: kMaxCables of them are the window.
+  [[nodiscard]] static std::uint64_t first_grant(Lane lane) noexcept;
+  /// One cable of `count` in its lane may have so much of the window.
+  [[nodiscard]] static std::uint64_t share(Lane lane, std::size_t count) noexcept;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  /// A cable here, as the thread sees it.
+  struct Laid {
+    Cable cable;
+    KeyExpression key;  // where its frames go
+    Lane lane;
+    OwnedFd far;
+    std::deque<Storage> frames;     // that came, and are not in the pair yet
+    std::size_t written_bytes = 0;  // of the payload of the first one
+    std::string why_cut = {};       // not empty: it is over
+    Clock::time_point next_beat = {};
+    Clock::time_point hung_up_at = {};  // by the link, while there was no room for its last bytes
+  };
+  using Every = std::map<Nonce128, std::unique_ptr<Laid>>;
+  /// A frame that came, and the memory that it lies in.
+  struct Came {
+    Storage bytes;
+    CableFrame frame;
+  };
+  /// What other threads have left for this one.
+  struct Work {
+    std::vector<std::pair<Nonce128, std::unique_ptr<Laid>>> laid;
+    std::vector<Came> frames;
+    std::vector<std::function<void()>> tasks;
+    std::string why_cut_all;
+  };
+
+  [[nodiscard]] Result<void> listen(const ContextId& self);
+  void on_frame(const Storage& payload) TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] Result<void> need_thread() TENDON_REQUIRES(mutex_);
+  void run() TENDON_EXCLUDES(mutex_);
+  void work_once() TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] bool is_stopped() TENDON_EXCLUDES(mutex_);
+  /// Links here have said nothing that has not left.
+  [[nodiscard]] bool is_drained() const;
+  void cut_all(const std::string& why);
+  [[nodiscard]] Work take_work() TENDON_EXCLUDES(mutex_);
+  void hear(const Came& came);
+  /// One step of each. True: there is more to do at once.
+  [[nodiscard]] bool serve_all();
+  [[nodiscard]] bool serve(Laid& laid, Clock::time_point now);
+  void write_what_came(Laid& laid);
+  [[nodiscard]] bool read_and_send(Laid& laid, Clock::time_point now);
+  void note_hung_up(Laid& laid, Clock::time_point now);
+  void grant(Laid& laid);
+  void put(Laid& laid, Result<Storage> frame);
+  void cut(Laid& laid, std::string why);
+  void wait(Clock::time_point until);
+
+  static constexpr std::chrono::seconds kBeat{1};
+  static constexpr std::chrono::seconds kLinger{2};
+  /// Above this what comes is dropped: more than all windows, so only strangers make it so much.
+  static constexpr std::uint64_t kMaxQueuedBytes = 16 * kCableWindowBytes;
+
+  const std::shared_ptr<ZenohPort> port_;
+  std::atomic<std::uint64_t> dropped_frames_{0};
+  UserEvent wake_;
+  Mutex mutex_;
+  std::set<Nonce128> known_ TENDON_GUARDED_BY(mutex_);
+  Work work_ TENDON_GUARDED_BY(mutex_);
+  std::uint64_t queued_bytes_ TENDON_GUARDED_BY(mutex_) = 0;
+  Thread thread_ TENDON_GUARDED_BY(mutex_);
+  bool stopped_ TENDON_GUARDED_BY(mutex_) = false;
+  Every every_;  // of the thread
+  // In front of all, so that they end first.
+  ZenohPort::Handle frames_;
+  ZenohPort::Handle state_;
+};
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/zenoh/zenoh_callbacks.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <tendon/core/deadline.hpp>
+#include <utility>
+
+#include "core/process_wide.hpp"
+
+namespace tendon::v0::detail {
+
+namespace {
+
+/// What an event takes in the queue besides its bytes.
+constexpr std::uint64_t kEventBytes = 256;
+
+/// How long the exit of the process waits for callbacks that run.
+constexpr std::chrono::seconds kExitPatience{1};
+
+/// When the process exits, the program's objects go before Zenoh's threads do: no callback begins
+/// then, and those that run return first.
+class ExitGate {
+ public:
+  /// Callbacks of a parent do not run in a forked child, whose gate is its own.
+  static ExitGate& get() { return gate_.get(); }
+  /// From now on it is shut when the process exits.
+  static void serve() {
+    if (!serves_.exchange(true)) std::atexit([] { get().shut(); });  // a child inherits it
+  }
+
+  [[nodiscard]] bool is_shut() const { return shut_; }
+  /// False: the callback may not begin.
+  [[nodiscard]] bool enter() TENDON_EXCLUDES(mutex_) {
+    const Lock lock(mutex_);
+    if (shut_) return false;
+    ++running_;
+    inside_ = true;
+    return true;
+  }
+  void leave() TENDON_EXCLUDES(mutex_) {
+    const Lock lock(mutex_);
+    --running_;
+    inside_ = false;
+    left_.notify_all();
+  }
+
+ private:
+  void shut() TENDON_EXCLUDES(mutex_) {
+    const Deadline deadline = kExitPatience;
+    const Lock lock(mutex_);
+    shut_ = true;
+    const int own = inside_ ? 1 : 0;  // a callback that called exit()
+    while (running_ > own && left_.wait_until(mutex_, deadline)) {
+    }
+  }
+
+  static constinit PerProcess<ExitGate> gate_;
+  static constinit std::atomic<bool> serves_;
+  static thread_local bool inside_;
+  Mutex mutex_;
+  CondVar left_;
+  int running_ TENDON_GUARDED_BY(mutex_) = 0;
+  std::atomic<bool> shut_ = false;
+};
+
+constinit PerProcess<ExitGate> ExitGate::gate_;
+constinit std::atomic<bool> ExitGate::serves_{false};
+thread_local bool ExitGate::inside_ = false;
+
+std::uint64_t bytes_of(const ZenohCallbacks::Event& event) {
+  if (const auto* const token = std::get_if<ZenohCallbacks::Token>(&event))
+    return kEventBytes + token->key.size();
+  const auto* const message = std::get_if<ZenohMessage>(&event);
+  if (message == nullptr) return 0;
+  return kEventBytes + message->key.size() + message->encoding.size() +
+         message->payload.size_bytes() + message->attachment.size_bytes();
+}
+
+}  // namespace
+
+Result<std::shared_ptr<ZenohCallbacks>> ZenohCallbacks::start() {
+  ExitGate::serve();  // objects that are older than a session outlive its callbacks
+  std::shared_ptr<ZenohCallbacks> callbacks(new ZenohCallbacks());
+  // The thread keeps it: a callback may close the session that it belongs to.
+  TENDON_TRY(thread, Thread::start({.name = "tendon-zenoh",
+                                    .where = "fabric.zenoh",
+                                    .task = "that tells what Zenoh says"},
+                                   [callbacks] { callbacks->run(); }));
+  callbacks->thread_ = std::move(thread);
+  return callbacks;
+}
+
+ZenohCallbacks::Number ZenohCallbacks::add(Callback callback) {
+  return add(Recipient{.callback = std::make_shared<Callback>(std::move(callback))});
+}
+
+ZenohCallbacks::Number ZenohCallbacks::add_subscriber(ZenohPort::OnMessage on_message,
+                                                      ZenohPort::OnDropped on_dropped) {
+  return add(
+      [on_message = std::move(on_message), on_dropped = std::move(on_dropped)](const Event& event) {
+        if (const auto* const message = std::get_if<ZenohMessage>(&event))
+          return on_message(*message);
+        for (const auto& [key, count] : std::get<Missed>(event).messages) on_dropped(key, count);
+      });
+}
+
+ZenohCallbacks::Number ZenohCallbacks::add_listener(Callback callback) {
+  return add(
+      Recipient{.callback = std::make_shared<Callback>(std::move(callback)), .listens = true});
+}
+
+ZenohCallbacks::Number ZenohCallbacks::add(Recipient recipient) {
+  const Lock lock(mutex_);
+  recipients_.emplace(++last_number_, std::move(recipient));
+  return last_number_;
+}
+
+void ZenohCallbacks::remove(Number number) {
+  Recipient gone;  // what the callback holds goes without the lock
+  Lock lock(mutex_);
+  const auto found = recipients_.find(number);
+  if (found != recipients_.end()) {
+    gone = std::move(found->second);
+    recipients_.erase(found);
+  }
+  if (in_callback()) return;
+  while (running_ == number && number != 0) returned_.wait(mutex_);
+}
+
+void ZenohCallbacks::close() {
+  std::map<Number, Recipient> gone;
+  std::deque<std::unique_ptr<Queued>> not_told;
+  {
+    const Lock lock(mutex_);
+    closed_ = true;
+    gone.swap(recipients_);
+    not_told.swap(queue_);
+    queued_.notify_one();
+  }
+  thread_.join();
+}
+
+void ZenohCallbacks::post(Number number, Event event) noexcept {
+  if (ExitGate::get().is_shut()) return;
+  const Lock lock(mutex_);
+  const auto recipient = recipients_.find(number);
+  if (closed_ || recipient == recipients_.end()) return;
+  const std::uint64_t size_bytes = bytes_of(event);
+  const Budget& budget = budget_of(event);
+  if (size_bytes > 0 && budget.queued + size_bytes > budget.most)
+    return miss(number, recipient->second, event);
+  if (recipient->second.missed && std::holds_alternative<Ending>(event)) {
+    event = Ending::timed_out;
+  }
+  push(number, std::move(event), size_bytes);
+}
+
+ZenohCallbacks::Budget& ZenohCallbacks::budget_of(const Event& event) {
+  return std::holds_alternative<Token>(event) ? tokens_ : messages_;
+}
+
+void ZenohCallbacks::push(Number number, Event event, std::uint64_t size_bytes) {
+  budget_of(event).queued += size_bytes;
+  queue_.push_back(std::make_unique<Queued>(Queued{number, std::move(event), size_bytes}));
+  queued_.notify_one();
+}
+
+void ZenohCallbacks::post_missed(Number number, const std::string& key, std::uint64_t count) {
+  const Lock lock(mutex_);
+  const auto recipient = recipients_.find(number);
+  if (closed_ || recipient == recipients_.end()) return;
+  untold_of(number, recipient->second).add(key, count);
+}
+
+void ZenohCallbacks::miss(Number number, Recipient& recipient, const Event& event) {
+  ++dropped_;
+  recipient.missed = true;
+  Missed& untold = untold_of(number, recipient);
+  if (const auto* const message = std::get_if<ZenohMessage>(&event)) untold.add(message->key, 1);
+}
+
+ZenohCallbacks::Missed& ZenohCallbacks::untold_of(Number number, Recipient& recipient) {
+  if (!recipient.untold) {
+    recipient.untold.emplace();
+    push(number, Missed{}, 0);
+  }
+  return *recipient.untold;
+}
+
+void ZenohCallbacks::Missed::add(const std::string& key, std::uint64_t count) {
+  const bool is_named = messages.contains(key) || messages.size() < kMostMissedKeys;
+  messages[is_named ? key : std::string()] += count;
+}
+
+void ZenohCallbacks::set_state(SessionState state) noexcept {
+  if (ExitGate::get().is_shut()) return;
+  const Lock lock(mutex_);
+  if (closed_ || std::exchange(state_, state) == state) return;
+  for (const auto& [number, recipient] : recipients_) {
+    if (recipient.listens) queue_.push_back(std::make_unique<Queued>(Queued{number, state, 0}));
+  }
+  queued_.notify_one();
+}
+
+SessionState ZenohCallbacks::state() const {
+  const Lock lock(mutex_);
+  return state_;
+}
+
+std::uint64_t ZenohCallbacks::dropped() const {
+  const Lock lock(mutex_);
+  return dropped_;
+}
+
+void ZenohCallbacks::run() {
+  for (;;) {
+    Call call = begin_call();
+    if (call.what == nullptr) return;
+    if (call.callback == nullptr) continue;
+    if (ExitGate::get().enter()) {
+      (*call.callback)(std::move(call.what->event));
+      ExitGate::get().leave();
+    }
+    call = {};  // nothing of a callback is left when its remove() returns
+    end_call();
+  }
+}
+
+ZenohCallbacks::Call ZenohCallbacks::begin_call() {
+  Lock lock(mutex_);
+  while (queue_.empty() && !closed_) queued_.wait(mutex_);
+  if (closed_) return {};
+  std::unique_ptr<Queued> next = std::move(queue_.front());
+  queue_.pop_front();
+  budget_of(next->event).queued -= next->size_bytes;
+  const auto recipient = recipients_.find(next->number);
+  // A question that nobody takes is given back without the lock: that may call post().
+  if (recipient == recipients_.end()) return {nullptr, std::move(next)};
+  if (auto* const missed = std::get_if<Missed>(&next->event))
+    *missed = *std::exchange(recipient->second.untold, std::nullopt);
+  running_ = next->number;
+  return {recipient->second.callback, std::move(next)};
+}
+
+void ZenohCallbacks::end_call() {
+  const Lock lock(mutex_);
+  running_ = 0;
+  returned_.notify_all();
+}
+
+}  // namespace tendon::v0::detail
