@@ -98,7 +98,7 @@ NUMBERS = {
         ("is a stranger's: at most {} with its attachment", "kMaxPlainBytes"),
         ("each message with {} bytes more than its payload", "kMessageCostBytes"),
         ("The window is {}, or the receiver's", "kPipeWindowBytes"),
-        ("| why; at most {} bytes |", "Channel::kMaxPostBytes"),
+        ("| why; at most {} bytes |", "MemberChannel::kMaxPostBytes"),
         ("| mask: {} bits,", "kMaxPlaces"),
         ("| {} x 128 | lines:", "Board::kRounds"),
         ("of the channel's pipe, {} words of u64", "HeadPage::kWords"),

@@ -51,7 +51,6 @@ Result<void> ContextCore::open() {
   identity_.uid = user_id();
   identity_.host = host_name();
   identity_.name = options_.name;
-  boot_id_ = boot_id();
   sweep_leftovers_at_start();
   TENDON_CHECK(loop_.open());
   if (options_.progress == Progress::manual) return {};
@@ -99,7 +98,7 @@ HelloMessage ContextCore::hello(Profile profile) const {
   message.host = identity_.host;
   message.name = identity_.name;
   message.library_version = kVersion;
-  message.boot_id = boot_id_;
+  message.boot_id = boot_id();
   message.progress =
       options_.progress == Progress::manual ? ProgressMode::manual : ProgressMode::service;
   // The path this side insists on, if any.

@@ -26,6 +26,7 @@
 #include "runtime/link_table.hpp"
 #include "runtime/open_handlers.hpp"
 #include "runtime/opening.hpp"
+#include "runtime/parts.hpp"
 #include "runtime/publishing.hpp"
 #include "runtime/purposes.hpp"
 #include "runtime/tickets.hpp"
@@ -98,7 +99,6 @@ class ContextCore final : public LinkObserver,
   bool spin_for_flags(Deadline deadline, F attempt, Moves moves) {
     return waiting_.spin_for_flags(deadline, std::move(attempt), moves);
   }
-  [[nodiscard]] unsigned cpu_count() const noexcept { return waiting_.cpu_count(); }
   void note_activity() noexcept { waiting_.note_activity(); }
   /// Something moved: every thread that waits looks again.
   void wake_others() { waiting_.wake_others(); }
@@ -151,6 +151,8 @@ class ContextCore final : public LinkObserver,
   /// Asks the peer for its time, and again while the link lives: see PeerClock. LinkTable::clock_of
   /// has the answer. Nothing happens where the peer does not know the word.
   void ask_clock(Link& link);
+  /// What layers above keep once for this Context.
+  [[nodiscard]] ContextParts& parts() noexcept { return parts_; }
   /// Told when the Context closes.
   void add_handler(std::weak_ptr<OpenHandler> handler) { handlers_.add(std::move(handler)); }
 
@@ -195,7 +197,6 @@ class ContextCore final : public LinkObserver,
   const ContextOptions options_;
   Life life_;
   PeerIdentity identity_;
-  Nonce128 boot_id_{};
   FlightRecorder recorder_;
   EventLoop loop_;
   UserEvent user_event_;  // with a service thread
@@ -203,6 +204,7 @@ class ContextCore final : public LinkObserver,
   LinkTable links_;
   Publishing publishing_;
   OpenHandlers handlers_;
+  ContextParts parts_;
   Tickets tickets_;
   Purposes purposes_;
   WorkList works_;

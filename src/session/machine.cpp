@@ -113,14 +113,20 @@ bool is_our_socket(const struct stat& facts) {
   return S_ISSOCK(facts.st_mode) && facts.st_uid == user_id();
 }
 
-}  // namespace
-
-Nonce128 boot_id() {
+Nonce128 read_boot_id() {
   const OwnedFd file(open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
   if (!file) return Nonce128{};
   std::array<char, 64> text{};
   const ssize_t size = read(file.get(), text.data(), text.size());
   return size > 0 ? parse_uuid({text.data(), static_cast<std::size_t>(size)}) : Nonce128{};
+}
+
+}  // namespace
+
+// It stays while the process lives; one that could not be read is tried again.
+Nonce128 boot_id() {
+  static const Nonce128 kFirst = read_boot_id();
+  return kFirst == Nonce128{} ? read_boot_id() : kFirst;
 }
 
 std::string host_name() {

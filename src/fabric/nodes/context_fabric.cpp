@@ -4,21 +4,11 @@
 #include <map>
 #include <vector>
 
-#include "core/process_wide.hpp"
 #include "fabric/discovery/node_environment.hpp"
 #include "session/machine.hpp"
 
 namespace tendon::v0::detail {
 namespace {
-
-// Which Contexts have one. An entry stays until the end of what it names is complete.
-struct Registry {
-  Mutex mutex;
-  CondVar ended;
-  std::map<const ContextCore*, std::weak_ptr<ContextFabric>> known TENDON_GUARDED_BY(mutex);
-};
-
-constinit PerProcess<Registry> registry;
 
 std::vector<std::string> routers_of(const NodeOptions& options) {
   return options.routers.empty() ? routers_of_environment() : options.routers;
@@ -44,24 +34,11 @@ PlainEar::Open opener_of(const std::shared_ptr<ZenohPort>& client,
 
 Result<std::shared_ptr<ContextFabric>> ContextFabric::of(
     const std::shared_ptr<ContextCore>& context, Profile profile) {
-  Registry& all = registry.get();
-  std::shared_ptr<ContextFabric> fabric;  // behind the lock: its end takes it
-  const Lock lock(all.mutex);
-  for (auto found = all.known.find(context.get()); found != all.known.end();
-       found = all.known.find(context.get())) {
-    fabric = found->second.lock();
-    if (fabric == nullptr) {
-      all.ended.wait(all.mutex);  // the nodes before are leaving on another thread
-      continue;
-    }
-    if (fabric->profile() == profile) return fabric;
-    return Error{ErrorCode::invalid_argument, "node.join",
-                 "this context has a node of another profile: all nodes of a context have one"};
-  }
-  fabric = std::make_shared<ContextFabric>(context, profile);
-  all.known[context.get()] = fabric;
-  TENDON_CHECK(fabric->open());
-  return fabric;
+  TENDON_TRY(fabric, context->parts().of<ContextFabric>(
+                         [&] { return std::make_shared<ContextFabric>(context, profile); }));
+  if (fabric->profile() == profile) return fabric;
+  return Error{ErrorCode::invalid_argument, "node.join",
+               "this context has a node of another profile: all nodes of a context have one"};
 }
 
 Result<void> ContextFabric::open() {
@@ -91,12 +68,7 @@ ContextFabric::~ContextFabric() {
   plain_outlet_->stop();
   for (const auto& [name, session] : sessions_) session.detours->stop();
   dialler_->stop();  // discovery may have shares of it, and of itself, in callbacks
-  Registry& all = registry.get();
-  {
-    const Lock lock(all.mutex);
-    all.known.erase(context_.get());
-  }
-  all.ended.notify_all();
+  context_->parts().end<ContextFabric>();
 }
 
 Result<ContextFabric::Session> ContextFabric::make_session(ZenohMembership membership) {

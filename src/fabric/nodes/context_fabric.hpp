@@ -81,9 +81,10 @@ class ContextFabric {
   /// A further place where peers are let in.
   [[nodiscard]] Result<std::shared_ptr<Acceptor>> listen(const std::string& address);
 
- private:
+  /// Once, by ContextParts.
   [[nodiscard]] Result<void> open();
 
+ private:
   const std::shared_ptr<ContextCore> context_;
   const Profile profile_;
   const std::shared_ptr<Dialler> dialler_ = std::make_shared<Dialler>();

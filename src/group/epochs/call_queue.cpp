@@ -291,7 +291,8 @@ void CallQueue::begin(std::shared_ptr<Epoch> next) {
   epoch_ = std::move(next);
   const Hosts& hosts = epoch_->hosts;
   const auto members_here = hosts.ranks(hosts.host_of(epoch_->self.value)).size();
-  progression_.crowd = members_here > context_->cpu_count() ? Crowd::shares_cpus : Crowd::fits;
+  progression_.crowd =
+      members_here > context_->waiting().cpu_count() ? Crowd::shares_cpus : Crowd::fits;
   looked_at_ = 0;
   lost_ranks_.clear();
   std::uint64_t complete = Ready::kNewHere;

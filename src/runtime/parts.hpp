@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <memory>
+#include <tendon/core/mutex.hpp>
+#include <tendon/core/result.hpp>
+#include <utility>
+
+namespace tendon::v0::detail {
+
+/// What layers above keep once for a Context, of each type one. It lives while somebody shares it;
+/// the next one is made when its end is complete.
+///
+/// Owns:    none of them.
+/// Threads: thread-safe; a part is made and opened under the lock, so it asks for no other part.
+/// Errors:  those of open().
+/// Blocks:  while a part is opened, and while the one before ends.
+/// Cost:    a lock and a look-up.
+class ContextParts {
+ public:
+  /// The part of this type; where there is none, what `make` returns, a std::shared_ptr<T>, opened
+  /// by its open(). The destructor of T says end<T>().
+  template <class T, class Make>
+  [[nodiscard]] Result<std::shared_ptr<T>> of(Make make) TENDON_EXCLUDES(mutex_) {
+    std::shared_ptr<T> part;  // behind the lock: its end takes it
+    const Lock lock(mutex_);
+    for (auto found = known_.find(&kKey<T>); found != known_.end(); found = known_.find(&kKey<T>)) {
+      part = std::static_pointer_cast<T>(found->second.lock());
+      if (part != nullptr) return part;
+      ended_.wait(mutex_);  // it ends on another thread
+    }
+    part = make();
+    known_[&kKey<T>] = part;
+    TENDON_CHECK(part->open());
+    return part;
+  }
+  /// It has ended.
+  template <class T>
+  void end() TENDON_EXCLUDES(mutex_) {
+    {
+      const Lock lock(mutex_);
+      known_.erase(&kKey<T>);
+    }
+    ended_.notify_all();
+  }
+
+ private:
+  template <class T>
+  static constexpr char kKey = 0;  // its address
+
+  Mutex mutex_;
+  CondVar ended_;
+  std::map<const void*, std::weak_ptr<void>> known_ TENDON_GUARDED_BY(mutex_);
+};
+
+}  // namespace tendon::v0::detail
