@@ -152,6 +152,13 @@ void DiscoveryChannel::drop_words() {
   sender_->remove(out_);
 }
 
+void DiscoveryChannel::on_arrived() {
+  channel_.receive_mutex().assert_held();
+  if (!channel_.said_end()) return observer_.on_words();
+  // It is over at once, and makes room for another one: its words are forgotten with it.
+  while (channel_.look() == Channel::Head::message) (void)channel_.receiver().pop_front();
+}
+
 void DiscoveryChannel::on_over() {
   drop_words();
   observer_.on_over();

@@ -76,7 +76,7 @@ class DiscoveryChannel final : public ChannelEvents,
   void close();
 
   // ChannelEvents
-  void on_arrived() override { observer_.on_words(); }
+  void on_arrived() override;
   void on_room() override { flush(); }
   void on_over() override;
 
