@@ -12,6 +12,7 @@
 #include "fabric/nodes/node_core.hpp"
 #include "fabric/ports/head_pages.hpp"
 #include "fabric/ports/head_teller.hpp"
+#include "fabric/samples/gap_finder.hpp"
 #include "fabric/topics/break_pace.hpp"
 #include "runtime/context_core.hpp"
 #include "support/batches.hpp"

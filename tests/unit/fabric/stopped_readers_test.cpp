@@ -8,6 +8,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <tendon/fabric/limits.hpp>
 #include <tendon/fabric/node.hpp>
@@ -268,8 +269,12 @@ TEST_P(StoppedReaders, AndAllOthersOfOnePublisherHaveALimit) {
   const auto link = core_of(vision).links().all()->front();
   const auto subscribe = [&](std::uint32_t pipe) {
     const detail::Lock receiving(link->receive_mutex());
-    return publisher->subscribe(link, pipe, detail::Window::said(16, kMiB),
-                                {.entity = publisher->entity()});
+    const detail::SubscriptionRequest request{.entity = publisher->entity()};
+    detail::Descriptor open;
+    open.pipe = pipe;
+    open.tag = 16;
+    open.sequence = kMiB;
+    return publisher->on_open(link, open, std::as_bytes(std::span(&request, 1)));
   };
   std::vector<std::shared_ptr<detail::MessageSink>> sinks;
   constexpr std::uint32_t kFirstPipe = 100'000;  // nobody has it
