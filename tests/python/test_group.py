@@ -510,7 +510,7 @@ def test_a_mismatch_shows_both_what_the_other_gave(members):
 
 def test_a_mismatch_of_async_calls_shows_both_sides(members):
     def work(group):
-        group.all_reduce(np.zeros(3 + group.rank, "f4"), async_op=True).wait()
+        group.all_reduce(np.zeros(3 + group.rank, "f4"), async_op=True).result(PATIENCE_S)
 
     for error in members().errors(work):
         assert "gave f32 [3]" in str(error) and "gave f32 [4]" in str(error)
