@@ -19,7 +19,7 @@ from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 from ._tendon import Future, Group, Pipe
 from ._tensordict_pipe import TensorDictPipe
 
-# Of what scatter and gather_and_stack send: messages of programs have other tags.
+# Messages of scatter and gather_and_stack have it, and those of programs another.
 _TAG = 0x7D5CA77E
 
 
@@ -215,7 +215,7 @@ def all_reduce(td: TensorDictBase, op: object = None, *, group: _AnyGroup | None
     """td.all_reduce(...) in a tendon.Group: all leaves in one operation.
 
     op: a torch.distributed.ReduceOp, a tendon.ReduceOp or a name, "sum" where it is left out.
-    bucket_bytes: taken, and not needed.
+    bucket_bytes: a number of bytes; taken, and not needed.
     timeout: [s]; None: for ever; left out: that of the default context.
     """
     future = _group_of(group).all_reduce(td, _op_of(op), timeout=timeout, async_op=True)
@@ -227,7 +227,9 @@ def reduce(td: TensorDictBase, dst: int, op: object = None, async_op: bool = Fal
            timeout: _Timeout = ...) -> list[Work] | None:
     """td.reduce(...) in a tendon.Group: into the td of rank dst; those of the others stay as they are.
 
-    op, bucket_bytes, timeout: as in all_reduce.
+    op: as in all_reduce.
+    bucket_bytes: a number of bytes; taken, and not needed.
+    timeout: [s]; None: for ever; left out: that of the default context.
     """
     future = _group_of(group).reduce(td, _op_of(op), dst, timeout=timeout, async_op=True)
     return _done([Work(future)], async_op and return_premature)
