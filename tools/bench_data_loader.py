@@ -45,6 +45,14 @@ def own_collate(samples: list[torch.Tensor]) -> torch.Tensor:
     return torch.stack(samples)
 
 
+def lent_collate(samples: list[torch.Tensor]) -> torch.Tensor:
+    """As one is for tendon's loader: what it makes lies where the program reads it."""
+    return torch.stack(samples, out=tendon.torch.empty_in_batch((len(samples), *samples[0].shape)))
+
+
+COLLATE = {"default": None, "own": own_collate, "lent": lent_collate}
+
+
 def measure_round(kind: type, size_bytes: int, batches: int, workers: int, collate: Callable | None) -> float:
     """Batches a second, once the workers run."""
     before = max(workers * 2, batches // WARM_UP)
@@ -64,8 +72,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 4])
-    parser.add_argument("--own-collate", action="store_true",
-                        help="batches made by a collate_fn of the program, which are copied once")
+    parser.add_argument("--collate", choices=COLLATE, default="default",
+                        help="own: batches made by a collate_fn of the program, which are copied once; lent: they are not, "
+                             "with torch.empty() in torch's loader")
     parser.add_argument("--raw", action="store_true", help="the figure of each round too")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -80,7 +89,7 @@ def main() -> None:
             for _ in range(asked.rounds):
                 for kind, figures in found.items():
                     figures.append(measure_round(kind, size_bytes, batches, workers,
-                                                 own_collate if asked.own_collate else None))
+                                                 COLLATE[asked.collate]))
             theirs, ours = found.values()
             ratios = sorted(our / their for our, their in zip(ours, theirs))
             print(f"| {size_bytes} | {workers} | {statistics.median(theirs):.1f} | {statistics.median(ours):.1f} | "

@@ -17,7 +17,7 @@ import torch.utils.data as data  # noqa: E402
 
 import tendon  # noqa: E402
 from conftest import PATIENCE_S, SANITIZED, eventually, forks  # noqa: E402
-from tendon.torch import DataLoader  # noqa: E402
+from tendon.torch import DataLoader, empty_in_batch  # noqa: E402
 
 pytestmark = [
     pytest.mark.skipif(SANITIZED, reason="torch is not built for the sanitizer"), forks,
@@ -387,6 +387,44 @@ def test_collated_batches_are_made_where_the_parent_reads_them():
     wanted, got = both(Photos(24), batch_size=4)
     assert same(got, wanted)
     got[0][0]["image"][0] = 9  # it may be written
+
+
+def stack_lent(samples):
+    out = empty_in_batch((len(samples), *samples[0].shape), samples[0].dtype)
+    return torch.stack(samples, out=out), copies()
+
+
+def stack(samples):
+    return torch.stack(samples), copies()
+
+
+def copies() -> int:
+    """In bytes, by this worker so far; in the program nobody sends."""
+    worker = tendon.torch._loader._worker
+    return 0 if worker is None else worker._pipe.stats().bytes_copied
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_collate_function_may_make_its_batch_where_the_parent_reads_it(workers):
+    copied = []
+    for collate in (stack, stack_lent):
+        loader = DataLoader(Large(12), batch_size=2, num_workers=workers, collate_fn=collate,
+                            timeout=PATIENCE_S if workers else 0)
+        got = list(loader)
+        for number, (batch, _) in enumerate(got):
+            assert same(batch, torch.stack([Large()[2 * number], Large()[2 * number + 1]]))
+        copied.append(got[-1][1])
+    if workers:
+        assert copied[0] > 5 * (8 << 20) > 1 << 20 > copied[1]
+
+
+def test_memory_for_a_batch_that_is_not_sent_is_dropped():
+    def some(samples):
+        empty_in_batch((100_000,))
+        return samples[0], empty_in_batch((5,)), empty_in_batch((100_000,), torch.int64).fill_(len(samples))
+
+    for one, small, large in DataLoader(Numbers(40), batch_size=2, num_workers=1, collate_fn=some, timeout=PATIENCE_S):
+        assert len(one) == 3 and len(small) == 5 and large.tolist() == [2] * 100_000
 
 
 def test_batch_that_cannot_be_collated_leaves_the_others_whole():
