@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import EllipsisType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict import TensorDict, TensorDictBase, is_tensor_collection
@@ -42,7 +42,14 @@ class Work:
         return self._future.done()
 
 
-class TensorDictGroup:
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup as _TheirGroup
+else:
+    # tensordict's annotations ask for a ProcessGroup; its code calls send and recv, and looks at no type.
+    _TheirGroup = object
+
+
+class TensorDictGroup(_TheirGroup):
     """A tendon.Group for tensordict's own td.send, td.recv, td.isend and td.irecv.
 
     td.send(group=TensorDictGroup(group), group_dst=1), and group_src=0 at the receiver: each leaf is a
@@ -70,11 +77,11 @@ class TensorDictGroup:
         """The number of members."""
         return self._group.size
 
-    def send(self, tensors: Sequence[torch.Tensor], dst: int, tag: int = 0) -> Work:
+    def send(self, tensors: Sequence[torch.Tensor], dst: int, tag: int = 0) -> Work:  # type: ignore[override]
         """What tensordict calls."""
         return Work(self._group.isend(list(tensors), dst, tag=tag, timeout=self._timeout))
 
-    def recv(self, tensors: Sequence[torch.Tensor], src: int, tag: int = 0) -> Work:
+    def recv(self, tensors: Sequence[torch.Tensor], src: int, tag: int = 0) -> Work:  # type: ignore[override]
         """What tensordict calls."""
         return Work(self._group.irecv(list(tensors), src, tag=tag, timeout=self._timeout))
 
