@@ -136,13 +136,13 @@ void CallQueue::note_begun(Queued& queued) {
 
 // What the head of the queue has come to: nothing yet, complete, or an error.
 std::optional<Result<void>> CallQueue::look(Queued& head) {
-  if (head.mismatch) return end_of_mismatch(head);
   // Before advance(): what came ahead of the word that somebody has gone is there for it to find.
-  const std::uint64_t heard = losses_heard_.load(std::memory_order_acquire);
+  const std::uint64_t heard = news_heard_.load(std::memory_order_acquire);
   if (heard != looked_at_) {
     looked_at_ = heard;
     lost_ranks_ = owner_.lost_ranks(*epoch_);
   }
+  if (head.mismatch) return end_of_mismatch(head);
   std::vector<GroupRank> gone_before;
   for (const GroupRank rank : lost_ranks_)
     if (all_arrived_from(*epoch_, rank)) gone_before.push_back(rank);
@@ -421,6 +421,7 @@ void CallQueue::say_given_soon() {
 
 void CallQueue::note_given() {
   if (context_->unusable() || closed_) return;
+  note_loss();  // there is something to look at
   register_work();
   context_->wake_for_work();
 }
@@ -456,10 +457,11 @@ bool CallQueue::has_input() const noexcept {
   const Lock lock(mutex_, kAdoptLock);
   if (will_say_) return true;
   if (calls_.empty()) return false;
-  if (calls_.front()->mismatch) return may_end(*calls_.front());
+  // Its caller has a lock that is taken behind the owner's: the owner is not asked here.
+  const bool has_news = news_heard_.load(std::memory_order_acquire) != looked_at_;
+  if (calls_.front()->mismatch) return has_news || calls_.front()->patience.has_passed();
   Operation& head = *calls_.front()->operation;
-  return head.sequence() >= end_.first() ||
-         losses_heard_.load(std::memory_order_acquire) != looked_at_ || head.has_input(*epoch_);
+  return head.sequence() >= end_.first() || has_news || head.has_input(*epoch_);
 }
 
 }  // namespace tendon::v0::detail

@@ -78,7 +78,7 @@ class CallQueue final : public Work, public Timed {
   /// As far as it comes without waiting. Another thread that is at it does as well.
   void advance() { advance(nullptr); }
   /// Somebody has gone: the owner's lost_ranks() tells more than before. The owner has its lock.
-  void note_loss() noexcept { losses_heard_.fetch_add(1, std::memory_order_release); }
+  void note_loss() noexcept { news_heard_.fetch_add(1, std::memory_order_release); }
   /// Steps that no operation will take are dropped by the next thread that makes progress.
   void drop_dead_steps_soon();
   /// Another member says that two did not do the same: the next thread that makes progress tells
@@ -182,11 +182,11 @@ class CallQueue final : public Work, public Timed {
   std::deque<std::shared_ptr<Queued>> calls_ TENDON_GUARDED_BY(mutex_);
   std::uint64_t issued_ TENDON_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<Epoch> epoch_ TENDON_GUARDED_BY(mutex_) = std::make_shared<Epoch>();
-  // The losses_heard_ that the epoch has looked at; 0 before it has.
+  // The news_heard_ that the epoch has looked at; 0 before it has.
   std::uint64_t looked_at_ TENDON_GUARDED_BY(mutex_) = 0;
   std::vector<GroupRank> lost_ranks_ TENDON_GUARDED_BY(mutex_);
   LastGiven last_given_ TENDON_GUARDED_BY(mutex_);  // to the last operation that was complete
-  std::atomic<std::uint64_t> losses_heard_{0};
+  std::atomic<std::uint64_t> news_heard_{0};
   Progression progression_;
   std::atomic<std::uint64_t> begun_{0};  // the last one: its number, and in the lower byte what
   std::atomic<std::uint64_t> last_complete_{0};

@@ -172,6 +172,7 @@ TEST_F(Differing, WaitsForWhatTheOtherMemberSays) {
   EXPECT_THAT(owner_->said, ElementsAre("\"weight\" f32 [3]"));
   EXPECT_FALSE(calls().has_input()) << "nobody is to look again and again";
   owner_->heard = "f32 [4]";
+  calls().note_given();
   EXPECT_TRUE(calls().has_input());
   EXPECT_TRUE(calls().progress());
   ASSERT_TRUE(failing.done());
