@@ -595,7 +595,9 @@ def test_collectives_of_a_group(members):
         (under_way,) = verbs.reduce(td, 0, dist.ReduceOp.PRODUCT, True, True, TensorDictGroup(member))
         under_way.wait(PATIENCE_S)
         same(td, of(0 if rank == 0 else rank))
-        gathered = verbs.all_gather(TensorDict({"x": torch.full((rank + 1,), rank)}), group=member)
+        mine = TensorDict({"x": torch.full((rank + 1,), rank)})
+        gathered = verbs.all_gather(mine, group=member)
+        assert gathered[rank]["x"].data_ptr() != mine["x"].data_ptr(), "new ones, as tensordict's"
         assert [each["x"].tolist() for each in gathered] == [[0], [1, 1], [2, 2, 2]]
         rows = TensorDict({"x": torch.zeros(2, 4)}, [2]) if rank == 1 else TensorDict({"x": torch.full((4,), float(rank))})
         memory = rows["x"].data_ptr()
