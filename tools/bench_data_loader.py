@@ -12,6 +12,7 @@ import statistics
 import sys
 import time
 import warnings
+from collections.abc import Callable
 
 import torch
 import torch.utils.data
@@ -39,10 +40,24 @@ class Made(torch.utils.data.Dataset):
         return self.samples[number % SAMPLES]
 
 
-def measure_round(kind: type, size_bytes: int, batches: int, workers: int) -> float:
+def own_collate(samples: list[torch.Tensor]) -> torch.Tensor:
+    """As a program has one: what it makes lies in the worker's memory."""
+    return torch.stack(samples)
+
+
+def lent_collate(samples: list[torch.Tensor]) -> torch.Tensor:
+    """As one is for tendon's loader: what it makes lies where the program reads it."""
+    return torch.stack(samples, out=tendon.torch.empty_in_batch((len(samples), *samples[0].shape)))
+
+
+COLLATE = {"default": None, "own": own_collate, "lent": lent_collate}
+
+
+def measure_round(kind: type, size_bytes: int, batches: int, workers: int, collate: Callable | None) -> float:
     """Batches a second, once the workers run."""
     before = max(workers * 2, batches // WARM_UP)
-    loader = kind(Made(size_bytes // SAMPLES, (before + batches) * SAMPLES), batch_size=SAMPLES, num_workers=workers)
+    loader = kind(Made(size_bytes // SAMPLES, (before + batches) * SAMPLES), batch_size=SAMPLES, num_workers=workers,
+                  collate_fn=collate)
     taken = iter(loader)
     for _ in range(before):
         next(taken)
@@ -57,6 +72,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 4])
+    parser.add_argument("--collate", choices=COLLATE, default="default",
+                        help="own: batches made by a collate_fn of the program, which are copied once; lent: they are not, "
+                             "with torch.empty() in torch's loader")
     parser.add_argument("--raw", action="store_true", help="the figure of each round too")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -70,7 +88,8 @@ def main() -> None:
             found: dict[type, list[float]] = {torch.utils.data.DataLoader: [], tendon.torch.DataLoader: []}
             for _ in range(asked.rounds):
                 for kind, figures in found.items():
-                    figures.append(measure_round(kind, size_bytes, batches, workers))
+                    figures.append(measure_round(kind, size_bytes, batches, workers,
+                                                 COLLATE[asked.collate]))
             theirs, ours = found.values()
             ratios = sorted(our / their for our, their in zip(ours, theirs))
             print(f"| {size_bytes} | {workers} | {statistics.median(theirs):.1f} | {statistics.median(ours):.1f} | "

@@ -99,6 +99,7 @@ NUMBERS = {
         ("each message with {} bytes more than its payload", "kMessageCostBytes"),
         ("The window is {}, or the receiver's", "kPipeWindowBytes"),
         ("| why; at most {} bytes |", "MemberChannel::kMaxPostBytes"),
+        ("The receiver keeps the first of each member, {} bytes of it", "GivenWords::kMostBytes"),
         ("| mask: {} bits,", "kMaxPlaces"),
         ("| {} x 128 | lines:", "Board::kRounds"),
         ("of the channel's pipe, {} words of u64", "HeadPage::kWords"),

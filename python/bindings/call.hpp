@@ -36,7 +36,8 @@ inline constexpr const char* kCallDoc =
 inline constexpr const char* kCallAllDoc =
     "Asks the responders of a key, and returns when each has answered or failed, or\n"
     "the timeout has passed: a CallAllReplies.\n\n"
-    "Arguments as for call(). Raises Unreachable without a responder.";
+    "timeout: seconds; None: for ever; left out: as the Context says. The other\n"
+    "arguments as for call(). Raises Unreachable without a responder.";
 
 /// `Node.call`, `Node.call_all`.
 [[nodiscard]] ReplyHandle call(const NodeHandle& self, const std::string& key, nb::object data,

@@ -88,7 +88,7 @@ void bind_events(nb::module_& module, const char* name, const char* doc, const c
           },
           nb::arg("timeout").none() = nb::none(),
           "`event = await events.arecv()`. A task that is cancelled in it leaves its event\n"
-          "to the next one.",
+          "to the next one. timeout: seconds, None waits for ever.",
           nb::sig("def arecv(self, timeout: float | None = None) -> Future[typing.Any]"))
       .def(
           "__iter__", [](nb::object self) { return self; }, nb::sig(iter_sig))

@@ -96,6 +96,7 @@ void bind_group_stage(nb::module_& module) {
       "travels once.\n\n"
       "stages: the group in which the counterpart has the rank peer.\n"
       "tensor_group: this member's own stage, of as many members as the other.\n"
+      "timeout: seconds; None: for ever; left out: that of a collective.\n"
       "async_op: returns a Future; the stage may compute, and use both groups, meanwhile.\n"
       "All members of both stages call it. Raises Mismatch where dtypes or shapes differ.",
       nb::sig("def send_to_stage(stages: Group, tensor_group: Group, array: object, peer: int, *, "
@@ -105,6 +106,7 @@ void bind_group_stage(nb::module_& module) {
       nb::arg("peer"), nb::kw_only(), nb::arg("timeout").none() = nb::ellipsis(),
       nb::arg("async_op") = false,
       "Receives what send_to_stage() sends, into an array of the same dtype and shape.\n\n"
+      "timeout: seconds; None: for ever; left out: that of a collective.\n"
       "async_op: returns a Future; leave the array alone until it is done.",
       nb::sig("def recv_from_stage(stages: Group, tensor_group: Group, array: object, peer: int, "
               "*, timeout: float | None = ..., async_op: bool = False) -> typing.Any"));

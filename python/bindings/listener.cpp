@@ -17,7 +17,8 @@ namespace {
 constexpr const char* kListenerDoc =
     "A place where peers connect. Use it in a `with` block, or close() it.\n\n"
     "Up to 64 pipes wait to be accepted; the next peer gets ServerBusy. Safe from\n"
-    "every thread.";
+    "every thread.\n\n"
+    "timeout, of each call that takes one: seconds; None: for ever, as where it is left out.";
 
 PipeHandle accept(const ListenerHandle& self, nb::object timeout) {
   prepare_conversions();

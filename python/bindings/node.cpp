@@ -46,8 +46,8 @@ constexpr const char* kNodeDoc =
     "profile: 'local' or 'plaintext', as for connect; nodes of a Context have the\n"
     "same.\n"
     "context: by default the one of the module.\n"
-    "timeout: it waits until a router is connected, and each of peers was dialled\n"
-    "once. One that is not there yet is no error, and is dialled again.\n\n"
+    "timeout: seconds; it waits until a router is connected, and each of peers was\n"
+    "dialled once. One that is not there yet is no error, and is dialled again.\n\n"
     "Raises AddressInUse, PermissionDenied, InvalidArgument, NotSupported,\n"
     "Unreachable (no router). Safe from every thread. Use it in a `with` block, or\n"
     "close() it; a publisher, subscriber or responder keeps its node.";
@@ -173,7 +173,8 @@ void bind_node(nb::module_& module) {
           },
           nb::arg("timeout").none() = nb::ellipsis(),
           "From now on nodes() tells of the whole domain, and not only of what this node\n"
-          "needs; returns when all that is there was told. Raises Timeout.",
+          "needs; returns when all that is there was told. Raises Timeout.\n\n"
+          "timeout: seconds; None: for ever; left out: as the Context says.",
           nb::sig("def survey(self, timeout: float | None = ...) -> None"))
       .def("events", events_of_node,
            "What this node wants its program to know, from now on: publishers that came and\n"
@@ -197,7 +198,8 @@ void bind_node(nb::module_& module) {
           },
           nb::arg("keys"), nb::arg("timeout").none() = nb::ellipsis(),
           "Does somebody subscribe to one of these keys by Zenoh: a plain peer, or a\n"
-          "subscriber that hears plain ones? Raises NotSupported without Zenoh, Timeout.",
+          "subscriber that hears plain ones? Raises NotSupported without Zenoh, Timeout.\n\n"
+          "timeout: seconds; None: for ever; left out: as the Context says.",
           nb::sig("def has_plain_subscribers(self, keys: str, timeout: float | None = ...) -> "
                   "bool"))
       .def("close", close,

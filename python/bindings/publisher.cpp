@@ -22,7 +22,9 @@ constexpr const char* kClassDoc =
     "Publishes samples on one key, to any number of subscribers that nobody has to\n"
     "know; made by Node.publisher().\n\n"
     "It keeps the newest samples, its history. Safe from every thread. A `with`\n"
-    "block closes it, or leaves at once when an exception leaves the block.";
+    "block closes it, or leaves at once when an exception leaves the block.\n\n"
+    "timeout, of each call that takes one: seconds; None: for ever; left out: as its\n"
+    "Context says, if the call says nothing else.";
 
 /// Nothing waits with 'drop_oldest'. With 'block' a call may not be cut into slices: each would
 /// publish the sample once more. It looks at signals meanwhile instead.

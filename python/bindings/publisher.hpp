@@ -39,7 +39,7 @@ inline constexpr const char* kPublisherDoc =
     "sample is also put there, as safetensors; 'off'; 'bare': it is a plain Zenoh\n"
     "peer itself, which puts each sample by Zenoh alone, in publish(), and raises\n"
     "what does not work: NotSupported without Zenoh, Unreachable, MessageTooLarge.\n"
-    "plain_bytes: a sample that is larger then is not put.\n"
+    "plain_bytes: a sample of more bytes than this is then not put.\n"
     "encoding: for plain Zenoh peers, what raw bytes are: 'application/json'; '':\n"
     "'zenoh/bytes'. Tensors are safetensors always.";
 /// `Node.publisher`.

@@ -21,7 +21,8 @@ namespace {
 
 constexpr const char* kClassDoc =
     "Answers calls on one key; made by Node.responder().\n\n"
-    "A `with` block closes it, or leaves at once when an exception leaves the block.";
+    "A `with` block closes it, or leaves at once when an exception leaves the block.\n\n"
+    "timeout, of close(): seconds; None: for ever; left out: as its Context says.";
 
 /// What a Python Request holds.
 struct RequestHandle {

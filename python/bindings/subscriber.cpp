@@ -33,7 +33,9 @@ constexpr const char* kClassDoc =
     "come in their order, none twice; what does not come is in a gap. One thread or\n"
     "task may receive at a time; a second gets Busy. `async for` and\n"
     "`await subscriber.arecv()` let an event loop go on meanwhile. Use it in a `with`\n"
-    "block, or close() it.";
+    "block, or close() it.\n\n"
+    "timeout, of each call that takes one: seconds; None: for ever; left out: as its\n"
+    "Context says, if the call says nothing else.";
 
 std::optional<std::chrono::nanoseconds> nanoseconds_of(std::optional<double> seconds) {
   if (!seconds) return std::nullopt;

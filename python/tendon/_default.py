@@ -40,13 +40,19 @@ def _given(context: Context | None) -> Context:
 
 def connect(address: str, timeout: float | None | EllipsisType = ..., *, profile: str = "local",
             wait: bool = True, context: Context | None = None) -> Pipe:
-    """Connects to a listener: Context.connect of `context`, or of the default one."""
+    """Connects to a listener: Context.connect of `context`, or of the default one.
+
+    timeout: seconds; None: for ever; left out: as the context says.
+    """
     return _given(context).connect(address, timeout, profile, wait=wait)
 
 
 def aconnect(address: str, timeout: float | None | EllipsisType = ..., *, profile: str = "local",
              wait: bool = True, context: Context | None = None) -> Coroutine[Any, Any, Pipe]:
-    """`pipe = await tendon.aconnect(address)`: Context.aconnect of `context`, or of the default one."""
+    """`pipe = await tendon.aconnect(address)`: Context.aconnect of `context`, or of the default one.
+
+    timeout: seconds; None: for ever; left out: as the context says.
+    """
     return _given(context).aconnect(address, timeout, profile, wait=wait)
 
 

@@ -7,7 +7,8 @@ of Tendon has no word for is written beside its entries, under one reserved name
 it as a value.
 
 TensorDictPipe and TensorDictServer take the place of tensordict's own: td.send(pipe),
-await td.arecv(pipe).
+await td.arecv(pipe). With TensorDictGroup tensordict's sends and receives run in a tendon.Group;
+isend, all_reduce, scatter and their kin here are its other verbs, with the TensorDict first.
 """
 
 from __future__ import annotations
@@ -26,6 +27,17 @@ from ._tendon import TensorDict as Batch
 from ._tendon import _BatchLevel as Level
 from ._tensordict_pipe import TensorDictPipe as TensorDictPipe
 from ._tensordict_pipe import TensorDictServer as TensorDictServer
+from ._tensordict_verbs import TensorDictGroup as TensorDictGroup
+from ._tensordict_verbs import all_gather as all_gather
+from ._tensordict_verbs import all_reduce as all_reduce
+from ._tensordict_verbs import broadcast as broadcast
+from ._tensordict_verbs import from_remote_init as from_remote_init
+from ._tensordict_verbs import gather_and_stack as gather_and_stack
+from ._tensordict_verbs import init_remote as init_remote
+from ._tensordict_verbs import irecv as irecv
+from ._tensordict_verbs import isend as isend
+from ._tensordict_verbs import reduce as reduce
+from ._tensordict_verbs import scatter as scatter
 
 _classes: dict[str, type] = {}
 # What Batch._of_levels takes: batch size, names of dimensions, entries (also such levels), values.
@@ -72,18 +84,34 @@ def _name_of(tensorclass: type) -> str:
 class _Packed:
     """What consolidate() left: one buffer, and where in it each tensor of one level lies."""
 
-    def __init__(self, storage: Tensor, level: dict[str, Any]) -> None:
+    def __init__(self, buffer: torch.Tensor, storage: Tensor, level: dict[str, Any]) -> None:
+        self._buffer = buffer
         self.storage = storage
         self._level = level
-        self.leaves = level["leaves"]
+        leaves = level["leaves"]
+        # An entry that is named so itself, a TensorDict, stands there in place of the list.
+        self._leaves = leaves if all(isinstance(leaf, (list, tuple)) for leaf in leaves.values()) else None
 
-    def leaf(self, key: str) -> Tensor:
-        dtype, shape, start, *_ = self.leaves[key]
+    def leaf(self, key: str, item: Any) -> Tensor | None:
+        """That entry, in the buffer; None where it is not in it."""
+        if self._leaves is None:
+            return self._found(item)
+        if key not in self._leaves:
+            return None
+        dtype, shape, start, *_ = self._leaves[key]
         return self.storage._view(start, dtype, shape)
+
+    def _found(self, item: Any) -> Tensor | None:
+        if not isinstance(item, torch.Tensor) or item.is_nested or not item.is_contiguous():
+            return None
+        start = item.data_ptr() - self._buffer.data_ptr()
+        if item.numel() == 0 or not 0 <= start <= self._buffer.numel() - item.nbytes:
+            return None
+        return self.storage._view(start, item.dtype, item.shape)
 
     def below(self, key: str) -> _Packed | None:
         level = self._level.get(key)
-        return _Packed(self.storage, level) if level and "leaves" in level else None
+        return _Packed(self._buffer, self.storage, level) if level and "leaves" in level else None
 
 
 def _consolidated(data: Any) -> _Packed | None:
@@ -96,7 +124,7 @@ def _consolidated(data: Any) -> _Packed | None:
     storage = packed["storage"]
     if storage.device.type != "cpu" or storage.dtype != torch.uint8:
         return None
-    return _Packed(Tensor(storage.numpy()), packed["metadata"])
+    return _Packed(storage, Tensor(storage.numpy()), packed["metadata"])
 
 
 def _below(path: str, key: str) -> str:
@@ -131,8 +159,8 @@ def _to_level(data: Any, path: str, packed: _Packed | None, *, marked: bool,
         for key, item in data.items():
             if key == MARK:
                 raise ValueError(f"'{_below(path, key)}' is a name that Tendon keeps for itself")
-            if packed and key in packed.leaves:
-                entries[key] = packed.leaf(key)
+            if packed and (leaf := packed.leaf(key, item)) is not None:
+                entries[key] = leaf
             elif isinstance(item, torch.Tensor):
                 entries[key] = item
             elif _is_level(item):

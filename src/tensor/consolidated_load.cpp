@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tensor/awaited_file.hpp"
 #include "tensor/consolidated_words.hpp"
 #include "tensor/json.hpp"
 #include "tensor/json_shapes.hpp"
@@ -221,6 +222,12 @@ Result<TensorDict> load_consolidated(const std::filesystem::path& path, MapMode 
   auto read = parse_consolidated(mapped);
   if (read) return read;
   return detail::in_file(std::move(read).error(), path);
+}
+
+Result<TensorDict> load_consolidated(const std::filesystem::path& path, Deadline deadline,
+                                     MapMode mode) {
+  return detail::load_when_whole(path, "tensor.consolidated", deadline,
+                                 [&] { return load_consolidated(path, mode); });
 }
 
 }  // namespace tendon::v0

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "tensor/awaited_file.hpp"
 #include "tensor/json.hpp"
 #include "tensor/json_shapes.hpp"
 #include "tensor/mapped_file.hpp"
@@ -206,6 +207,12 @@ Result<TensorDict> load_memmap(const std::filesystem::path& folder, MapMode mode
   if (auto fits = detail::check_values_limits(dict); !fits)
     return from_folder(std::move(fits).error(), folder);
   return dict;
+}
+
+Result<TensorDict> load_memmap(const std::filesystem::path& folder, Deadline deadline,
+                               MapMode mode) {
+  return detail::load_when_whole(folder, kWhere, deadline,
+                                 [&] { return load_memmap(folder, mode); });
 }
 
 }  // namespace tendon::v0

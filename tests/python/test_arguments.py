@@ -2,6 +2,8 @@
 """Arguments of a wrong type get Tendon's own words; every public function has a signature."""
 
 import datetime
+import importlib
+import importlib.util
 import inspect
 import pathlib
 import re
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 
 import tendon
-from conftest import free_address
+from conftest import SANITIZED, free_address
 
 
 class Anything:
@@ -182,3 +184,46 @@ def test_help_says_it(capsys):
     help(tendon.load)
     said = capsys.readouterr().out
     assert "recv(self, timeout" in said and "The next batch." in said and "Raises Timeout" in said
+
+
+# Units
+
+UNITS = {r"(connect_)?timeout|deadline|linger|lease|max_age|reconnect|period|interval|block_for|.*_seconds|.*_s": r"\[s\]|seconds?\b",
+         r".*_bytes": r"bytes", r".*_hz|rate": r"Hz|a second"}
+
+
+def public_callables():
+    """Functions and classes with their methods, each with what is said of all calls of its class."""
+    modules = [tendon, importlib.import_module("tendon.server")]
+    if not SANITIZED and importlib.util.find_spec("tensordict"):
+        modules += [importlib.import_module("tendon.torch"), importlib.import_module("tendon.tensordict")]
+    for module in modules:
+        for name, it in vars(module).items():
+            if name.startswith("_") or getattr(it, "__module__", "").split(".")[0] != "tendon":
+                continue
+            if callable(it) and not (isinstance(it, type) and issubclass(it, BaseException)):
+                yield f"{module.__name__}.{name}", it, ""
+            if isinstance(it, type) and not issubclass(it, BaseException):
+                for method in vars(it):
+                    if not method.startswith("_") and callable(getattr(it, method)):
+                        yield f"{module.__name__}.{name}.{method}", getattr(it, method), it.__doc__ or ""
+
+
+def without_unit() -> list:
+    found = []
+    for where, it, of_class in public_callables():
+        try:
+            parameters = inspect.signature(it).parameters
+        except (TypeError, ValueError):
+            continue
+        for name in parameters:
+            for names, unit in UNITS.items():
+                said = re.compile(rf"\b{name}\b[^.;]*?(?:{unit})", re.DOTALL)
+                if re.fullmatch(names, name) and not any(said.search(each) for each in (it.__doc__ or "", of_class)):
+                    found.append((where, name))
+    return found
+
+
+def test_the_help_says_units():
+    assert len(list(public_callables())) > 200
+    assert without_unit() == []

@@ -2,6 +2,7 @@
 """tendon.torch.DataLoader beside torch's: the same batches, order, seeds and errors, handed over by pipes."""
 
 import collections
+import inspect
 import os
 import random
 import signal
@@ -16,7 +17,7 @@ import torch.utils.data as data  # noqa: E402
 
 import tendon  # noqa: E402
 from conftest import PATIENCE_S, SANITIZED, eventually, forks  # noqa: E402
-from tendon.torch import DataLoader  # noqa: E402
+from tendon.torch import DataLoader, empty_in_batch  # noqa: E402
 
 pytestmark = [
     pytest.mark.skipif(SANITIZED, reason="torch is not built for the sanitizer"), forks,
@@ -61,6 +62,19 @@ class Stream(data.IterableDataset):
             yield torch.tensor([0 if info is None else info.id, number])
 
 
+class Count(Numbers):
+    def __getitem__(self, number: int):
+        return self.count
+
+
+def initialise(number: int) -> None:
+    data.get_worker_info().dataset.count = 100 + number
+
+
+def collate_pairs(samples):
+    return torch.stack(samples), [float(each[0]) for each in samples]
+
+
 class Random(Numbers):
     def __getitem__(self, number: int):
         info = data.get_worker_info()
@@ -102,6 +116,38 @@ def both(dataset, **options):
 def test_batches_order_and_samplers_are_those_of_torch(options):
     wanted, got = both(Numbers(), **options)
     assert same(got, wanted)
+
+
+# Each argument of torch's, by the results of both loaders. Those below say what else it is for.
+ARGUMENTS = {
+    "dataset": {"dataset": Numbers(7)}, "batch_size": {"batch_size": 3}, "shuffle": {"shuffle": True},
+    "sampler": {"sampler": data.SubsetRandomSampler([5, 2, 8])},
+    "batch_sampler": {"batch_sampler": data.BatchSampler(data.RandomSampler(Numbers()), 4, True)},
+    "num_workers": {"num_workers": 4}, "collate_fn": {"collate_fn": collate_pairs, "batch_size": 2},
+    "pin_memory": {"pin_memory": True}, "drop_last": {"drop_last": True, "batch_size": 3},
+    "timeout": {"timeout": PATIENCE_S + 1}, "worker_init_fn": {"worker_init_fn": initialise, "dataset": Count(5)},
+    "multiprocessing_context": {"multiprocessing_context": "forkserver", "num_workers": 1},
+    "generator": {"generator": torch.Generator(), "shuffle": True}, "prefetch_factor": {"prefetch_factor": 1},
+    "persistent_workers": {"persistent_workers": True, "shuffle": True}, "pin_memory_device": {"pin_memory_device": ""},
+    "in_order": {"in_order": False}}
+
+
+@pytest.mark.parametrize("argument", [each for each in inspect.signature(data.DataLoader.__init__).parameters if each != "self"])
+def test_each_argument_has_the_results_of_torch(argument):
+    """A release of torch with an argument that nobody looked at is red here."""
+    options = dict(ARGUMENTS[argument])
+    found = []
+    for kind in (data.DataLoader, DataLoader):
+        if "generator" in options:
+            options["generator"] = torch.Generator().manual_seed(3)
+        torch.manual_seed(7)
+        loader = kind(**{"dataset": Numbers(), "num_workers": 2, "timeout": PATIENCE_S, **options})
+        found.append([list(loader), list(loader)])
+        assert len(loader) == len(found[-1][0])
+        assert getattr(loader, argument, None) == options[argument] or argument in ("shuffle", "multiprocessing_context")
+    if argument == "in_order":
+        found = [[sorted(map(str, epoch)) for epoch in each] for each in found]
+    assert same(found[1], found[0])
 
 
 def test_samplers_that_draw_are_those_of_torch():
@@ -159,15 +205,6 @@ class Waits(Numbers):
     def __getitem__(self, number: int):
         assert number or eventually(self.path.exists)
         return torch.tensor(number)
-
-
-def initialise(number: int) -> None:
-    data.get_worker_info().dataset.count = 100 + number
-
-
-class Count(Numbers):
-    def __getitem__(self, number: int):
-        return self.count
 
 
 def test_worker_init_fn_runs_in_each_worker():
@@ -350,6 +387,44 @@ def test_collated_batches_are_made_where_the_parent_reads_them():
     wanted, got = both(Photos(24), batch_size=4)
     assert same(got, wanted)
     got[0][0]["image"][0] = 9  # it may be written
+
+
+def stack_lent(samples):
+    out = empty_in_batch((len(samples), *samples[0].shape), samples[0].dtype)
+    return torch.stack(samples, out=out), copies()
+
+
+def stack(samples):
+    return torch.stack(samples), copies()
+
+
+def copies() -> int:
+    """In bytes, by this worker so far; in the program nobody sends."""
+    worker = tendon.torch._loader._worker
+    return 0 if worker is None else worker._pipe.stats().bytes_copied
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_collate_function_may_make_its_batch_where_the_parent_reads_it(workers):
+    copied = []
+    for collate in (stack, stack_lent):
+        loader = DataLoader(Large(12), batch_size=2, num_workers=workers, collate_fn=collate,
+                            timeout=PATIENCE_S if workers else 0)
+        got = list(loader)
+        for number, (batch, _) in enumerate(got):
+            assert same(batch, torch.stack([Large()[2 * number], Large()[2 * number + 1]]))
+        copied.append(got[-1][1])
+    if workers:
+        assert copied[0] > 5 * (8 << 20) > 1 << 20 > copied[1]
+
+
+def test_memory_for_a_batch_that_is_not_sent_is_dropped():
+    def some(samples):
+        empty_in_batch((100_000,))
+        return samples[0], empty_in_batch((5,)), empty_in_batch((100_000,), torch.int64).fill_(len(samples))
+
+    for one, small, large in DataLoader(Numbers(40), batch_size=2, num_workers=1, collate_fn=some, timeout=PATIENCE_S):
+        assert len(one) == 3 and len(small) == 5 and large.tolist() == [2] * 100_000
 
 
 def test_batch_that_cannot_be_collated_leaves_the_others_whole():

@@ -88,6 +88,13 @@ def test_as_they_come_one_that_waits_stops_nobody():
         assert got == [0, 1, 2, 10, 11]
 
 
+def test_as_they_come_a_fast_one_keeps_nobody_waiting(monkeypatch):
+    """Where several are ready the one that was taken last is the last to be asked."""
+    monkeypatch.setattr("tendon.torch._feed.first_done", lambda context, futures, timeout: 0)
+    with Feeder(ANYWHERE, numbers(0, 3)) as a, Feeder(ANYWHERE, numbers(0, 3, 10)) as b:
+        assert values(dataset(a.address, b.address, in_order=False)) == [0, 10, 1, 11, 2, 12]
+
+
 def test_resumes_behind_the_last_batch_taken():
     whole = [0, 10, 1, 11, 2, 12, 13]
     with Feeder(ANYWHERE, lambda first: numbers(first, 3)) as a, Feeder(

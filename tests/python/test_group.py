@@ -4,6 +4,7 @@
 import asyncio
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import threading
@@ -493,6 +494,26 @@ def test_a_mismatch_names_both(members):
     for error in members().errors(work):
         assert isinstance(error, tendon.Mismatch) and error.code == "TD-E0310"
         assert "rank 0 (" in str(error) and "rank 1 (" in str(error)
+
+
+def test_a_mismatch_shows_both_what_the_other_gave(members):
+    """Its leaves by name, with dtype and shape; whichever member notices it."""
+    def work(group):
+        size = 3 + group.rank
+        group.all_reduce({"net": {"weight": np.zeros((2, size), "f4")}, "bias": np.zeros(2)})
+
+    for error in members().errors(work):
+        for rank in range(2):
+            assert re.search(rf'rank {rank} \([^;]*\) gave "net/weight" f32 \[2, {3 + rank}\], '
+                             r'"bias" f64 \[2\]', str(error)), str(error)
+
+
+def test_a_mismatch_of_async_calls_shows_both_sides(members):
+    def work(group):
+        group.all_reduce(np.zeros(3 + group.rank, "f4"), async_op=True).result(PATIENCE_S)
+
+    for error in members().errors(work):
+        assert "gave f32 [3]" in str(error) and "gave f32 [4]" in str(error)
 
 
 def test_other_operations_at_once(members):

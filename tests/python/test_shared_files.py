@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The folders and files of memory-mapped tensors that tensordict and tendon read and write alike."""
 
+import signal
+import subprocess
+import sys
+import threading
+
 import numpy as np
 import pytest
 import tendon
 import torch
 from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict, TensorDictBase
+
+from conftest import PATIENCE_S
 
 KINDS = ["memmap", "consolidated"]
 
@@ -116,3 +123,69 @@ def test_a_mapped_batch_is_sent_from_where_it_lies(kind, tmp_path):
         there.send(load(kind, tmp_path / "batch", mode="r"))
         assert np.array_equal(here.recv()["x"], np.arange(50_000, dtype=np.float32))
         assert there.stats().copies == 1
+
+
+# A folder on a shared file system as a meeting point
+
+READER = """
+import sys
+import tendon
+
+path, kind, timeout = sys.argv[1:]
+load = tendon.load_memmap if kind == "memmap" else tendon.load_consolidated
+print("waits", flush=True)
+try:
+    print(load(path, mode="r", as_=dict, timeout=float(timeout))["x"].sum(), flush=True)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def reader(path, kind: str, timeout: float = PATIENCE_S) -> subprocess.Popen:
+    """Another process, which waits there by now."""
+    process = subprocess.Popen([sys.executable, "-c", READER, str(path), kind, str(timeout)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "waits\n"
+    return process
+
+
+@pytest.mark.parametrize("writer", ["tendon", "tensordict"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_process_waits_for_the_writer(kind, writer, tmp_path):
+    path = tmp_path / "new" / "batch"
+    path.parent.mkdir()
+    batch = TensorDict({"x": torch.arange(1000.0), "below": {"y": torch.ones(1000)}}, [1000])
+    with reader(path, kind) as process:
+        (write if writer == "tensordict" else save)(kind, path, batch)
+        assert process.communicate(timeout=PATIENCE_S)[0] == f"{batch['x'].sum().item()}\n"
+
+
+def test_an_interrupt_ends_the_wait(tmp_path):
+    with reader(tmp_path / "never", "memmap") as process:
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=PATIENCE_S)[0] == "interrupted\n"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_writer_that_does_not_come(kind, tmp_path):
+    with pytest.raises(tendon.FileNotFound):
+        load(kind, tmp_path / "never")
+    with pytest.raises(tendon.Timeout, match="never.* was not written in time"):
+        load(kind, tmp_path / "never", timeout=0.01)
+    with pytest.raises(ValueError, match="timeout is -1.0"):
+        load(kind, tmp_path / "never", timeout=-1.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_half_written_is_read_again(kind, tmp_path):
+    save(kind, tmp_path / "whole", sample())
+    last = tmp_path / "whole" / "meta.json" if kind == "memmap" else tmp_path / "whole"
+    content = last.read_bytes()
+    last.write_bytes(content[:len(content) // 2])
+    with pytest.raises(tendon.CorruptData):
+        load(kind, tmp_path / "whole")
+    with pytest.raises(tendon.Timeout, match="was not written in time: .*whole"):
+        load(kind, tmp_path / "whole", timeout=0.01)
+    writer = threading.Timer(0.05, last.write_bytes, [content])
+    writer.start()
+    check_same(sample(), load(kind, tmp_path / "whole", as_=TensorDict, timeout=PATIENCE_S))
+    writer.join()

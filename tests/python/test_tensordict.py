@@ -205,7 +205,9 @@ def test_into_a_locked_tensordict(pair):
 
 
 CONSOLIDATED = {**EXAMPLES, "deep": lambda: TensorDict(
-    {"b": torch.arange(3).to(torch.uint8), "n": {"m": {"x": torch.ones(3, 2, dtype=torch.float64), "v": "w"}}}, [3])}
+    {"b": torch.arange(3).to(torch.uint8), "n": {"m": {"x": torch.ones(3, 2, dtype=torch.float64), "v": "w"}}}, [3]),
+    "leaves": lambda: TensorDict({"a": torch.ones(3), "leaves": {"x": torch.arange(6.0).view(3, 2)}}, [3]),
+    "leaves below": lambda: TensorDict({"n": {"leaves": {"leaves": {"x": torch.ones(3)}}, "b": torch.zeros(3)}}, [3])}
 
 
 @pytest.mark.parametrize("what", CONSOLIDATED)

@@ -14,7 +14,8 @@ torch = pytest.importorskip("torch")
 tensordict = pytest.importorskip("tensordict")
 from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict  # noqa: E402
 
-from tendon.tensordict import TensorDictPipe, TensorDictServer  # noqa: E402
+from tendon import tensordict as verbs  # noqa: E402
+from tendon.tensordict import TensorDictGroup, TensorDictPipe, TensorDictServer  # noqa: E402
 from test_as_torch import DTYPES  # noqa: E402
 from test_tensordict import EXAMPLES, Known, same  # noqa: E402
 
@@ -477,3 +478,161 @@ def test_another_host_is_asked_for_by_name():
         asyncio.run(refused(host="0.0.0.0"))
     with pytest.raises(tendon.Timeout):
         asyncio.run(refused(host="0.0.0.0", profile="plaintext", timeout=0.01))
+
+
+# In a tendon.Group, and by a pipe where tensordict's own methods take none
+
+
+def of(number: float) -> TensorDict:
+    return TensorDict({"a": torch.full((2, 3), number), "n": {"b": torch.full((2,), number, dtype=torch.float64)}}, [2],
+                      names=["t"])
+
+
+@pytest.mark.parametrize("options", [{}, {"init_tag": 100}, {"init_tag": 5, "pseudo_rand": True}, {"consolidated": True}])
+def test_tensordicts_own_sends_run_in_a_group(members, options):
+    def work(member):
+        group = TensorDictGroup(member)
+        if group.rank() == 0:
+            of(7).send(group=group, group_dst=1, **options)
+            of(8).isend(group=group, group_dst=1, **options)
+            for transfer in of(9).isend(group=group, group_dst=1, return_early=True, **options):
+                transfer.wait()
+            return None
+        td = of(0).consolidate(metadata=True) if "consolidated" in options else of(0)
+        got = []
+        td.recv(group=group, group_src=0, **options)
+        got.append(td.clone())
+        td.irecv(group=group, group_src=0, **options)
+        got.append(td.clone())
+        for transfer in td.irecv(group=group, group_src=0, return_premature=True, **options):
+            transfer.wait(PATIENCE_S)
+            assert transfer.is_completed()
+        return [*got, td]
+
+    for got, number in zip(members().run(work)[1], (7, 8, 9), strict=True):
+        same(got, of(number))
+
+
+def test_whole_tensordicts_without_a_wait(members):
+    def work(member):
+        if member.rank == 0:
+            verbs.isend(of(7), 1, group=member)
+            (sent,) = verbs.isend(of(8), group=TensorDictGroup(member), group_dst=1, init_tag=3, return_early=True)
+            return sent.wait(PATIENCE_S)
+        first, second = of(0), of(0)
+        (coming,) = verbs.irecv(second, 0, group=member, init_tag=3, return_premature=True)
+        assert verbs.irecv(first, group=member, group_src=0) is None
+        coming.wait(PATIENCE_S)
+        return first, second
+
+    sent, got = members().run(work)
+    assert sent
+    same(got[0], of(7))
+    same(got[1], of(8))
+
+
+@pytest.mark.parametrize("shell", [True, False])
+def test_isend_and_irecv_by_a_pipe(make_pair, shell):
+    pair = make_pair("shm")
+    here, there = (TensorDictPipe(pair.here), TensorDictPipe(pair.there)) if shell else (pair.here, pair.there)
+    verbs.isend(of(7), here)
+    (sent,) = verbs.isend(of(8), here, return_early=True)
+    first, second = of(0), of(0)
+    memory = first["a"].data_ptr()
+    assert verbs.irecv(first, there) is None
+    (coming,) = verbs.irecv(second, there, return_premature=True)
+    assert coming.wait(PATIENCE_S) and sent.wait(PATIENCE_S)
+    same(first, of(7))
+    same(second, of(8))
+    assert first["a"].data_ptr() == memory
+
+
+def test_a_member_that_knows_nothing(members):
+    """By scatter and broadcast too; each gets another form, and a class stays what it is."""
+    parts = [of(0), Known(x=torch.ones(5), text="t", batch_size=[5]), TensorDict({"y": torch.arange(3), "s": "text"})]
+
+    def work(member):
+        first = member.rank == 0
+        group = TensorDictGroup(member)
+        part = verbs.scatter(0, parts if first else None, group=group)
+        whole = verbs.broadcast(of(4) if first else TensorDict(), 0, group=member)
+        if first:
+            verbs.init_remote(of(5), group=group, use_broadcast=True)
+            verbs.init_remote(of(6), 2, member)
+            return part, whole
+        again = verbs.from_remote_init(0, group=group, use_broadcast=True)
+        same(again, of(5))
+        if member.rank == 2:
+            same(verbs.from_remote_init(0, member), of(6))
+        return part, whole
+
+    for wanted, (part, whole) in zip(parts, members(3).run(work), strict=True):
+        assert type(part) is type(wanted)
+        if isinstance(part, Known):
+            assert part.text == "t" and part.x.tolist() == [1.0] * 5
+        else:
+            same(part, wanted)
+        same(whole, of(4))
+
+
+def test_collectives_of_a_group(members):
+    import torch.distributed as dist
+
+    def work(member):
+        rank = member.rank
+        td = of(rank)
+        assert verbs.all_reduce(td, group=member, bucket_bytes=64) is None
+        same(td, of(3))
+        for op in ("max", tendon.ReduceOp.max, dist.ReduceOp.MAX, dist.ReduceOp(dist.ReduceOp.MAX)):
+            td = of(rank)
+            (under_way,) = verbs.all_reduce(td, op, group=member, async_op=True)
+            under_way.wait(PATIENCE_S)
+            same(td, of(2))
+        td = of(rank)
+        verbs.reduce(td, 1, group=member)
+        same(td, of(3 if rank == 1 else rank))
+        td = of(rank)
+        (under_way,) = verbs.reduce(td, 0, dist.ReduceOp.PRODUCT, True, True, TensorDictGroup(member))
+        under_way.wait(PATIENCE_S)
+        same(td, of(0 if rank == 0 else rank))
+        mine = TensorDict({"x": torch.full((rank + 1,), rank)})
+        gathered = verbs.all_gather(mine, group=member)
+        assert gathered[rank]["x"].data_ptr() != mine["x"].data_ptr(), "new ones, as tensordict's"
+        assert [each["x"].tolist() for each in gathered] == [[0], [1, 1], [2, 2, 2]]
+        rows = TensorDict({"x": torch.zeros(2, 4)}, [2]) if rank == 1 else TensorDict({"x": torch.full((4,), float(rank))})
+        memory = rows["x"].data_ptr()
+        stacked = verbs.gather_and_stack(rows, 1, member)
+        if rank == 1:
+            assert stacked is rows and rows["x"].data_ptr() == memory
+            return rows["x"][:, 0].tolist()
+        return stacked
+
+    assert members(3).run(work) == [None, [0.0, 2.0], None]
+
+
+def test_a_members_failure_is_raised_by_wait(members):
+    def work(member):
+        td = of(0) if member.rank == 0 else TensorDict({"other": torch.ones(2)}, [2])
+        (under_way,) = verbs.all_reduce(td, group=member, async_op=True)
+        under_way.wait(PATIENCE_S)
+
+    for error in members().errors(work):
+        assert isinstance(error, tendon.Mismatch) and '"n/b" f64 [2]' in str(error) and '"other"' in str(error)
+
+
+def test_what_the_verbs_refuse(members, pair):
+    def work(member):
+        td = of(0)
+        for call, says in (
+                (lambda: verbs.all_reduce(td), "group is None, a 'NoneType'; legal is a tendon.Group"),
+                (lambda: verbs.isend(td, group=member), "neither of dst and group_dst is given"),
+                (lambda: verbs.irecv(td, 1, group=member, group_src=1), "both of src and group_src are given"),
+                (lambda: verbs.isend(td, pair.here, group=member), "dst is a pipe; group and group_dst are legal with a rank"),
+                (lambda: verbs.scatter(0, [td], group=member), "a list of 1; legal at rank 0 is one for each of 2"),
+                (lambda: verbs.all_reduce(td, torch.distributed.ReduceOp.PREMUL_SUM, group=member), "legal of torch"),
+                (lambda: TensorDictGroup("world"), "legal is a tendon.Group")):
+            with pytest.raises((TypeError, ValueError), match=says):
+                call()
+
+    two = members()
+    two._all([lambda: work(two.groups[0]), lambda: None])

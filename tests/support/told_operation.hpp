@@ -14,7 +14,7 @@ class Told final : public detail::Operation {
  public:
   explicit Told(std::uint64_t sequence)
       : Operation({.op = detail::CollectiveOp::barrier}, sequence) {}
-  std::function<bool()> on_advance = [] { return false; };
+  std::function<Result<bool>()> on_advance = [] { return false; };
   std::function<void()> on_waits_for = [] {};
   std::vector<GroupRank> awaited = {GroupRank{1}};
   std::uint64_t steps = 0;

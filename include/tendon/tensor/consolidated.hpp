@@ -6,6 +6,7 @@
 #pragma once
 
 #include <filesystem>
+#include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/memory/storage.hpp>
@@ -22,6 +23,10 @@ inline namespace v0 {
 /// tensorclasses and jagged tensors; file_not_found, permission_denied. Copies nothing.
 [[nodiscard]] TENDON_API Result<TensorDict> load_consolidated(
     const std::filesystem::path& path, MapMode mode = MapMode::copy_on_write);
+
+/// The same, waiting for a writer, as load_memmap() with a deadline does.
+[[nodiscard]] TENDON_API Result<TensorDict> load_consolidated(
+    const std::filesystem::path& path, Deadline deadline, MapMode mode = MapMode::copy_on_write);
 
 /// The same of a whole file in memory.
 [[nodiscard]] TENDON_API Result<TensorDict> parse_consolidated(const Storage& file);

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
@@ -32,6 +33,15 @@ enum class MapMode : std::uint8_t {
 /// A process that shortens a file while it is mapped makes its readers die of SIGBUS. save_memmap
 /// replaces files, so those that have mapped the former ones keep them.
 [[nodiscard]] TENDON_API Result<TensorDict> load_memmap(const std::filesystem::path& folder,
+                                                        MapMode mode = MapMode::copy_on_write);
+
+/// The same, waiting for a writer: for processes that meet in a folder on a shared file system. A
+/// folder is whole once its meta.json is there, which save_memmap writes last; tensordict's writers
+/// do as well, and what is found half written is read again. `timeout`, saying what is missing or
+/// cannot be read, when it is not whole at the deadline. Looks every 50 ms at least; on NFS the
+/// system may show new names only after some seconds (`acdirmin`).
+[[nodiscard]] TENDON_API Result<TensorDict> load_memmap(const std::filesystem::path& folder,
+                                                        Deadline deadline,
                                                         MapMode mode = MapMode::copy_on_write);
 
 /// Writes such a folder, which is made where there is none. Each file appears when it is whole and

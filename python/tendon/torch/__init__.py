@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from ._feed import FeedGap as FeedGap
     from ._feed import feed as feed
     from ._loader import DataLoader as DataLoader
+    from ._loader import empty_in_batch as empty_in_batch
 
-_MODULES = {"DataLoader": "_loader", "FeedDataset": "_feed", "FeedGap": "_feed", "Feeder": "_feed", "feed": "_feed"}
+_MODULES = {"DataLoader": "_loader", "empty_in_batch": "_loader", "FeedDataset": "_feed", "FeedGap": "_feed", "Feeder": "_feed",
+            "feed": "_feed"}
 __all__ = ["create", "register", *_MODULES]
 
 

@@ -8,6 +8,7 @@ import multiprocessing
 import secrets
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -284,6 +285,10 @@ class _Worker:
             return collate(batch, collate_fn_map={**default_collate_fn_map, torch.Tensor: self._stack_lent})
         return default_collate(batch)  # the program has its own way with tensors
 
+    def lend(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
+        """None: it is small, or larger than a message may be."""
+        return self._loans.empty(shape, dtype)
+
     def _stack_lent(self, batch: Any, *, collate_fn_map: Any = None) -> torch.Tensor:
         first = batch[0]
         if (first.device.type != "cpu" or first.layout != torch.strided or first.is_quantized
@@ -325,6 +330,20 @@ class _Worker:
         """For torch: the pipe ends with the process."""
 
 
+_worker: _Worker | None = None  # that this process is
+
+
+def empty_in_batch(shape: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """torch.empty() for a collate_fn, or for samples that are batches already, on the CPU.
+
+    In a worker of tendon.torch.DataLoader the tensor lies where the program reads it, so it is not
+    copied: torch.stack(samples, out=empty_in_batch((len(samples), *samples[0].shape))). It belongs
+    to the batch that is being made: the worker must not keep it. Elsewhere it is torch.empty().
+    """
+    made = None if _worker is None else _worker.lend(tuple(shape), dtype)
+    return torch.empty(tuple(shape), dtype=dtype, device="cpu") if made is None else made
+
+
 def _work(address: str, token: bytes, number: int, target: Any, places: tuple[Any, ...]) -> None:
     """In a worker, before torch's own loop."""
     context = _tendon.Context(f"DataLoader worker {number}", timeout=None)
@@ -336,7 +355,8 @@ def _work(address: str, token: bytes, number: int, target: Any, places: tuple[An
         if parent is None or not parent.is_alive():
             return  # it left before
         raise
-    end = _Worker(pipe, number)
+    global _worker
+    end = _worker = _Worker(pipe, number)
     if default_collate_fn_map[torch.Tensor] is collate_tensor_fn:
         # That of torch makes memory for its queues, which is new for each batch.
         default_collate_fn_map[torch.Tensor] = _stack

@@ -32,6 +32,11 @@ class Rounds {
   [[nodiscard]] virtual bool shows_tensors() const { return true; }
   /// Tensors with gaps get their results.
   virtual void finish() {}
+  /// The member whose block take() has refused.
+  [[nodiscard]] std::optional<std::uint32_t> misfit() const noexcept { return misfit_; }
+
+ protected:
+  std::optional<std::uint32_t> misfit_;
 };
 
 /// Memory of this member's pool, as others of its host find it.

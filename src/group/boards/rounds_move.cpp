@@ -128,7 +128,7 @@ class Gather final : public Rounds {
         largest = std::max(largest, word.size_bytes);
         if (!takes()) continue;
         if (const auto room = BlockWord::of(outputs_[m]); word != room)
-          return wrong_block(m, word, self_, room);
+          return wrong_block(misfit_.emplace(m), word, self_, room);
       }
       rounds_ = round_count(largest, Board::kSlotBytes);
     }
@@ -193,7 +193,7 @@ class Scatter final : public Rounds {
     const std::byte* const mine = board.slot(root_, round) + self_ * (part + kWord);
     const auto word = BlockWord::read(mine);
     if (const auto room = BlockWord::of(output_); word != room)
-      return wrong_block(root_, word, self_, room);
+      return wrong_block(misfit_.emplace(root_), word, self_, room);
     output_.write(piece.begin, {mine + kWord, piece.size_bytes});
     return true;
   }
@@ -238,7 +238,7 @@ class AllToAll final : public Rounds {
       const std::byte* const part = board.slot(m, round) + self_ * (part_bytes_ + kWord);
       const auto room = BlockWord::of(outputs_[m]);
       if (const auto word = BlockWord::read(part); word != room)
-        return wrong_block(m, word, self_, room);
+        return wrong_block(misfit_.emplace(m), word, self_, room);
       const Piece piece = piece_of(i, part_bytes_, room.size_bytes);
       if (m == self_)
         copy_flat(outputs_[m], inputs_[m], piece);

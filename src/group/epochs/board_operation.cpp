@@ -49,7 +49,11 @@ class BoardOperation final : public Operation {
       }
       Result<bool> taken = false;
       timed([&] { taken = rounds_->take(i_, board, round); });
-      if (!taken || !*taken) return taken;
+      if (!taken) {
+        if (const auto member = rounds_->misfit()) note_difference(GroupRank{*member});
+        return taken;
+      }
+      if (!*taken) return taken;
       ++steps_;
       ++epoch.board_round;
       arrived_ = 0;

@@ -13,6 +13,9 @@ namespace {
 constexpr unsigned kOpBits = 8;
 // A thread that is at the queue is at it for longer only while it reduces or copies much.
 constexpr auto kPatience = std::chrono::milliseconds(10);
+// For what the other member of a mismatch gave: it is said by the first of its threads that makes
+// progress, and never by a peer of before that word.
+constexpr auto kPatienceForGiven = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -135,11 +138,12 @@ void CallQueue::note_begun(Queued& queued) {
 // What the head of the queue has come to: nothing yet, complete, or an error.
 std::optional<Result<void>> CallQueue::look(Queued& head) {
   // Before advance(): what came ahead of the word that somebody has gone is there for it to find.
-  const std::uint64_t heard = losses_heard_.load(std::memory_order_acquire);
+  const std::uint64_t heard = news_heard_.load(std::memory_order_acquire);
   if (heard != looked_at_) {
     looked_at_ = heard;
     lost_ranks_ = owner_.lost_ranks(*epoch_);
   }
+  if (head.mismatch) return end_of_mismatch(head);
   std::vector<GroupRank> gone_before;
   for (const GroupRank rank : lost_ranks_)
     if (all_arrived_from(*epoch_, rank)) gone_before.push_back(rank);
@@ -164,7 +168,12 @@ std::optional<Result<void>> CallQueue::look(Queued& head) {
     Error error = owner_.why_over();
     // The first error is of what it interrupted; for the rest the epoch is over.
     if (!head.begun && error.code != ErrorCode::peer_lost) error.code = ErrorCode::group_aborted;
-    if (error.code == ErrorCode::mismatch) say_given(error, head);
+    if (error.code == ErrorCode::mismatch) {
+      // One behind it, which a member that was done with its part was at, is not what differed.
+      const std::uint64_t first = end_.first();
+      if (first == EpochEnd::kAll || first == head.operation->sequence()) add_given(error, head);
+      answer_with_given();
+    }
     return error;
   }
   if (gone_before.empty()) return {};
@@ -186,19 +195,55 @@ std::optional<Result<void>> CallQueue::look(Queued& head) {
 }
 
 // A mismatch is told by sizes and hashes: each member adds its shapes.
-void CallQueue::say_given(Error& error, const Queued& head) const {
-  const FlatSummary& given = head.operation->given();
-  if (given.tensor_count == 0) return;
-  error.detail += "; " + epoch_->names[epoch_->self] + " gave " + to_string(given);
+void CallQueue::add_given(Error& error, const Queued& head) const {
+  error.detail +=
+      "; " + epoch_->names[epoch_->self] + " gave " + to_string(head.operation->given());
 }
 
-// The operation at the head of the queue ends here with that error.
-Error CallQueue::fail_at(const Queued& head, Error error) {
-  if (error.code == ErrorCode::mismatch) say_given(error, head);
+void CallQueue::say_given(const FlatSummary& given) { owner_.say_given(*epoch_, to_string(given)); }
+
+// Which operation the epoch ends at follows from the word that ended it. Where two members had made
+// other calls before, it is the one that this member is at.
+void CallQueue::answer_with_given() {
+  const std::uint64_t first = end_.first();
+  if (first == EpochEnd::kRuns) return;
+  for (const auto& queued : calls_) {
+    if (first != EpochEnd::kAll && queued->operation->sequence() != first) continue;
+    return say_given(queued->operation->given());
+  }
+  if (last_given_.sequence != 0 && (first == EpochEnd::kAll || first == last_given_.sequence))
+    say_given(last_given_.what);
+}
+
+// Is there nothing to wait for before a mismatch is told?
+bool CallQueue::may_end(const Queued& head) const {
+  const GroupRank other = *head.operation->differs_from();
+  return head.patience.has_passed() || context_->unusable() || owner_.given_by(*epoch_, other) ||
+         owner_.lost(*epoch_, other);
+}
+
+std::optional<Result<void>> CallQueue::end_of_mismatch(Queued& head) {
+  if (!may_end(head)) return {};
+  const GroupRank other = *head.operation->differs_from();
+  if (const auto given = owner_.given_by(*epoch_, other))
+    head.mismatch->detail += "; " + epoch_->names[other] + " gave " + *given;
+  return *std::exchange(head.mismatch, std::nullopt);
+}
+
+// The operation at the head of the queue ends here with that error; not yet, while it waits for the
+// other member's side of a mismatch.
+std::optional<Result<void>> CallQueue::fail_at(Queued& head, Error error) {
   const Operation& operation = *head.operation;
+  const bool is_mismatch = error.code == ErrorCode::mismatch;
+  if (is_mismatch) add_given(error, head);
   (void)owner_.fail(*epoch_, error,
                     operation.counts_alike() ? operation.sequence() : EpochEnd::kAll);
-  return error;
+  if (is_mismatch) say_given(operation.given());
+  if (!is_mismatch || !operation.differs_from()) return error;
+  head.mismatch = std::move(error);
+  head.patience = Deadline(kPatienceForGiven);
+  (void)context_->add_timed(head.patience, std::shared_ptr<Timed>(owner_.share(), this));
+  return end_of_mismatch(head);
 }
 
 void CallQueue::advance(const Queued* mine) {
@@ -224,6 +269,7 @@ CallQueue::Calls CallQueue::take_over(const Queued* mine) {
     calls_.pop_front();
     if (*result) {
       last_complete_.store(head->operation->sequence(), std::memory_order_relaxed);
+      last_given_ = {head->operation->sequence(), head->operation->take_given()};
     } else {
       head->operation->give_up(*epoch_);
       head->error = head->timed_out ? std::move(head->timed_out) : std::move(*result).error();
@@ -257,6 +303,7 @@ void CallQueue::close() {
   {
     // Waits for a thread that is at it: that one may not have seen the end.
     const Lock lock(mutex_);
+    if (!calls_.empty()) calls_.front()->patience = Deadline::now();
     others = take_over(nullptr);
     last = std::exchange(epoch_, std::make_shared<Epoch>());
   }
@@ -295,6 +342,7 @@ void CallQueue::begin(std::shared_ptr<Epoch> next) {
       members_here > context_->waiting().cpu_count() ? Crowd::shares_cpus : Crowd::fits;
   looked_at_ = 0;
   lost_ranks_.clear();
+  last_given_ = {};
   std::uint64_t complete = Ready::kNewHere;
   for (const Ready& ready : epoch_->ready) {
     issued_ = std::max(issued_, ready.issued);
@@ -313,24 +361,33 @@ void CallQueue::time_out(const std::shared_ptr<Queued>& queued) {
   {
     const Lock lock(mutex_);
     if (queued->over) return;
-    Epoch& epoch = *epoch_;
-    Operation& head = *calls_.front()->operation;
-    std::string whom;
-    for (const GroupRank rank : head.waits_for(epoch)) {
-      whom += (whom.empty() ? "" : ", ") + epoch.names[rank];
-      if (epoch.channels[rank] != nullptr && epoch.channels[rank]->link().suspect())
-        whom += " [suspect: no sign of life]";
-    }
-    Error error{ErrorCode::timeout, "group.collective",
-                describe(*queued->operation) + " waits for " +
-                    (whom.empty() ? std::string("its own sends") : whom)};
-    if (calls_.front() != queued)
-      error.detail += ": " + describe(head) + ", called before it, is not done";
-    if (owner_.fail(epoch, error, EpochEnd::kAll)) queued->timed_out = std::move(error);
+    end_at_deadline(*queued);
   }
   const Queued* const mine = queued->completion == nullptr ? queued.get() : nullptr;
   while (!queued->over) advance(mine);
   context_->wake_others();
+}
+
+void CallQueue::end_at_deadline(Queued& queued) {
+  Epoch& epoch = *epoch_;
+  // It has failed already.
+  if (calls_.front()->mismatch) {
+    calls_.front()->patience = Deadline::now();
+    return;
+  }
+  Operation& head = *calls_.front()->operation;
+  std::string whom;
+  for (const GroupRank rank : head.waits_for(epoch)) {
+    whom += (whom.empty() ? "" : ", ") + epoch.names[rank];
+    if (epoch.channels[rank] != nullptr && epoch.channels[rank]->link().suspect())
+      whom += " [suspect: no sign of life]";
+  }
+  Error error{ErrorCode::timeout, "group.collective",
+              describe(*queued.operation) + " waits for " +
+                  (whom.empty() ? std::string("its own sends") : whom)};
+  if (calls_.front().get() != &queued)
+    error.detail += ": " + describe(head) + ", called before it, is not done";
+  if (owner_.fail(epoch, error, EpochEnd::kAll)) queued.timed_out = std::move(error);
 }
 
 // What has begun may be complete by them, so it ends first.
@@ -356,9 +413,38 @@ void CallQueue::drop_dead_steps_soon() {
   context_->wake_for_work();
 }
 
+void CallQueue::say_given_soon() {
+  if (context_->unusable() || closed_) return;
+  will_say_ = true;
+  note_given();
+}
+
+void CallQueue::note_given() {
+  if (context_->unusable() || closed_) return;
+  note_loss();  // there is something to look at
+  register_work();
+  context_->wake_for_work();
+}
+
+// The word of a peer has not come: its side is left out.
+void CallQueue::on_time() {
+  if (closed_) return;
+  Calls others;
+  {
+    const Lock lock(mutex_);
+    others = take_over(nullptr);
+  }
+  tell(others);
+  context_->wake_others();
+}
+
 bool CallQueue::progress() {
   if (closed_) return false;
   advance(nullptr);
+  if (will_say_ && will_say_.exchange(false)) {
+    const Lock lock(mutex_);
+    answer_with_given();
+  }
   if (will_drop_ && will_drop_.exchange(false)) {
     const Lock lock(mutex_);
     drop_dead_steps();
@@ -369,10 +455,13 @@ bool CallQueue::progress() {
 bool CallQueue::has_input() const noexcept {
   if (!mutex_.try_lock()) return true;
   const Lock lock(mutex_, kAdoptLock);
+  if (will_say_) return true;
   if (calls_.empty()) return false;
+  // Its caller has a lock that is taken behind the owner's: the owner is not asked here.
+  const bool has_news = news_heard_.load(std::memory_order_acquire) != looked_at_;
+  if (calls_.front()->mismatch) return has_news || calls_.front()->patience.has_passed();
   Operation& head = *calls_.front()->operation;
-  return head.sequence() >= end_.first() ||
-         losses_heard_.load(std::memory_order_acquire) != looked_at_ || head.has_input(*epoch_);
+  return head.sequence() >= end_.first() || has_news || head.has_input(*epoch_);
 }
 
 }  // namespace tendon::v0::detail

@@ -17,6 +17,7 @@
 
 #include "group/epochs/epoch_end.hpp"
 #include "group/epochs/operation.hpp"
+#include "runtime/timers.hpp"
 #include "runtime/waits_for.hpp"
 
 namespace tendon::v0::detail {
@@ -35,6 +36,11 @@ class CallQueueOwner {
   /// Ends that epoch, if it is the one that runs, from operation `first` on, and tells everybody.
   /// False if it had ended that early before.
   virtual bool fail(const Epoch& epoch, const Error& error, std::uint64_t first) = 0;
+  /// Tells all others, once an epoch, what this member gave to the operation that it ends at.
+  virtual void say_given(const Epoch& epoch, std::string_view given) = 0;
+  /// What that member said so; nullopt as long as it has not.
+  [[nodiscard]] virtual std::optional<std::string> given_by(const Epoch& epoch,
+                                                            GroupRank rank) const = 0;
   // It is not held.
   virtual void abort(std::string_view reason) = 0;
   /// For what may outlive the group's handle.
@@ -52,7 +58,7 @@ class CallQueueOwner {
 /// Errors:  of an operation; an operation that fails ends the epoch.
 /// Blocks:  run(), until the deadline.
 /// Cost:    one lock a call, and one for each look at what it waits for.
-class CallQueue final : public Work {
+class CallQueue final : public Work, public Timed {
  public:
   /// `end` is of the epoch that runs; its owner has it.
   CallQueue(CallQueueOwner& owner, std::shared_ptr<ContextCore> context, const EpochEnd& end,
@@ -72,9 +78,14 @@ class CallQueue final : public Work {
   /// As far as it comes without waiting. Another thread that is at it does as well.
   void advance() { advance(nullptr); }
   /// Somebody has gone: the owner's lost_ranks() tells more than before. The owner has its lock.
-  void note_loss() noexcept { losses_heard_.fetch_add(1, std::memory_order_release); }
+  void note_loss() noexcept { news_heard_.fetch_add(1, std::memory_order_release); }
   /// Steps that no operation will take are dropped by the next thread that makes progress.
   void drop_dead_steps_soon();
+  /// Another member says that two did not do the same: the next thread that makes progress tells
+  /// what this one gave.
+  void say_given_soon();
+  /// A member has said what it gave.
+  void note_given();
   /// The group is left, and its epoch has ended from the first operation on: so has all that is
   /// here. The channels of the epoch go.
   void close() TENDON_EXCLUDES(mutex_);
@@ -113,6 +124,8 @@ class CallQueue final : public Work {
   // Work
   bool progress() override;
   [[nodiscard]] bool has_input() const noexcept override;
+  // Timed
+  void on_time() override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -126,6 +139,12 @@ class CallQueue final : public Work {
     std::atomic<bool> over{false};
     std::optional<Error> error;
     std::optional<Error> timed_out;  // what it ends with, unless it is complete after all
+    std::optional<Error> mismatch;   // what it ends with, once the other member's word is here
+    Deadline patience = Deadline::never();  // for that word
+  };
+  struct LastGiven {
+    std::uint64_t sequence = 0;
+    FlatSummary what;
   };
   using Calls = std::vector<std::shared_ptr<Queued>>;
 
@@ -140,11 +159,17 @@ class CallQueue final : public Work {
   void tell(const Calls& calls);
   void note_begun(Queued& queued) TENDON_REQUIRES(mutex_);
   [[nodiscard]] std::optional<Result<void>> look(Queued& head) TENDON_REQUIRES(mutex_);
-  void say_given(Error& error, const Queued& head) const TENDON_REQUIRES(mutex_);
-  [[nodiscard]] Error fail_at(const Queued& head, Error error) TENDON_REQUIRES(mutex_);
+  void add_given(Error& error, const Queued& head) const TENDON_REQUIRES(mutex_);
+  void say_given(const FlatSummary& given) TENDON_REQUIRES(mutex_);
+  void answer_with_given() TENDON_REQUIRES(mutex_);
+  [[nodiscard]] bool may_end(const Queued& head) const TENDON_REQUIRES(mutex_);
+  [[nodiscard]] std::optional<Result<void>> end_of_mismatch(Queued& head) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] std::optional<Result<void>> fail_at(Queued& head, Error error)
+      TENDON_REQUIRES(mutex_);
   void announce(Queued& queued);
   void register_work();
   void time_out(const std::shared_ptr<Queued>& queued);
+  void end_at_deadline(Queued& queued) TENDON_REQUIRES(mutex_);
   void poll_awaited(Queued& queued);
   [[nodiscard]] std::string describe(const Operation& operation) const;
 
@@ -157,16 +182,18 @@ class CallQueue final : public Work {
   std::deque<std::shared_ptr<Queued>> calls_ TENDON_GUARDED_BY(mutex_);
   std::uint64_t issued_ TENDON_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<Epoch> epoch_ TENDON_GUARDED_BY(mutex_) = std::make_shared<Epoch>();
-  // The losses_heard_ that the epoch has looked at; 0 before it has.
+  // The news_heard_ that the epoch has looked at; 0 before it has.
   std::uint64_t looked_at_ TENDON_GUARDED_BY(mutex_) = 0;
   std::vector<GroupRank> lost_ranks_ TENDON_GUARDED_BY(mutex_);
-  std::atomic<std::uint64_t> losses_heard_{0};
+  LastGiven last_given_ TENDON_GUARDED_BY(mutex_);  // to the last operation that was complete
+  std::atomic<std::uint64_t> news_heard_{0};
   Progression progression_;
   std::atomic<std::uint64_t> begun_{0};  // the last one: its number, and in the lower byte what
   std::atomic<std::uint64_t> last_complete_{0};
   std::atomic<std::uint64_t> complete_everywhere_{0};
   std::atomic<bool> registered_{false};
   std::atomic<bool> will_drop_{false};  // steps that no operation takes
+  std::atomic<bool> will_say_{false};   // what was given
   std::atomic<bool> closed_{false};
 };
 

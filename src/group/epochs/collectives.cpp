@@ -195,6 +195,35 @@ Fingerprint fingerprint_for(const Epoch& epoch, const Call& call, const Operands
   return fingerprint;
 }
 
+// The tensors that the other members' are compared with.
+FlatSummary take_summary(const Epoch& epoch, const Call& call, Operands& operands) {
+  const bool is_root = epoch.self == call.root;
+  const auto all_of = [](std::vector<Flat>& blocks) {
+    FlatSummary all;
+    for (Flat& block : blocks) all.add(block.take_summary());
+    return all;
+  };
+  switch (call.op) {
+    case CollectiveOp::barrier:
+    case CollectiveOp::monitored_barrier:
+      return {};
+    case CollectiveOp::broadcast:
+    case CollectiveOp::all_reduce:
+    case CollectiveOp::reduce:
+      return operands.output.take_summary();
+    case CollectiveOp::all_gather:
+      return all_of(operands.outputs);
+    case CollectiveOp::gather:
+      return is_root ? all_of(operands.outputs) : operands.input.take_summary();
+    case CollectiveOp::scatter:
+      return is_root ? all_of(operands.inputs) : operands.output.take_summary();
+    case CollectiveOp::reduce_scatter:
+    case CollectiveOp::all_to_all:
+      return all_of(operands.inputs);
+  }
+  return {};
+}
+
 // On one host
 
 /// How an operation shows its tensors.
@@ -544,8 +573,7 @@ Result<std::shared_ptr<Operation>> make_operation(GroupCore& core, Epoch& epoch,
     return error;
   }
   const Fingerprint fingerprint = fingerprint_for(epoch, call, operands, sequence);
-  const FlatSummary given =
-      (collective(call.op).is_alike ? operands.output : operands.input).summary();
+  FlatSummary given = take_summary(epoch, call, operands);
   Result<std::shared_ptr<Operation>> operation = std::shared_ptr<Operation>();
   if (epoch.board != nullptr) {
     const Showing showing = plan_showing(core, epoch, call, operands, fingerprint);
@@ -556,7 +584,7 @@ Result<std::shared_ptr<Operation>> make_operation(GroupCore& core, Epoch& epoch,
     const auto over_links = collective(call.op).reduces ? reduce_over_links : move_over_links;
     operation = over_links(core, epoch, sequence, call, std::move(operands), fingerprint);
   }
-  if (operation) (*operation)->set_given(given);
+  if (operation) (*operation)->set_given(std::move(given));
   return operation;
 }
 

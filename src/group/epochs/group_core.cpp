@@ -280,6 +280,27 @@ bool GroupCore::fail(const Epoch& epoch, const Error& error, std::uint64_t first
   return true;
 }
 
+void GroupCore::say_given(const Epoch& epoch, std::string_view given) {
+  {
+    const Lock lock(state_mutex_);
+    if (&epoch != epoch_.get() || end_.runs() || !given_.say_once()) return;
+  }
+  say_all({.kind = EnvelopeKind::abort,
+           .op = GivenWords::kWord,
+           .from = self_,
+           .epoch = epoch.number(),
+           .sequence = end_.first(),
+           .extra = self_.value,
+           .tag = static_cast<std::uint32_t>(ErrorCode::mismatch)},
+          as_bytes(given));
+}
+
+std::optional<std::string> GroupCore::given_by(const Epoch& epoch, GroupRank rank) const {
+  const Lock lock(state_mutex_);
+  if (&epoch != epoch_.get()) return std::nullopt;
+  return given_.find(epoch.places[rank]);
+}
+
 void GroupCore::say_all(Envelope envelope, Bytes body) {
   envelope.group = id_;
   if (envelope.epoch == 0) envelope.epoch = epoch()->number();
@@ -374,7 +395,7 @@ void GroupCore::on_inbound(MeshPlace mesh_place, InboundMessage&& inbound) {
     case EnvelopeKind::ready:
       return on_ready(*place, inbound.envelope);
     case EnvelopeKind::abort:
-      return on_abort(inbound);
+      return on_abort(*place, inbound);
     case EnvelopeKind::left:
       if (const auto channel = channel_of(*place))
         on_lost(mesh_place, *channel,
@@ -431,7 +452,18 @@ Envelope GroupCore::ready_word() {
           .extra = ready.board};
 }
 
-void GroupCore::on_abort(const InboundMessage& inbound) {
+void GroupCore::on_given(GroupPlace place, const InboundMessage& inbound) {
+  {
+    const Lock lock(state_mutex_);
+    if (inbound.envelope.epoch != epoch_->number() || !epoch_->rank_at(place)) return;
+    given_.hear(place, inbound.text());
+  }
+  calls_.note_given();
+}
+
+void GroupCore::on_abort(GroupPlace place, const InboundMessage& inbound) {
+  const bool is_mismatch = inbound.envelope.tag == static_cast<std::uint32_t>(ErrorCode::mismatch);
+  if (is_mismatch && inbound.envelope.op == GivenWords::kWord) return on_given(place, inbound);
   AbortWord word{inbound.envelope, cleaned(inbound.text())};
   const std::uint64_t first = inbound.envelope.sequence;
   std::optional<AbortWord> answer;
@@ -453,6 +485,7 @@ void GroupCore::on_abort(const InboundMessage& inbound) {
     // It ended earlier here, which nobody had to know before.
     if (end_.must_tell()) answer = end_.tell(self_, now);
   }
+  if (is_mismatch) calls_.say_given_soon();
   if (answer) say_all(answer->envelope, as_bytes(answer->text));
 }
 

@@ -13,6 +13,7 @@
 #include "group/boards/rounds.hpp"
 #include "group/epochs/call_queue.hpp"
 #include "group/epochs/epoch_end.hpp"
+#include "group/epochs/given_words.hpp"
 #include "group/epochs/message_box.hpp"
 #include "group/epochs/message_waits.hpp"
 #include "group/epochs/seats.hpp"
@@ -102,6 +103,9 @@ class GroupCore final : public MeshListener,
   /// not do it says so by a smaller number.
   bool fail(const Epoch& epoch, const Error& error, std::uint64_t first) override
       TENDON_EXCLUDES(state_mutex_);
+  void say_given(const Epoch& epoch, std::string_view given) override TENDON_EXCLUDES(state_mutex_);
+  [[nodiscard]] std::optional<std::string> given_by(const Epoch& epoch,
+                                                    GroupRank rank) const override;
   void abort(std::string_view reason) override;
   [[nodiscard]] std::shared_ptr<void> share() override { return shared_from_this(); }
   // Timed
@@ -130,7 +134,8 @@ class GroupCore final : public MeshListener,
   void say_agreement() TENDON_EXCLUDES(state_mutex_);
   void on_ready(GroupPlace place, const Envelope& envelope);
   [[nodiscard]] Envelope ready_word() TENDON_REQUIRES(state_mutex_);
-  void on_abort(const InboundMessage& inbound);
+  void on_abort(GroupPlace place, const InboundMessage& inbound);
+  void on_given(GroupPlace place, const InboundMessage& inbound);
   [[nodiscard]] static Error error_of(const AbortWord& word, const Epoch& epoch);
   void on_step(GroupPlace place, InboundMessage&& inbound);
   std::shared_ptr<Epoch> build(const View& view, std::uint32_t attempt);
@@ -159,6 +164,7 @@ class GroupCore final : public MeshListener,
   Seats seats_ TENDON_GUARDED_BY(state_mutex_);
   // Changed under state_mutex_; where it ends may be asked anywhere.
   EpochEnd end_;
+  GivenWords given_ TENDON_GUARDED_BY(state_mutex_);
   EarlyWords early_ TENDON_GUARDED_BY(state_mutex_);
   std::map<ByPlace<MeshPlace>, std::uint32_t> subgroups_made_ TENDON_GUARDED_BY(state_mutex_);
   bool ticking_ TENDON_GUARDED_BY(state_mutex_) = false;

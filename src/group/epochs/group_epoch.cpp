@@ -111,6 +111,7 @@ void GroupCore::install(const std::shared_ptr<Epoch>& next) {
     calls_.begin(next);
     subgroups_made_.clear();
     end_.begin();
+    given_.clear();
     EarlyWords::OfEpoch early = early_.take(next->number());
     if (early.abort) {
       const std::uint64_t first = early.abort->envelope.sequence;

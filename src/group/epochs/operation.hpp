@@ -8,6 +8,7 @@
 #include <tendon/core/completion.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/group/reduce_op.hpp>
+#include <utility>
 #include <vector>
 
 #include "group/epochs/epoch.hpp"
@@ -40,7 +41,12 @@ class Operation {
   [[nodiscard]] std::uint64_t sequence() const noexcept { return sequence_; }
   /// What this member gave to it, for errors; no tensors: there is nothing to say.
   [[nodiscard]] const FlatSummary& given() const noexcept { return given_; }
-  void set_given(const FlatSummary& given) { given_ = given; }
+  void set_given(FlatSummary given) { given_ = std::move(given); }
+  [[nodiscard]] FlatSummary take_given() noexcept { return std::exchange(given_, {}); }
+  /// The member that was found to do something else, for errors that show what both gave.
+  [[nodiscard]] std::optional<GroupRank> differs_from() const noexcept { return differs_from_; }
+  /// Its call is the same, and its tensors are others.
+  void note_difference(GroupRank member) noexcept { differs_from_ = member; }
   /// False once another member was found to have made other calls before it: numbers of operations
   /// mean nothing between the two.
   [[nodiscard]] bool counts_alike() const noexcept { return counts_alike_; }
@@ -49,6 +55,7 @@ class Operation {
   [[nodiscard]] Error mismatch(const Epoch& epoch, GroupRank member, const Fingerprint& theirs) {
     counts_alike_ =
         theirs.sequence == fingerprint_.sequence && theirs.history == fingerprint_.history;
+    differs_from_ = member;
     return mismatch_error(epoch, fingerprint_, member, theirs);
   }
 
@@ -56,6 +63,7 @@ class Operation {
   const Fingerprint fingerprint_;
   const std::uint64_t sequence_;
   FlatSummary given_;
+  std::optional<GroupRank> differs_from_;
   bool counts_alike_ = true;
 };
 

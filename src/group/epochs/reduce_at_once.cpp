@@ -81,12 +81,12 @@ std::optional<Result<void>> CallQueue::reduce_at_once(const Tensor& tensor, cons
     // Somebody is late, or does something else: an operation waits for it, or says so.
     auto flat = Flat::make(tensor, Use::write, Hold::borrow, "group.collective");
     auto queued = std::make_shared<Queued>();
-    const FlatSummary given = flat->summary();
+    FlatSummary given = flat->take_summary();
     queued->operation = make_board_operation(
         mine, issued_,
         all_reduce_rounds(*std::move(flat), op, count, BoardAllReduce::symmetric, {}, {}), {},
         Staged::first_round);
-    queued->operation->set_given(given);
+    queued->operation->set_given(std::move(given));
     note_begun(*queued);
     calls_.push_back(queued);
     lock.unlock();

@@ -218,6 +218,7 @@ class ScriptOperation final : public Operation {
     const bool same_size =
         here.block_bytes == there.block_bytes && held_->size_bytes == step.size_bytes;
     if (same_size && there.layout == here.layout) return true;
+    note_difference(peer_of(step));
     return Error{ErrorCode::mismatch, "group.collective",
                  epoch.names[peer_of(step)] + " gives " + std::to_string(there.block_bytes) +
                      " bytes in a step of " + to_string(fingerprint()) + ", " +

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/text.hpp"
 #include "group/operands/share.hpp"
 #include "tensor/copy.hpp"
 
@@ -122,11 +123,51 @@ std::uint32_t Flat::layout(std::uint64_t offset, std::uint64_t size_bytes) const
   return hash;
 }
 
+void FlatSummary::add(std::string_view name, const Tensor& tensor) {
+  if (tensor_count++ == 0) {
+    dtype = tensor.dtype();
+    shape = tensor.shape();
+  }
+  size_bytes += tensor.size_bytes();
+  if (tensor_count == 1 && name.empty()) return;
+  if (first.empty() && tensor_count == 2) first.push_back({{}, dtype, shape});
+  if (first.size() < kMostEach)
+    first.push_back({std::string(name), tensor.dtype(), tensor.shape()});
+}
+
+void FlatSummary::add(FlatSummary&& other) {
+  if (other.tensor_count == 0) return;
+  if (tensor_count == 0) {
+    *this = std::move(other);
+    return;
+  }
+  if (first.empty()) first.push_back({{}, dtype, shape});
+  if (other.first.empty()) other.first.push_back({{}, other.dtype, other.shape});
+  for (Each& each : other.first)
+    if (first.size() < kMostEach) first.push_back(std::move(each));
+  tensor_count += other.tensor_count;
+  size_bytes += other.size_bytes;
+}
+
 std::string to_string(const FlatSummary& summary) {
-  if (summary.tensor_count == 1)
-    return std::string(to_string(summary.dtype)) + " " + to_string(summary.shape);
-  return std::to_string(summary.tensor_count) + " tensors, " + std::to_string(summary.size_bytes) +
-         " bytes";
+  const auto told = [](DType dtype, const Shape& shape) {
+    return std::string(to_string(dtype)) + " " + to_string(shape);
+  };
+  if (summary.tensor_count == 0) return "no tensors";
+  if (summary.first.empty()) return told(summary.dtype, summary.shape);
+  constexpr std::size_t kMostNameBytes = 200;
+  std::string text;
+  std::uint32_t count = 0;
+  for (const FlatSummary::Each& each : summary.first) {
+    std::string one = told(each.dtype, each.shape);
+    if (!each.name.empty()) one = "\"" + cleaned(each.name, kMostNameBytes) + "\" " + one;
+    if (text.size() + one.size() > FlatSummary::kMostTextBytes) break;
+    text += (text.empty() ? "" : ", ") + one;
+    ++count;
+  }
+  if (count == summary.tensor_count) return text;
+  return text + " and " + std::to_string(summary.tensor_count - count) + " more, of " +
+         std::to_string(summary.size_bytes) + " bytes in all";
 }
 
 std::uint32_t Flat::hash_of(const Tensor& tensor) noexcept {
@@ -153,7 +194,8 @@ void Flat::hash(std::string_view name) noexcept {
   mix(shape_hash_, name.size());
 }
 
-Result<void> Flat::add(const Tensor& tensor, Use use, Hold hold, std::string_view where) {
+Result<void> Flat::add(std::string_view leaf, const Tensor& tensor, Use use, Hold hold,
+                       std::string_view where) {
   const auto name = [&] { return "tensor " + std::to_string(first_ + summary_.tensor_count); };
   if (tensor.device() != cpu()) {
     return Error{
@@ -163,11 +205,7 @@ Result<void> Flat::add(const Tensor& tensor, Use use, Hold hold, std::string_vie
   if (use == Use::write && tensor.access() == Access::read_only && tensor.size_bytes() != 0)
     return Error{ErrorCode::read_only, where, name() + " may only be read"};
   hash(tensor);
-  if (summary_.tensor_count++ == 0) {
-    summary_.dtype = tensor.dtype();
-    summary_.shape = tensor.shape();
-  }
-  summary_.size_bytes += tensor.size_bytes();
+  summary_.add(leaf, tensor);
   if (tensor.size_bytes() == 0) return {};
   Run run{const_cast<std::byte*>(tensor.data()), aligned(size_bytes_), tensor.size_bytes(),
           tensor.dtype()};
@@ -197,16 +235,16 @@ Result<void> Flat::fill(const Tensors& tensors, Use use, Hold hold, std::string_
     if (use == Use::write) TENDON_CHECK(check_destination(dict));
     for (std::size_t i = 0; i < dict.leaf_count(); ++i) {
       hash(dict.leaf_path(i));
-      TENDON_CHECK(add(dict.leaf(i), use, hold, where));
+      TENDON_CHECK(add(dict.leaf_path(i), dict.leaf(i), use, hold, where));
     }
     return {};
   };
   if (const auto* const one = std::get_if<const Tensor*>(&tensors.what())) {
-    TENDON_CHECK(add(**one, use, hold, where));
+    TENDON_CHECK(add({}, **one, use, hold, where));
   } else if (const auto* const dict = std::get_if<const TensorDict*>(&tensors.what())) {
     TENDON_CHECK(add_dict(**dict));
   } else if (const auto* const several = std::get_if<std::span<const Tensor>>(&tensors.what())) {
-    for (const Tensor& tensor : *several) TENDON_CHECK(add(tensor, use, hold, where));
+    for (const Tensor& tensor : *several) TENDON_CHECK(add({}, tensor, use, hold, where));
   } else {
     for (const TensorDict& each : std::get<std::span<const TensorDict>>(tensors.what()))
       TENDON_CHECK(add_dict(each));
@@ -238,6 +276,7 @@ Result<std::vector<Flat>> Flat::cut(std::uint32_t count, std::string_view where)
     blocks[i].one_ = {one_.data + i * each, 0, each, one_.dtype};
     blocks[i].size_bytes_ = each;
   }
+  blocks.front().summary_ = std::move(summary_);
   // Their owners go with the last block, whose finish() comes last.
   blocks.back().kept_ = std::move(kept_);
   blocks.back().gappy_ = std::move(gappy_);

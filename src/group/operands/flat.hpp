@@ -11,6 +11,7 @@
 #include <tendon/core/bytes.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/group/tensors.hpp>
+#include <utility>
 #include <vector>
 
 #include "memory/copy.hpp"
@@ -28,12 +29,24 @@ enum class Hold : std::uint8_t {
 
 /// What an error says of tensors.
 struct FlatSummary {
+  struct Each {
+    std::string name;  ///< of a leaf; empty in a list
+    DType dtype = DType::u8;
+    Shape shape;
+  };
   std::uint32_t tensor_count = 0;
   std::uint64_t size_bytes = 0;  ///< of all
   DType dtype = DType::u8;       ///< of the first
   Shape shape;                   ///< of the first
+  std::vector<Each> first;       ///< unless it is one tensor without a name
+  static constexpr std::size_t kMostEach = 64;
+  static constexpr std::size_t kMostTextBytes = 1500;
+
+  void add(std::string_view name, const Tensor& tensor);
+  void add(FlatSummary&& other);
 };
-/// "f32 [3, 4]"; of several "12 tensors, 4096 bytes".
+/// `f32 [3, 4]`; of several `"weight" f32 [3, 4], "bias" f32 [4]`, at most kMostTextBytes and a
+/// few words more.
 [[nodiscard]] std::string to_string(const FlatSummary& summary);
 
 /// Tensors as one run of bytes: each begins at a multiple of 64, in order. So one operation serves
@@ -43,7 +56,7 @@ struct FlatSummary {
 /// Threads: one at a time.
 /// Errors:  of make().
 /// Blocks:  never.
-/// Cost:    one tensor: no allocation. More: one for all.
+/// Cost:    one tensor: no allocation. More: two for all, and one a long name.
 class Flat {
  public:
   struct Run {
@@ -82,6 +95,8 @@ class Flat {
   [[nodiscard]] std::uint32_t layout(std::uint64_t offset, std::uint64_t size_bytes) const noexcept;
   [[nodiscard]] std::uint32_t layout() const noexcept { return layout(0, size_bytes_); }
   [[nodiscard]] const FlatSummary& summary() const noexcept { return summary_; }
+  /// For a caller that moves the tensors on and needs nothing else of them.
+  [[nodiscard]] FlatSummary take_summary() noexcept { return std::exchange(summary_, {}); }
 
   /// What shape_hash() is of one tensor.
   [[nodiscard]] static std::uint32_t hash_of(const Tensor& tensor) noexcept;
@@ -117,7 +132,8 @@ class Flat {
  private:
   void hash(const Tensor& tensor) noexcept;
   void hash(std::string_view name) noexcept;
-  Result<void> add(const Tensor& tensor, Use use, Hold hold, std::string_view where);
+  Result<void> add(std::string_view name, const Tensor& tensor, Use use, Hold hold,
+                   std::string_view where);
   Result<void> fill(const Tensors& tensors, Use use, Hold hold, std::string_view where);
   [[nodiscard]] Result<std::vector<Flat>> cut(std::uint32_t count, std::string_view where) &&;
 

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <thread>
 
@@ -29,11 +30,14 @@ class Owner final : public CallQueueOwner, public std::enable_shared_from_this<O
   Error why_over() const override { return end.why().value(); }
   std::vector<GroupRank> lost_ranks(const Epoch&) const override { return gone; }
   std::optional<Error> lost(const Epoch&, GroupRank rank) const override {
+    if (std::find(gone.begin(), gone.end(), rank) == gone.end()) return {};
     return Error{ErrorCode::peer_lost, "test", "rank " + std::to_string(rank.value) + " has gone"};
   }
   bool fail(const Epoch&, const Error& error, std::uint64_t first) override {
     return end.end(first, error);
   }
+  void say_given(const Epoch&, std::string_view text) override { said.emplace_back(text); }
+  std::optional<std::string> given_by(const Epoch&, GroupRank) const override { return heard; }
   void abort(std::string_view reason) override {
     end.end_unless_known(EpochEnd::kAll, {ErrorCode::cancelled, "test", std::string(reason)});
   }
@@ -42,6 +46,8 @@ class Owner final : public CallQueueOwner, public std::enable_shared_from_this<O
   Context context = Context::create({.progress = Progress::manual}).value();
   EpochEnd end;
   std::vector<GroupRank> gone;
+  std::vector<std::string> said;
+  std::optional<std::string> heard;
   CallQueue calls{*this, ContextCore::of(context), end, "g"};
 };
 
@@ -133,6 +139,91 @@ TEST_F(Calls, TheReasonIsOfWhatItInterruptedAndTheRestIsOver) {
   EXPECT_EQ(behind_it.error().code, ErrorCode::group_aborted);
   EXPECT_THAT(behind_it.error().detail, HasSubstr("the reason"));
   EXPECT_THAT(third.wait(0s).error().detail, HasSubstr("too late for a collective"));
+}
+
+// The other member's side of a mismatch
+
+/// Calls whose first one finds that rank 1 gave something else.
+class Differing : public Calls {
+ protected:
+  static CallQueue::Make one_that_differs() {
+    return [](Epoch&, std::uint64_t sequence) {
+      auto told = std::make_shared<test::Told>(sequence);
+      told->awaited = {};
+      told->set_given(given());
+      told->on_advance = [told = told.get()]() -> Result<bool> {
+        told->note_difference(GroupRank{1});
+        return Error{ErrorCode::mismatch, "test", "they differ"};
+      };
+      return Result<std::shared_ptr<Operation>>(std::move(told));
+    };
+  }
+  Completion<void> start_one_that_differs() { return calls().start(one_that_differs()); }
+  static FlatSummary given() {
+    FlatSummary given;
+    given.add("weight", Tensor::zeros(DType::f32, Shape({3})).value());
+    return given;
+  }
+};
+
+TEST_F(Differing, WaitsForWhatTheOtherMemberSays) {
+  auto failing = start_one_that_differs();
+  EXPECT_FALSE(failing.done());
+  EXPECT_THAT(owner_->said, ElementsAre("\"weight\" f32 [3]"));
+  EXPECT_FALSE(calls().has_input()) << "nobody is to look again and again";
+  owner_->heard = "f32 [4]";
+  calls().note_given();
+  EXPECT_TRUE(calls().has_input());
+  EXPECT_TRUE(calls().progress());
+  ASSERT_TRUE(failing.done());
+  EXPECT_THAT(failing.wait(0s).error().detail,
+              HasSubstr("they differ; rank 0 gave \"weight\" f32 [3]; rank 1 gave f32 [4]"));
+}
+
+TEST_F(Differing, ALostMemberSaysNothingMore) {
+  auto failing = start_one_that_differs();
+  EXPECT_FALSE(failing.done());
+  owner_->gone = {GroupRank{1}};
+  calls().advance();
+  ASSERT_TRUE(failing.done());
+  EXPECT_EQ(failing.wait(0s).error().code, ErrorCode::mismatch);
+}
+
+TEST_F(Differing, ItsOwnDeadlineEndsTheWait) {
+  EXPECT_EQ(calls().run(one_that_differs(), 0s).error().code, ErrorCode::mismatch);
+}
+
+TEST_F(Differing, AMemberThatKeepsSilentIsWaitedForNoLongerThanItMay) {
+  auto failing = start_one_that_differs();
+  EXPECT_FALSE(failing.done());
+  EXPECT_TRUE(test::eventually([&] {
+    owner_->context.progress();
+    return failing.done();
+  }));
+  EXPECT_EQ(failing.wait(0s).error().code, ErrorCode::mismatch);
+}
+
+TEST_F(Differing, ALeftGroupWaitsForNobody) {
+  auto failing = start_one_that_differs();
+  owner_->abort("the test leaves");
+  calls().close();
+  owner_->context.progress();
+  EXPECT_EQ(failing.wait(0s).error().code, ErrorCode::mismatch);
+}
+
+// A root that is done with its part is asked all the same.
+TEST_F(Differing, WhatWasGivenToTheLastCompleteOneIsTold) {
+  const auto make = [](Epoch&, std::uint64_t sequence) {
+    auto told = std::make_shared<test::Told>(sequence);
+    told->set_given(given());
+    told->on_advance = [] { return true; };
+    return Result<std::shared_ptr<Operation>>(std::move(told));
+  };
+  EXPECT_TRUE(calls().start(make).wait(0s));
+  (void)owner_->end.end(1, {ErrorCode::mismatch, "test", "of another member"});
+  calls().say_given_soon();
+  EXPECT_TRUE(calls().progress());
+  EXPECT_THAT(owner_->said, ElementsAre("\"weight\" f32 [3]"));
 }
 
 TEST_F(Calls, ALossIsSomethingToLookAtUntilItWasLookedAt) {

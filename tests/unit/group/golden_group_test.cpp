@@ -56,6 +56,7 @@ TEST(GoldenEnvelope, KindsHaveTheNumbersOfTheProtocolAndNoOthersAreRead) {
     envelope.kind = static_cast<EnvelopeKind>(number);
     EXPECT_EQ(read_envelope(bytes_of(envelope)).has_value(), number >= 1 && number <= 10) << number;
   }
+  EXPECT_EQ(GivenWords::kWord, 1) << "the op of an abort that ends nothing";
   EXPECT_EQ(static_cast<int>(EnvelopeKind::join), 1);
   EXPECT_EQ(static_cast<int>(EnvelopeKind::ready), 5);
   EXPECT_EQ(static_cast<int>(EnvelopeKind::left), 10);

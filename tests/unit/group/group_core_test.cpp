@@ -96,6 +96,33 @@ class TwoMembers : public testing::Test {
   std::shared_ptr<Epoch> epoch_;
 };
 
+// What a peer gave, in its own words
+
+TEST_F(TwoMembers, WhatAPeerGaveEndsNothingAndIsCleanedAndCut) {
+  const auto given = [&](std::uint64_t epoch, std::string_view text) {
+    hear({.kind = EnvelopeKind::abort,
+          .op = GivenWords::kWord,
+          .epoch = epoch,
+          .sequence = 1,
+          .tag = static_cast<std::uint32_t>(ErrorCode::mismatch)},
+         text);
+  };
+  given(epoch_->number() + 1, "of an epoch that is not here");
+  given(epoch_->number() - 1, "of one that is over");
+  EXPECT_FALSE(core().given_by(*epoch_, GroupRank{1}));
+  given(epoch_->number(), "f32 [3]\x1b[2J\n" + std::string(4000, 'x'));
+  EXPECT_FALSE(core().failure("a test")) << "the word ended the epoch";
+  const auto text = core().given_by(*epoch_, GroupRank{1});
+  ASSERT_TRUE(text);
+  EXPECT_LE(text->size(), GivenWords::kMostBytes);
+  EXPECT_THAT(*text, testing::StartsWith("f32 [3] [2J xxx"));
+  given(epoch_->number(), "another word");
+  EXPECT_EQ(core().given_by(*epoch_, GroupRank{1}), text) << "the first counts";
+  hear_abort(epoch_->number(), ErrorCode::mismatch, "the reason");
+  enter_both();
+  EXPECT_FALSE(core().given_by(*epoch_, GroupRank{1})) << "it was of the epoch before";
+}
+
 // What comes early
 
 TEST_F(TwoMembers, ManySmallStepsOfTheNextEpochAreKept) {

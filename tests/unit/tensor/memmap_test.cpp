@@ -2,11 +2,14 @@
 // Folders of memory-mapped tensors. tests/python/test_shared_files.py opens them with tensordict.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <tendon/tensor/memmap.hpp>
+#include <thread>
 #include <vector>
 
 #include "support/expect.hpp"
@@ -42,6 +45,41 @@ class Memmap : public testing::Test {
   ScratchDir scratch_;
   const fs::path folder_ = scratch_.path() / "folder";
 };
+
+// A meeting point: the reader may be first
+
+TEST_F(Memmap, AReaderWaitsUntilTheFolderIsWhole) {
+  // As far as a writer gets before it writes the last file.
+  ASSERT_TRUE(succeeds(save_memmap(folder_, sample())));
+  const std::string last = read("meta.json");
+  fs::remove(folder_ / "meta.json");
+  EXPECT_TRUE(
+      fails_with(load_memmap(folder_, Deadline::now()), ErrorCode::file_not_found, "meta.json"));
+  std::optional<Result<TensorDict>> loaded;
+  std::thread reader([&] {
+    loaded = load_memmap(folder_, Deadline(std::chrono::seconds(60)), MapMode::read_only);
+  });
+  write("meta.json", last.substr(0, last.size() / 2));  // as a writer without a rename does
+  write("meta.json", last);
+  reader.join();
+  ASSERT_TRUE(succeeds(*loaded));
+  EXPECT_TRUE(bitwise_equal(**loaded, sample()));
+}
+
+TEST_F(Memmap, AWriterThatDoesNotComeIsATimeoutWithTheFileThatIsMissing) {
+  EXPECT_TRUE(fails_with(load_memmap(folder_, Deadline(std::chrono::milliseconds(1))),
+                         ErrorCode::timeout, "was not written in time"));
+  ASSERT_TRUE(succeeds(save_memmap(folder_, sample())));
+  fs::remove(folder_ / "below" / "meta.json");
+  EXPECT_TRUE(fails_with(load_memmap(folder_, Deadline(std::chrono::milliseconds(1))),
+                         ErrorCode::timeout, "below/meta.json"));
+  write("meta.json", "{");
+  EXPECT_TRUE(fails_with(load_memmap(folder_, Deadline(std::chrono::milliseconds(1))),
+                         ErrorCode::timeout, "meta.json"));
+  // No writer mends what is of a later version.
+  write("meta.json", "{\"_format_version\": 9}");
+  EXPECT_TRUE(fails_with(load_memmap(folder_, Deadline::never()), ErrorCode::not_supported, "9"));
+}
 
 TEST_F(Memmap, AFolderHasWhatTensordictWrites) {
   ASSERT_TRUE(succeeds(save_memmap(folder_, sample())));
