@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "group/boards/board.hpp"
+#include "group/epochs/given_words.hpp"
 #include "group/membership/agreement_wire.hpp"
 #include "group/membership/envelope.hpp"
 #include "group/operands/fingerprint.hpp"
@@ -56,7 +57,7 @@ TEST(GoldenEnvelope, KindsHaveTheNumbersOfTheProtocolAndNoOthersAreRead) {
     envelope.kind = static_cast<EnvelopeKind>(number);
     EXPECT_EQ(read_envelope(bytes_of(envelope)).has_value(), number >= 1 && number <= 10) << number;
   }
-  EXPECT_EQ(GivenWords::kWord, 1) << "the op of an abort that ends nothing";
+  EXPECT_EQ(detail::GivenWords::kWord, 1) << "the op of an abort that ends nothing";
   EXPECT_EQ(static_cast<int>(EnvelopeKind::join), 1);
   EXPECT_EQ(static_cast<int>(EnvelopeKind::ready), 5);
   EXPECT_EQ(static_cast<int>(EnvelopeKind::left), 10);
