@@ -66,7 +66,7 @@ def test_names_what_differs(case, half):
 
 def test_nobody_comes(half):
     first, second = run("nobody_comes", half=half)
-    assert "timeout" in first and "rank 1" in first
+    assert "timeout" in first and "rank 1" in first and "its timeout was 1 s" in first
     assert "TD-E" in second
 
 
@@ -76,8 +76,19 @@ def test_future_of_nobody(half):
 
 
 def test_monitored_barrier_names_the_missing(half):
-    first, second, _ = run("monitored", size=3, half=half)
+    first, second, _ = run("monitored_by_two", size=3, half=half)
     assert "rank 2" in first and "rank 2" in second
+
+
+@pytest.mark.parametrize(("all_of_them", "seconds", "words"), [
+    (False, 0.5, "Rank 1 failed to pass monitoredBarrier in 500 ms"),
+    (True, 0.5, "Ranks 1, 2 failed to pass monitoredBarrier in 500 ms"),
+    (False, 0, "Rank 0 timed out in monitoredBarrier after 0 ms"),
+])
+def test_monitored_barrier_in_words_of_torch(all_of_them, seconds, words, half):
+    text = run("monitored", all_of_them, seconds, size=3, half=half)[0]
+    assert text.startswith(words)
+    assert "rank 1" in text and "rank 2" in text and "TD-E0003" in text
 
 
 def test_use_after_destroy(half):
@@ -114,8 +125,10 @@ def test_debug_detail(half):
 
 
 def test_profiler_events():
-    for names in run("profiled"):
-        assert names == ["tendon:all_reduce", "tendon:broadcast", "tendon:barrier"]
+    for rank, events in enumerate(run("profiled")):
+        messages = ["tendon:recv", "tendon:recvAnySource"] if rank else ["tendon:send"] * 2
+        assert events == [("tendon:all_reduce", [[2]]), ("tendon:broadcast", [[2]]), ("tendon:barrier", []),
+                          *((name, [[3, 2]]) for name in messages)]
 
 
 def test_what_torch_asks(half):

@@ -203,8 +203,7 @@ class PythonBackend(c10d.Backend):
         return self._start(lambda t: self.group.barrier(timeout=t, async_op=True), opts, [])
 
     def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
-        """Names all ranks that are missing, whatever wait_all_ranks says."""
-        _groups.monitored_barrier(self.member, self._seconds(opts))
+        _groups.monitored_barrier(self.member, self._seconds(opts), wait_all_ranks)
         self._issued += 1
 
     # From member to member
@@ -262,13 +261,13 @@ class PythonBackend(c10d.Backend):
         seconds = self._seconds(opts)
         self._issued += 1
         with as_of_torch():
-            return self._remember(PythonWork([start(seconds) for start in starts], tensors))
+            return self._remember(PythonWork([start(seconds) for start in starts], tensors, seconds))
 
     def _message(self, start: Callable[[float], _tendon.Future], tensors: Any,
                  is_receive: bool = False) -> PythonWork:
+        seconds = self._timeout.total_seconds()
         with as_of_torch():
-            return self._remember(PythonWork([start(self._timeout.total_seconds())], tensors,
-                                             is_receive))
+            return self._remember(PythonWork([start(seconds)], tensors, seconds, is_receive))
 
     def _remember(self, work: PythonWork) -> PythonWork:
         while self._pending and self._pending[0].over():

@@ -20,8 +20,9 @@ class PythonWork(dist.Work):
     """Operations that were started together, and the tensors that they touch."""
 
     def __init__(self, operations: Sequence[_tendon.Future], tensors: Any,
-                 is_receive: bool = False) -> None:
+                 timeout_s: float | None = None, is_receive: bool = False) -> None:
         super().__init__()
+        self._timeout_s = timeout_s
         self._left = list(operations)
         self._tensors = tensors
         self.is_receive = is_receive
@@ -66,7 +67,7 @@ class PythonWork(dist.Work):
     def _take(self, limit: float | None, given: timedelta) -> None:
         """The result of the next operation; one that is not over by its own timeout ends."""
         try:
-            with as_of_torch():
+            with as_of_torch(self._timeout_s):
                 if limit is None:
                     self._left[0].result()
                 else:

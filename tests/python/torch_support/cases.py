@@ -349,14 +349,21 @@ def futures(rank, size) -> None:
     del dropped
 
 
-def monitored(rank, size) -> str:
+def monitored(rank, size, all_of_them, seconds) -> str:
+    """Only rank 0 takes part."""
+    store = dist.distributed_c10d._get_default_store()
+    if rank:
+        store.wait(["left"], timedelta(seconds=60))
+        return ""
+    text = refused(lambda: dist.monitored_barrier(timeout=timedelta(seconds=seconds), wait_all_ranks=all_of_them))
+    store.set("left", "1")
+    return text
+
+
+def monitored_by_two(rank, size) -> str:
     if rank == size - 1:
         return ""
-    try:
-        dist.monitored_barrier(timeout=SOON)
-    except RuntimeError as error:
-        return str(error)
-    raise AssertionError("it names nobody")
+    return refused(lambda: dist.monitored_barrier(timeout=SOON))
 
 
 # Groups
@@ -552,13 +559,15 @@ def in_detail(rank, size, folder) -> str:
     return "ok"
 
 
-def profiled(rank, size) -> list[str]:
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+def profiled(rank, size) -> list[tuple]:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
         dist.all_reduce(torch.ones(2))
         work = dist.broadcast(torch.ones(2), 0, async_op=True)
         work.wait()
         dist.barrier()
-    return [event.name for event in profile.events() if event.name.startswith("tendon:")]
+        for source in (0, None):
+            dist.recv(torch.empty(3, 2), source) if rank else dist.send(torch.ones(3, 2), 1)
+    return [(event.name, event.input_shapes) for event in profile.events() if event.name.startswith("tendon:")]
 
 
 def seen_from_outside(rank, size) -> tuple:

@@ -52,10 +52,10 @@ WorkPtr Backend::allreduce_sparse(TensorList& tensors, const c10d::AllreduceOpti
   return over.work();
 }
 
-void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool) {
+void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
   (void)open();
   in_python([&] {
-    groups().attr("monitored_barrier")(member_, seconds(effective(opts.timeout)));
+    groups().attr("monitored_barrier")(member_, seconds(effective(opts.timeout)), wait_all_ranks);
     return 0;
   });
   ++issued_;

@@ -9,6 +9,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -223,9 +224,18 @@ class Work final : public c10d::Work {
       const torch_table::Outcome outcome = table().outcome(operation);
       source_ = static_cast<int>(outcome.rank);
       if (outcome.error != nullptr && !failed)
-        failed = std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, outcome.error));
+        failed = std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, text_of(outcome.error)));
     }
     finish(failed);
+  }
+
+  /// torch has many places for a timeout, and 30 minutes without one: the text says which it was.
+  [[nodiscard]] std::string text_of(std::string error) const {
+    if (error.rfind("TD-E0003", 0) != 0) return error;
+    std::ostringstream text;
+    text << error << "\n note: its timeout was " << double(timeout_.count()) / 1e3
+         << " s (timeout= of init_process_group and new_group, or set_timeout)";
+    return text.str();
   }
 
   void subscribe() {
