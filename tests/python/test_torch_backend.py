@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.distributed on the backend "tendon": values, refusals, groups, ends. tests/python/torch_support has the cases."""
 
+import os
+
 import pytest
 
 pytest.importorskip("torch")
@@ -9,6 +11,10 @@ from conftest import SANITIZED, forks  # noqa: E402
 from torch_support.ranks import outcomes, run  # noqa: E402
 
 pytestmark = pytest.mark.skipif(SANITIZED, reason="torch is not built for the sanitizer")
+
+
+# make test-long runs these too.
+long = pytest.mark.skipif(not os.environ.get("TENDON_TEST_LONG"), reason="TENDON_TEST_LONG is not set")
 
 
 @pytest.fixture(params=["extension", "python"])
@@ -31,7 +37,7 @@ def test_ends(case, half):
 
 
 def test_four_ranks():
-    run("in_turn", [*VALUES, "messages", "from_anybody", "subgroups", "sparse", "polls"], size=4)
+    run("in_turn", [*VALUES, "messages", "from_anybody", "subgroups", "crossing_groups", "sparse", "polls"], size=4)
     run("shrinks", size=4)
 
 
@@ -55,6 +61,7 @@ def test_refuses_what_it_cannot_move(half):
         assert "times as many elements" in texts[1]
         assert "TD-E" in texts[2]
         assert "TD-E" in texts[3]
+        assert "a tensor on meta" in texts[4] and "a tensor on meta" in texts[5]
 
 
 @pytest.mark.parametrize("case", ["other_sizes", "other_dtypes", "other_operations", "other_operations_of_futures"])
@@ -77,7 +84,8 @@ def test_future_of_nobody(half):
 
 def test_monitored_barrier_names_the_missing(half):
     first, second, _ = run("monitored_by_two", size=3, half=half)
-    assert "rank 2" in first and "rank 2" in second
+    for text in (first, second):
+        assert text.startswith("Rank 2 failed to pass monitoredBarrier") and "rank 2" in text
 
 
 @pytest.mark.parametrize(("all_of_them", "seconds", "words"), [
@@ -115,6 +123,14 @@ def test_ddp_whose_peer_dies(half):
     assert second.exit_code == -9
 
 
+def test_shrinks_after_a_death(half):
+    found = outcomes("shrinks_after_a_death", size=3, half=half)
+    for survivor in found[:2]:
+        assert not survivor.error, survivor.error
+        assert "peer lost" in survivor.value and "rank 2" in survivor.value
+    assert found[2].exit_code == -9
+
+
 @forks
 def test_fork_after_init(half):
     run("forks", half=half)
@@ -138,7 +154,31 @@ def test_what_torch_asks(half):
 
 
 def test_sharded_training_equals_gloo():
-    assert run("sharded") == run("sharded", backend="gloo")
+    assert run("training.sharded") == run("training.sharded", backend="gloo")
+
+
+@pytest.mark.parametrize("compiler", ["aot_eager", pytest.param("inductor", marks=long)])
+def test_compiled_training_equals_gloo(compiler):
+    assert run("training.compiles", compiler) == run("training.compiles", compiler, backend="gloo")
+
+
+def test_schedules_of_a_pipeline(half):
+    run("training.pipelines", half=half)
+
+
+def test_flight_recorder(half):
+    for rank, entries in enumerate(run("flight_recorded", half=half)):
+        message = "tendon:recv 1<-0" if rank else "tendon:send 0->1"
+        assert [one[:4] for one in entries] == [
+            ("tendon:all_reduce", [[2]], 60_000, False), ("tendon:broadcast", [[3]], 60_000, False),
+            ("tendon:barrier", [], 60_000, False), (message, [] if rank else [[4]], 60_000, True),
+            ("tendon:all_reduce", [[5]], 1_800_000, False)]
+        assert len({one[4] for one in entries[:4]}) == 1 and entries[4][4] != entries[0][4]
+
+
+@long
+def test_more_than_two_gibibytes(half):
+    run("large", half=half)
 
 
 def test_group_beside_one_of_gloo(half):

@@ -24,6 +24,9 @@ _REDUCE_OPS = {"SUM": "sum", "AVG": "avg", "PRODUCT": "product", "MIN": "min", "
                "BAND": "bit_and", "BOR": "bit_or", "BXOR": "bit_xor"}
 
 
+# Bytes that a link takes unless its Context says otherwise.
+_MOST_OF_MESSAGE = 1 << 30
+
 # torch keeps the half of a backend that is in C++, which finds its overrides while this one lives.
 _alive: set[Any] = set()
 
@@ -209,12 +212,14 @@ class PythonBackend(c10d.Backend):
     # From member to member
 
     def send(self, tensors: list[Tensor], rank: int, tag: int) -> PythonWork:
-        return self._message(lambda t: self.group.isend(_one(tensors, "tensors"), rank, tag=tag,
-                                                        timeout=t), tensors)
+        return self._message([
+            lambda t, part=part: self.group.isend(part, rank, tag=tag, timeout=t)
+            for part in _parts_of_message(_one(tensors, "tensors"))], tensors)
 
     def recv(self, tensors: list[Tensor], rank: int, tag: int) -> PythonWork:
-        return self._message(lambda t: self.group.irecv(_one(tensors, "tensors"), rank, tag=tag,
-                                                        timeout=t), tensors, is_receive=True)
+        return self._message([
+            lambda t, part=part: self.group.irecv(part, rank, tag=tag, timeout=t)
+            for part in _parts_of_message(_one(tensors, "tensors"))], tensors, is_receive=True)
 
     def recv_anysource(self, tensors: list[Tensor], tag: int) -> PythonWork:
         raise dist.DistBackendError(
@@ -263,11 +268,11 @@ class PythonBackend(c10d.Backend):
         with as_of_torch():
             return self._remember(PythonWork([start(seconds) for start in starts], tensors, seconds))
 
-    def _message(self, start: Callable[[float], _tendon.Future], tensors: Any,
+    def _message(self, starts: Sequence[Callable[[float], _tendon.Future]], tensors: Any,
                  is_receive: bool = False) -> PythonWork:
         seconds = self._timeout.total_seconds()
         with as_of_torch():
-            return self._remember(PythonWork([start(seconds)], tensors, seconds, is_receive))
+            return self._remember(PythonWork([start(seconds) for start in starts], tensors, seconds, is_receive))
 
     def _remember(self, work: PythonWork) -> PythonWork:
         while self._pending and self._pending[0].over():
@@ -324,6 +329,14 @@ def _dense(tensors: list[Tensor]) -> list[Tensor]:
             raise dist.DistBackendError(f"a tensor of layout {tensor.layout}; legal are dense ones, "
                                         "and sparse COO ones in all_reduce")
     return [tensor.detach() for tensor in tensors]
+
+
+def _parts_of_message(tensor: Tensor) -> Sequence[Tensor]:
+    """A larger tensor travels in parts that both ends find from its size, as in native/backend.hpp."""
+    if tensor.nbytes <= _MOST_OF_MESSAGE or not tensor.is_contiguous():
+        return [tensor]
+    count = tensor.nbytes // (_MOST_OF_MESSAGE // 2) + 1
+    return tensor.view(-1).split(-(-tensor.numel() // count))
 
 
 def _like(these: list[Any], those: list[Any], name: str, other: str) -> None:

@@ -23,7 +23,7 @@ def as_of_torch(timeout_s: float | None = None) -> Iterator[None]:
     except dist.DistBackendError:
         raise
     except _tendon.Timeout as error:
-        note = "" if timeout_s is None else (f"\n note: its timeout was {timeout_s:g} s (timeout= of init_process_group "
+        note = "" if timeout_s is None or " ended it: " in str(error) else (f"\n note: its timeout was {timeout_s:g} s (timeout= of init_process_group "
                                              "and new_group, or set_timeout)")
         raise dist.DistBackendError(f"{error}{note}") from error
     except (_tendon.Error, TypeError, ValueError) as error:

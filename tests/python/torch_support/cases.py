@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ranks do in the tests of tendon.torch: each is called as case(rank, size, ...) on every rank."""
 
+import json
 import os
 import signal
 import threading
@@ -224,7 +225,17 @@ def refusals(rank, size) -> list[str]:
     return [refused(lambda: dist.all_gather([torch.empty(1)] * (size + 1), torch.empty(1), async_op=True)),
             refused(lambda: dist.all_gather_into_tensor(torch.empty(1), torch.empty(1), async_op=True)),
             refused(lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), RedOp.AVG, async_op=True)),
-            refused(lambda: dist.all_gather([torch.empty(1).expand(2)] * size, torch.empty(2), async_op=True))]
+            refused(lambda: dist.all_gather([torch.empty(1).expand(2)] * size, torch.empty(2), async_op=True)),
+            *(refused(lambda: call([torch.empty(2), torch.empty(2, device="meta")], torch.ones(2)))
+              for call in (gather_into, scatter_from))]
+
+
+def gather_into(outputs, mine) -> dist.Work:
+    return dist.all_gather(outputs, mine, async_op=True)
+
+
+def scatter_from(inputs, output) -> dist.Work:
+    return dist.reduce_scatter(output, inputs, async_op=True)
 
 
 # Differences between ranks, and time
@@ -409,6 +420,40 @@ def subgroups(rank, size) -> None:
     same(x, torch.tensor([float(size)]))
 
 
+def crossing_groups(rank, size) -> None:
+    """Rows and columns of a square of ranks, whose operations begin and end in another order on each rank."""
+    side = 2
+    rows = [dist.new_group([row * side + i for i in range(side)]) for row in range(side)]
+    columns = [dist.new_group([i * side + column for i in range(side)]) for column in range(side)]
+    row, column = divmod(rank, side)
+    # Only its members make this one.
+    alone = dist.new_group([row * side, row * side + 1], use_local_synchronization=True)
+    whole = dist.group.WORLD
+    groups = [rows[row], columns[column], alone, whole]
+    for turn in range(8):
+        order = sorted(range(len(groups)), key=lambda place: (place * (rank + 1) + turn) % 5)
+        tensors = {place: torch.full((1000,), float(rank)) for place in order}
+        works = [dist.all_reduce(tensors[place], group=groups[place], async_op=True) for place in order]
+        for work in reversed(works):
+            work.wait()
+        in_row, in_column = float(4 * row + 1), float(2 * column + 2)
+        for place, wanted in enumerate((in_row, in_column, in_row, 6.0)):
+            same(tensors[place], torch.full((1000,), wanted))
+
+
+def shrinks_after_a_death(rank, size) -> str:
+    dist.all_reduce(torch.ones(1))
+    if rank == size - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    text = refused(lambda: dist.all_reduce(torch.ones(1), async_op=True))
+    group = dist.shrink_group([size - 1])
+    for _ in range(3):
+        x = torch.ones(1)
+        dist.all_reduce(x, group=group)
+        same(x, torch.tensor([float(size - 1)]))
+    return text
+
+
 def shrinks(rank, size) -> None:
     if rank == size - 1:
         return
@@ -474,14 +519,14 @@ def sparse(rank, size) -> None:
 # Training
 
 
-def _model() -> torch.nn.Module:
+def model_of_all() -> torch.nn.Module:
     torch.manual_seed(7)
     return torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
 
 
 def trains(rank, size, static: bool = False) -> list[list[float]]:
     """The parameters after some steps of data-parallel training."""
-    model = DistributedDataParallel(_model(), bucket_cap_mb=0.005, static_graph=static)
+    model = DistributedDataParallel(model_of_all(), bucket_cap_mb=0.005, static_graph=static)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     torch.manual_seed(100 + rank)
     for _ in range(5):
@@ -505,7 +550,7 @@ def trains_embedding(rank, size) -> None:
 
 def peer_dies(rank, size) -> str:
     """DDP whose peer is killed in its backward."""
-    model = DistributedDataParallel(_model())
+    model = DistributedDataParallel(model_of_all())
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     for step in range(100):
         loss = model(torch.randn(16, 32)).square().mean()
@@ -570,6 +615,41 @@ def profiled(rank, size) -> list[tuple]:
     return [(event.name, event.input_shapes) for event in profile.events() if event.name.startswith("tendon:")]
 
 
+def flight_recorded(rank, size) -> list[dict]:
+    """Entries of torch's flight recorder."""
+    dist.all_reduce(torch.ones(2))
+    dist.broadcast(torch.ones(3), 0)
+    dist.barrier()
+    dist.send(torch.ones(4), 1) if rank == 0 else dist.recv(torch.ones(4), 0)
+    half = dist.new_group([0, 1])
+    dist.all_reduce(torch.ones(5), group=half)
+    entries = json.loads(c10d._dump_fr_trace_json(backend="tendon"))["entries"]
+    return [(one["profiling_name"], one["input_sizes"], one["timeout_ms"], one["is_p2p"], one["process_group"][0])
+            for one in entries]
+
+
+def large(rank, size) -> None:
+    """More bytes than 31 bits count."""
+    count = (1 << 31) + 5
+    x = torch.full((count,), rank + 1, dtype=torch.uint8)
+    dist.all_reduce(x, RedOp.MAX)
+    assert x.min() == x.max() == size
+    x.fill_(rank)
+    x[-1] = 7
+    dist.broadcast(x, 1)
+    assert x[0] == 1 and x[-2] == 1 and x[-1] == 7
+    x.fill_(rank + 3)
+    dist.recv(x, 0) if rank else dist.send(x, 1)
+    assert x.min() == x.max() == 3
+    # In place, and in order with a small one of the same tag.
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.irecv if rank else dist.isend, part, 1 - rank)
+                                        for part in (x.fill_(rank + 4), torch.full((3,), rank))]):
+        work.wait()
+    assert x.min() == x.max() == 4
+    if rank == 1 and os.environ["TENDON_TORCH_BACKEND"] == "extension":
+        assert "name the rank" in refused(lambda: dist.irecv(x))
+
+
 def seen_from_outside(rank, size) -> tuple:
     backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
     work = dist.all_reduce(torch.ones(1), async_op=True)
@@ -578,39 +658,6 @@ def seen_from_outside(rank, size) -> tuple:
             backend.supports_shrinking, backend.supports_coalescing, backend.options.backend,
             backend.options._timeout.total_seconds(), backend._get_sequence_number_for_group(),
             type(backend).__name__)
-
-
-def sharded(rank, size) -> list[list[float]]:
-    """FSDP2, DTensor, functional collectives and ZeroRedundancyOptimizer; the parameters after some steps."""
-    import torch.distributed._functional_collectives as functional
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-    from torch.distributed.optim import ZeroRedundancyOptimizer
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-
-    mesh = init_device_mesh("cpu", (size,))
-    whole = torch.arange(12.0).reshape(4, 3)
-    part = distribute_tensor(whole, mesh, [Shard(0)])
-    assert part.to_local().shape == (4 // size, 3)
-    same(part.redistribute(mesh, [Replicate()]).to_local(), whole)
-    same(part.redistribute(mesh, [Shard(1)]).full_tensor(), whole)
-    same(functional.all_reduce(torch.ones(2), "sum", mesh) + 0, torch.full((2,), float(size)))
-
-    found = []
-    for make in (lambda model: fully_shard(model, mesh=mesh), DistributedDataParallel):
-        model = make(_model())
-        if isinstance(model, DistributedDataParallel):
-            optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01)
-        else:
-            optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-        torch.manual_seed(100 + rank)
-        for _ in range(3):
-            optimizer.zero_grad()
-            model(torch.randn(16, 32)).square().mean().backward()
-            optimizer.step()
-        found += [getattr(one.detach(), "full_tensor", one.detach)().flatten().tolist()
-                  for one in model.parameters()]
-    return found
 
 
 def beside_gloo(rank, size) -> None:

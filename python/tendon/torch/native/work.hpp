@@ -231,7 +231,8 @@ class Work final : public c10d::Work {
 
   /// torch has many places for a timeout, and 30 minutes without one: the text says which it was.
   [[nodiscard]] std::string text_of(std::string error) const {
-    if (error.rfind("TD-E0003", 0) != 0) return error;
+    const bool is_of_another = error.find(" ended it: ") != std::string::npos;
+    if (error.rfind("TD-E0003", 0) != 0 || is_of_another) return error;
     std::ostringstream text;
     text << error << "\n note: its timeout was " << double(timeout_.count()) / 1e3
          << " s (timeout= of init_process_group and new_group, or set_timeout)";
