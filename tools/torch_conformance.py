@@ -74,15 +74,15 @@ def reason_of(test: str) -> str:
     return EXCEPTIONS.get(test.split(".")[-1], "")
 
 
-def run(suite: Suite, backend: str, results: pathlib.Path) -> dict[str, dict[str, Any]]:
+def run(suite: Suite, backend: str, results: pathlib.Path, only: str) -> dict[str, dict[str, Any]]:
     """By the names of the tests."""
     results.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     environment = {**os.environ, "WORLD_SIZE": str(suite.ranks or 4), "OMP_NUM_THREADS": "1",
                    "TENDON_TORCH_BACKEND": os.environ.get("TENDON_TORCH_BACKEND", "extension")}
-    command = [sys.executable, str(HERE / "torch_conformance_cases.py"), backend, str(results)]
+    command = [sys.executable, str(HERE / "torch_conformance_cases.py"), backend, str(results), "--only", only]
     if suite.file is not None:
-        command.append(str(suite.file))
+        command += ["--file", str(suite.file)]
     log = results.with_suffix(".log")
     with open(log, "w") as output:
         ended = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output).returncode
@@ -175,13 +175,12 @@ def main() -> int:
     parser.add_argument("--report", type=pathlib.Path, help="a page to write")
     parser.add_argument("--results", type=pathlib.Path, default=HERE.parent / "build/python/conformance/results")
     asked = parser.parse_args()
-    os.environ["TENDON_CONFORMANCE_ONLY"] = asked.only
     compared: list[Comparison] = []
     faults: list[str] = []
     for suite in suites(asked.ranks, asked.checkout):
         print(f"{suite.name}" + (f", {suite.ranks} ranks" if suite.ranks else ""), flush=True)
         name = suite.name.replace("/", "-").replace("'", "").replace(" ", "-").removesuffix(".py")
-        found = [run(suite, backend, asked.results / f"{name}-{suite.ranks}-{number}-{backend}.jsonl")
+        found = [run(suite, backend, asked.results / f"{name}-{suite.ranks}-{number}-{backend}.jsonl", asked.only)
                  for number, backend in enumerate(RUNS)]
         compared.append(Comparison(suite, found[:2], found[2]))
         faults += judge(compared[-1])

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs tests of torch.distributed, each in a process of its own, and writes one line of JSON for each.
 
-torch_conformance_cases.py BACKEND RESULTS [FILE]: the tests of torch's wheel with WORLD_SIZE ranks, or those of a FILE of
-torch's repository with as many ranks as each asks for. BACKEND is "gloo" or "tendon", which then has gloo's name. Run by
-tools/torch_conformance.py.
+Without --file they are the tests of torch's wheel, with WORLD_SIZE ranks; those of a file of torch's repository have as many
+as each asks for. "tendon" runs under gloo's name. Run by tools/torch_conformance.py.
 """
 
+import argparse
 import contextlib
 import faulthandler
 import importlib.util
@@ -30,8 +30,6 @@ import torch.distributed as dist
 import torch.multiprocessing
 from torch.testing._internal import common_distributed
 
-# More than any test needs on two slow cores; torch's own limit is 300 s.
-LIMIT_S = float(os.environ.get("TENDON_CONFORMANCE_LIMIT_S", 100))
 LINES_KEPT = 60
 
 # Counts the process groups that a test makes, on all of its ranks.
@@ -120,7 +118,7 @@ def run_here(test: unittest.TestCase) -> dict[str, str]:
     return {"outcome": "passed", "text": ""}
 
 
-def run_apart(test: unittest.TestCase) -> dict[str, Any]:
+def run_apart(test: unittest.TestCase, limit_s: float) -> dict[str, Any]:
     """The test in a process whose group is ended with it: ranks that are left over do not disturb the next one."""
     groups_made[0] = 0
     began = time.monotonic()
@@ -133,7 +131,7 @@ def run_apart(test: unittest.TestCase) -> dict[str, Any]:
             enter(test, log, writer, folder)
         os.close(writer)
         found: dict[str, Any] = {"outcome": "timed out", "text": ""}
-        if not readable(reader, LIMIT_S):
+        if not readable(reader, limit_s):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGUSR1)  # all write where they are
             readable(reader, 2)
@@ -179,17 +177,23 @@ def name_of(test: unittest.TestCase) -> str:
 
 
 def main() -> None:
-    backend, results, *file = sys.argv[1:]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("backend", choices=["gloo", "tendon"])
+    parser.add_argument("results", type=pathlib.Path)
+    parser.add_argument("--file", type=pathlib.Path)
+    parser.add_argument("--only", type=re.compile, default=re.compile(""), help="a pattern of names of tests")
+    # More than any test needs on two slow cores; torch's own limit is 300 s.
+    parser.add_argument("--limit", type=float, default=100, metavar="SECONDS", help="for each test")
+    asked = parser.parse_args()
     torch.set_num_threads(1)
-    register(backend)
+    register(asked.backend)
     common_distributed.MultiProcessTestCase._spawn_processes = start_by_fork
     torch.multiprocessing.set_start_method("fork")  # for those that start their ranks otherwise
-    wanted = re.compile(os.environ.get("TENDON_CONFORMANCE_ONLY", ""))
-    tests = of_file(pathlib.Path(file[0]).resolve()) if file else of_the_wheel(backend)
-    with open(results, "w") as lines:
+    tests = of_the_wheel(asked.backend) if asked.file is None else of_file(asked.file.resolve())
+    with open(asked.results, "w") as lines:
         for test in tests:
-            if wanted.search(name_of(test)):
-                lines.write(json.dumps(run_apart(test)) + "\n")
+            if asked.only.search(name_of(test)):
+                lines.write(json.dumps(run_apart(test, asked.limit)) + "\n")
                 lines.flush()
 
 

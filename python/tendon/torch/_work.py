@@ -17,7 +17,11 @@ from ._errors import as_of_torch
 
 
 class PythonWork(dist.Work):
-    """Operations that were started together, and the tensors that they touch."""
+    """Operations that were started together, and the tensors that they touch.
+
+    torch hands programs a Work of its own, in C++, which asks this one for wait() and get_future() only: so
+    is_completed(), exception() and result() cannot be answered here.
+    """
 
     def __init__(self, operations: Sequence[_tendon.Future], tensors: Any,
                  timeout_s: float | None = None, is_receive: bool = False) -> None:
