@@ -33,7 +33,7 @@ LAYERS, WIDTH, BATCH = 6, 2048, 32  # 25 million parameters
 
 
 def microseconds(call: Callable[[], object], calls: int) -> float:
-    """Of one call; all ranks begin together."""
+    """The time of one call; all ranks begin together."""
     for _ in range(max(1, calls // WARM_UP)):
         call()
     dist.barrier()

@@ -24,7 +24,7 @@ def half(request) -> str:
 
 # They share their processes and one process group.
 VALUES = ["all_reduces", "rooted", "gathers", "scatters", "exchanges"]
-PAIRS = [*VALUES, "messages", "odd_layouts", "futures", "wait_goes_on", "orders", "subgroups", "sparse", "trains_embedding"]
+PAIRS = [*VALUES, "messages", "odd_layouts", "futures", "waits_in_futures", "wait_goes_on", "orders", "subgroups", "sparse", "trains_embedding"]
 
 
 def test_two_ranks(half):
@@ -160,6 +160,11 @@ def test_sharded_training_equals_gloo():
 @pytest.mark.parametrize("compiler", ["aot_eager", pytest.param("inductor", marks=long)])
 def test_compiled_training_equals_gloo(compiler):
     assert run("training.compiles", compiler) == run("training.compiles", compiler, backend="gloo")
+
+
+def test_compressed_training_equals_gloo(half):
+    """PowerSGD: its callbacks wait for operations that they start."""
+    assert run("training.compresses", half=half) == run("training.compresses", backend="gloo")
 
 
 def test_schedules_of_a_pipeline(half):

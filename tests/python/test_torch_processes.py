@@ -121,4 +121,4 @@ def test_wrong_wish_is_named():
 
 def test_sources_are_in_the_package(package_folder: Path):
     assert {path.name for path in (package_folder / "torch/native").iterdir()} == {
-        "backend.hpp", "extension.cpp", "lent.hpp", "table.hpp", "work.hpp"}
+        "backend.hpp", "completer.hpp", "extension.cpp", "lent.hpp", "table.hpp", "work.hpp"}

@@ -360,6 +360,24 @@ def futures(rank, size) -> None:
     del dropped
 
 
+def waits_in_futures(rank, size) -> None:
+    """A callback may start an operation and wait for it, also where another callback waits: PowerSGD does it."""
+    def again(future, depth: int):
+        x = future.value()[0]
+        if depth == 0:
+            return x
+        works = [dist.all_reduce(x.clone(), async_op=True), dist.all_reduce(x, async_op=True)]
+        works[0].get_future().wait()
+        return works[1].get_future().then(lambda inner: again(inner, depth - 1)).wait()
+
+    for _ in range(3):
+        works = [dist.all_reduce(torch.ones(2), async_op=True) for _ in range(4)]
+        nested = [work.get_future().then(lambda future: again(future, 3)) for work in works[:1]]
+        for work in works:
+            work.get_future().wait()
+        same(nested[0].wait(), torch.full((2,), float(size)**4))
+
+
 def monitored(rank, size, all_of_them, seconds) -> str:
     """Only rank 0 takes part."""
     store = dist.distributed_c10d._get_default_store()

@@ -26,6 +26,22 @@ def compiles(rank, size, compiler) -> list[str]:
     return [hashlib.sha256(parameter.detach().numpy().tobytes()).hexdigest() for parameter in model.parameters()]
 
 
+def compresses(rank, size) -> list[list[float]]:
+    """The parameters after some steps whose gradients PowerSGD compresses."""
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+
+    model = DistributedDataParallel(model_of_all(), bucket_cap_mb=0.005)
+    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2)
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    torch.manual_seed(100 + rank)
+    for _ in range(5):
+        optimizer.zero_grad()
+        model(torch.randn(16, 32)).square().mean().backward()
+        optimizer.step()
+    return [parameter.detach().flatten().tolist() for parameter in model.parameters()]
+
+
 def pipelines(rank, size) -> None:
     """The gradients of each schedule are those of the whole model in one process."""
     from torch.distributed import pipelining

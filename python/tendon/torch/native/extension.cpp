@@ -149,6 +149,8 @@ PYBIND11_MODULE(_tendon_torch, module) {
   check_versions();
   module.doc() = "The backend \"tendon\" of torch.distributed; tendon.torch makes it.";
   module.def("make", &make, py::arg("member"), py::arg("name"));
+  module.def("finish", &Completer::finish, py::call_guard<py::gil_scoped_release>());
+  py::module_::import("atexit").attr("register")(module.attr("finish"));
 }
 
 }  // namespace tendon::torch_extension

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "completer.hpp"
 #include "lent.hpp"
 #include "table.hpp"
 
@@ -44,8 +45,8 @@ class OpenGroup {
 
 /// Operations that were started together, with the tensors that they change.
 ///
-/// Any thread may wait. Its futures are completed by Tendon's pump thread, and a failure is an
-/// error of the future, because torch's C++ takes a value for tensors.
+/// Any thread may wait. Its future is completed by the Completer, and a failure is an error of the
+/// future, because torch's C++ takes a value for tensors.
 class Work final : public c10d::Work {
  public:
   using Outputs = std::vector<std::vector<at::Tensor>>;
@@ -123,6 +124,7 @@ class Work final : public c10d::Work {
   [[nodiscard]] milliseconds getTimeout() const override { return timeout_; }
 
   bool wait(milliseconds timeout) override {
+    Completer::about_to_wait();
     const auto given_up = timeout == kNoTimeout ? Clock::time_point::max() : Clock::now() + timeout;
     for (torch_table::Operation* const operation : operations_) {
       if (!wait_for(operation, given_up)) {
@@ -150,7 +152,10 @@ class Work final : public c10d::Work {
       is_over = is_collected_;
       if (!is_over) subscribe_once();
     }
-    if (is_over) complete();
+    if (is_over)
+      complete();
+    else
+      Completer::about_to_wait();
     return future_;
   }
 
@@ -261,8 +266,9 @@ class Work final : public c10d::Work {
       const std::lock_guard lock(future_mutex_);
       if (--open_ != 0) return;
       collect_once();
+      if (future_ == nullptr) return;  // who asks for it later finds that it is over
     }
-    complete();
+    Completer::get().add([self] { self->complete(); });
   }
 
   /// The future, once, where there is one. Its callbacks run without a lock.
