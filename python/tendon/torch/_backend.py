@@ -244,7 +244,8 @@ class PythonBackend(c10d.Backend):
         while self._pending:
             work = self._pending.popleft()
             if work.is_receive and not work.over():
-                continue  # nobody may ever send
+                work.give_up()  # nobody may ever send; and it would keep the group
+                continue
             try:
                 work.wait()
             except dist.DistBackendError:

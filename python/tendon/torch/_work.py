@@ -59,6 +59,11 @@ class PythonWork(dist.Work):
         finally:
             self._lock.release()
 
+    def give_up(self) -> None:
+        """A receive that has no message yet ends with an error."""
+        for one in self._left:
+            one.cancel()
+
     def get_future(self) -> torch.futures.Future[Any]:
         """Its failure is an error of the future; a value would be a tensor to torch's C++."""
         if self._future is None:
@@ -89,8 +94,7 @@ class PythonWork(dist.Work):
             raise
         except BaseException:
             # Ctrl-C: what is under way ends for everybody, as it must not be begun anew.
-            for one in self._left:
-                one.cancel()
+            self.give_up()
             raise
 
     def _complete(self, ended: torch.futures.Future[Any]) -> None:
