@@ -62,7 +62,8 @@ def start_by_fork(self: Any) -> None:
 
 
 def of_the_wheel(backend: str) -> Iterator[unittest.TestCase]:
-    os.environ["BACKEND"] = "gloo"  # read at the import
+    # Read at the import; one test wants a file, which setUp() names.
+    os.environ.update(BACKEND="gloo", INIT_METHOD="file://")
     from torch.testing._internal.distributed import distributed_test
 
     find = distributed_test.get_profiling_event
@@ -80,6 +81,7 @@ def of_the_wheel(backend: str) -> Iterator[unittest.TestCase]:
     class TestOfTheWheel(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
         def setUp(self) -> None:
             super().setUp()
+            distributed_test.INIT_METHOD = os.environ["INIT_METHOD"]
             self._spawn_processes()
 
     yield from flat(unittest.defaultTestLoader.loadTestsFromTestCase(TestOfTheWheel))
