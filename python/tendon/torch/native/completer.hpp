@@ -113,6 +113,7 @@ class Completer {
 
   /// It counts as idle when it starts.
   void run() {
+    (void)pthread_setname_np(pthread_self(), "tendon-future");
     std::unique_lock lock(mutex_);
     while (true) {
       wait_for_turn(lock);
