@@ -72,9 +72,11 @@ fuzz: ## fuzz each parser for FUZZ_SECONDS (60)
 	@tools/build.sh fuzz
 	@tools/fuzz.sh
 
-test-long: ## run the tests 20 times each in random order, the engine in all layouts, then the fuzzers
+test-long: ## run the tests 20 times each in random order, the engine in all layouts, torch's own tests, then the fuzzers
 	@tools/setup.sh build test control engine fuzz
-	@TENDON_TEST_LONG=1 tools/python_tests.sh tests/python/test_engine_model.py tests/python/test_examples.py
+	@TENDON_TEST_LONG=1 tools/python_tests.sh tests/python/test_engine_model.py tests/python/test_examples.py \
+	  tests/python/test_torch_backend.py tests/python/test_torch_processes.py
+	@tools/torch_conformance.sh
 	@tools/build.sh test unit_control process
 	@tools/engine_soak.sh --layout 3,2,1
 	@tools/engine_soak.sh --layout 1,2,2

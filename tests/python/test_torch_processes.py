@@ -2,6 +2,7 @@
 """The backend "tendon" in whole programs: torchrun, the end of the interpreter, which half is loaded."""
 
 import importlib.metadata
+import os
 import subprocess
 import sys
 import textwrap
@@ -18,8 +19,6 @@ pytestmark = pytest.mark.skipif(SANITIZED, reason="torch is not built for the sa
 
 def finished(*words: str, source: str = "", **environment: str) -> tuple[int, str]:
     """Exit code and all that a Python program says."""
-    import os
-
     arguments = [*words, *(("-c", textwrap.dedent(source)) if source else ())]
     done = subprocess.run([sys.executable, *arguments], check=False, text=True, timeout=PATIENCE_S, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, env={**os.environ, **environment})
@@ -66,6 +65,18 @@ def test_torchrun_restarts_after_a_kill_and_ends_without_destroy(tmp_path):
     assert "Fatal" not in said and "terminate called" not in said, said
 
 
+@pytest.mark.skipif(not os.environ.get("TENDON_TEST_LONG"), reason="TENDON_TEST_LONG is not set")
+@pytest.mark.parametrize("half", ["extension", "python"])
+def test_ends_without_destroy(half, tmp_path):
+    """Trained, with work pending, with a second group; and a rank that raises keeps its exit code."""
+    program = Path(__file__).parent / "torch_support" / "exits.py"
+    code, said = finished(str(program), str(tmp_path), TENDON_TORCH_BACKEND=half, OMP_NUM_THREADS="1")
+    assert code == 0, said
+    for way in ("trained", "pending", "group"):
+        assert f"{way} 0 0" in said and f"{way} 1 0" in said, said
+    assert "error 0 0" in said and "error 1 1" in said, said
+
+
 def test_half_in_python_says_its_gaps_once():
     code, said = finished(source="""
         import torch.distributed as dist
@@ -110,4 +121,4 @@ def test_wrong_wish_is_named():
 
 def test_sources_are_in_the_package(package_folder: Path):
     assert {path.name for path in (package_folder / "torch/native").iterdir()} == {
-        "backend.hpp", "extension.cpp", "lent.hpp", "table.hpp", "work.hpp"}
+        "backend.hpp", "completer.hpp", "extension.cpp", "lent.hpp", "table.hpp", "work.hpp"}

@@ -24,6 +24,9 @@ _REDUCE_OPS = {"SUM": "sum", "AVG": "avg", "PRODUCT": "product", "MIN": "min", "
                "BAND": "bit_and", "BOR": "bit_or", "BXOR": "bit_xor"}
 
 
+# Bytes that a link takes unless its Context says otherwise.
+_MOST_OF_MESSAGE = 1 << 30
+
 # torch keeps the half of a backend that is in C++, which finds its overrides while this one lives.
 _alive: set[Any] = set()
 
@@ -203,19 +206,20 @@ class PythonBackend(c10d.Backend):
         return self._start(lambda t: self.group.barrier(timeout=t, async_op=True), opts, [])
 
     def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
-        """Names all ranks that are missing, whatever wait_all_ranks says."""
-        _groups.monitored_barrier(self.member, self._seconds(opts))
+        _groups.monitored_barrier(self.member, self._seconds(opts), wait_all_ranks)
         self._issued += 1
 
     # From member to member
 
     def send(self, tensors: list[Tensor], rank: int, tag: int) -> PythonWork:
-        return self._message(lambda t: self.group.isend(_one(tensors, "tensors"), rank, tag=tag,
-                                                        timeout=t), tensors)
+        return self._message([
+            lambda t, part=part: self.group.isend(part, rank, tag=tag, timeout=t)
+            for part in _parts_of_message(_one(tensors, "tensors"))], tensors)
 
     def recv(self, tensors: list[Tensor], rank: int, tag: int) -> PythonWork:
-        return self._message(lambda t: self.group.irecv(_one(tensors, "tensors"), rank, tag=tag,
-                                                        timeout=t), tensors, is_receive=True)
+        return self._message([
+            lambda t, part=part: self.group.irecv(part, rank, tag=tag, timeout=t)
+            for part in _parts_of_message(_one(tensors, "tensors"))], tensors, is_receive=True)
 
     def recv_anysource(self, tensors: list[Tensor], tag: int) -> PythonWork:
         raise dist.DistBackendError(
@@ -240,7 +244,8 @@ class PythonBackend(c10d.Backend):
         while self._pending:
             work = self._pending.popleft()
             if work.is_receive and not work.over():
-                continue  # nobody may ever send
+                work.give_up()  # nobody may ever send; and it would keep the group
+                continue
             try:
                 work.wait()
             except dist.DistBackendError:
@@ -262,13 +267,13 @@ class PythonBackend(c10d.Backend):
         seconds = self._seconds(opts)
         self._issued += 1
         with as_of_torch():
-            return self._remember(PythonWork([start(seconds) for start in starts], tensors))
+            return self._remember(PythonWork([start(seconds) for start in starts], tensors, seconds))
 
-    def _message(self, start: Callable[[float], _tendon.Future], tensors: Any,
+    def _message(self, starts: Sequence[Callable[[float], _tendon.Future]], tensors: Any,
                  is_receive: bool = False) -> PythonWork:
+        seconds = self._timeout.total_seconds()
         with as_of_torch():
-            return self._remember(PythonWork([start(self._timeout.total_seconds())], tensors,
-                                             is_receive))
+            return self._remember(PythonWork([start(seconds) for start in starts], tensors, seconds, is_receive))
 
     def _remember(self, work: PythonWork) -> PythonWork:
         while self._pending and self._pending[0].over():
@@ -325,6 +330,14 @@ def _dense(tensors: list[Tensor]) -> list[Tensor]:
             raise dist.DistBackendError(f"a tensor of layout {tensor.layout}; legal are dense ones, "
                                         "and sparse COO ones in all_reduce")
     return [tensor.detach() for tensor in tensors]
+
+
+def _parts_of_message(tensor: Tensor) -> Sequence[Tensor]:
+    """A larger tensor travels in parts that both ends find from its size, as in native/backend.hpp."""
+    if tensor.nbytes <= _MOST_OF_MESSAGE or not tensor.is_contiguous():
+        return [tensor]
+    count = tensor.nbytes // (_MOST_OF_MESSAGE // 2) + 1
+    return tensor.view(-1).split(-(-tensor.numel() // count))
 
 
 def _like(these: list[Any], those: list[Any], name: str, other: str) -> None:

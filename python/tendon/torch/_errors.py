@@ -13,12 +13,19 @@ from .. import _tendon
 
 
 @contextlib.contextmanager
-def as_of_torch() -> Iterator[None]:
-    """Errors of Tendon leave as DistBackendError with the same text; Ctrl-C stays what it is."""
+def as_of_torch(timeout_s: float | None = None) -> Iterator[None]:
+    """Errors of Tendon leave as DistBackendError with the same text; Ctrl-C stays what it is.
+
+    timeout_s: that of the operation. torch has many places for it, so the text says which it was.
+    """
     try:
         yield
     except dist.DistBackendError:
         raise
+    except _tendon.Timeout as error:
+        note = "" if timeout_s is None or " ended it: " in str(error) else (f"\n note: its timeout was {timeout_s:g} s (timeout= of init_process_group "
+                                             "and new_group, or set_timeout)")
+        raise dist.DistBackendError(f"{error}{note}") from error
     except (_tendon.Error, TypeError, ValueError) as error:
         raise dist.DistBackendError(str(error)) from error
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import weakref
 from collections.abc import Sequence
 from datetime import timedelta
@@ -87,9 +88,23 @@ def without(parent: Member, excluded: Sequence[int], timeout: timedelta) -> Any:
                [parent.global_ranks[rank] for rank in stay]), name)
 
 
-def monitored_barrier(member: Member, seconds: float) -> None:
-    with as_of_torch():
+def monitored_barrier(member: Member, seconds: float, wait_all_ranks: bool) -> None:
+    """Begins its error in torch's words, which programs look for; Tendon's list all that are missing."""
+    try:
         member.group.monitored_barrier(timeout=seconds)
+    except _tendon.Error as error:
+        names_missing = isinstance(error, (_tendon.Timeout, _tendon.PeerLost))
+        # Before it may stand which rank was the first to give up.
+        missing = re.findall(r"rank (\d+)", error.detail.split(" waits for ")[-1]) if names_missing else []
+        if not missing:
+            words = f"Rank {member.rank} reached monitoredBarrier, which failed"
+        elif seconds == 0:
+            words = f"Rank {member.rank} timed out in monitoredBarrier after 0 ms"
+        elif wait_all_ranks and len(missing) > 1:
+            words = f"Ranks {', '.join(missing)} failed to pass monitoredBarrier in {seconds * 1e3:g} ms"
+        else:
+            words = f"Rank {missing[0]} failed to pass monitoredBarrier in {seconds * 1e3:g} ms"
+        raise dist.DistBackendError(f"{words}: {error}") from error
 
 
 def close(member: Member) -> None:

@@ -17,11 +17,16 @@ from ._errors import as_of_torch
 
 
 class PythonWork(dist.Work):
-    """Operations that were started together, and the tensors that they touch."""
+    """Operations that were started together, and the tensors that they touch.
+
+    torch hands programs a Work of its own, in C++, which asks this one for wait() and get_future() only: so
+    is_completed(), exception() and result() cannot be answered here.
+    """
 
     def __init__(self, operations: Sequence[_tendon.Future], tensors: Any,
-                 is_receive: bool = False) -> None:
+                 timeout_s: float | None = None, is_receive: bool = False) -> None:
         super().__init__()
+        self._timeout_s = timeout_s
         self._left = list(operations)
         self._tensors = tensors
         self.is_receive = is_receive
@@ -54,6 +59,11 @@ class PythonWork(dist.Work):
         finally:
             self._lock.release()
 
+    def give_up(self) -> None:
+        """A receive that has no message yet ends with an error."""
+        for one in self._left:
+            one.cancel()
+
     def get_future(self) -> torch.futures.Future[Any]:
         """Its failure is an error of the future; a value would be a tensor to torch's C++."""
         if self._future is None:
@@ -66,7 +76,7 @@ class PythonWork(dist.Work):
     def _take(self, limit: float | None, given: timedelta) -> None:
         """The result of the next operation; one that is not over by its own timeout ends."""
         try:
-            with as_of_torch():
+            with as_of_torch(self._timeout_s):
                 if limit is None:
                     self._left[0].result()
                 else:
@@ -84,8 +94,7 @@ class PythonWork(dist.Work):
             raise
         except BaseException:
             # Ctrl-C: what is under way ends for everybody, as it must not be begun anew.
-            for one in self._left:
-                one.cancel()
+            self.give_up()
             raise
 
     def _complete(self, ended: torch.futures.Future[Any]) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ranks do in the tests of tendon.torch: each is called as case(rank, size, ...) on every rank."""
 
+import json
 import os
 import signal
 import threading
@@ -224,7 +225,17 @@ def refusals(rank, size) -> list[str]:
     return [refused(lambda: dist.all_gather([torch.empty(1)] * (size + 1), torch.empty(1), async_op=True)),
             refused(lambda: dist.all_gather_into_tensor(torch.empty(1), torch.empty(1), async_op=True)),
             refused(lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), RedOp.AVG, async_op=True)),
-            refused(lambda: dist.all_gather([torch.empty(1).expand(2)] * size, torch.empty(2), async_op=True))]
+            refused(lambda: dist.all_gather([torch.empty(1).expand(2)] * size, torch.empty(2), async_op=True)),
+            *(refused(lambda: call([torch.empty(2), torch.empty(2, device="meta")], torch.ones(2)))
+              for call in (gather_into, scatter_from))]
+
+
+def gather_into(outputs, mine) -> dist.Work:
+    return dist.all_gather(outputs, mine, async_op=True)
+
+
+def scatter_from(inputs, output) -> dist.Work:
+    return dist.reduce_scatter(output, inputs, async_op=True)
 
 
 # Differences between ranks, and time
@@ -349,14 +360,39 @@ def futures(rank, size) -> None:
     del dropped
 
 
-def monitored(rank, size) -> str:
+def waits_in_futures(rank, size) -> None:
+    """A callback may start an operation and wait for it, also where another callback waits: PowerSGD does it."""
+    def again(future, depth: int):
+        x = future.value()[0]
+        if depth == 0:
+            return x
+        works = [dist.all_reduce(x.clone(), async_op=True), dist.all_reduce(x, async_op=True)]
+        works[0].get_future().wait()
+        return works[1].get_future().then(lambda inner: again(inner, depth - 1)).wait()
+
+    for _ in range(3):
+        works = [dist.all_reduce(torch.ones(2), async_op=True) for _ in range(4)]
+        nested = [work.get_future().then(lambda future: again(future, 3)) for work in works[:1]]
+        for work in works:
+            work.get_future().wait()
+        same(nested[0].wait(), torch.full((2,), float(size)**4))
+
+
+def monitored(rank, size, all_of_them, seconds) -> str:
+    """Only rank 0 takes part."""
+    store = dist.distributed_c10d._get_default_store()
+    if rank:
+        store.wait(["left"], timedelta(seconds=60))
+        return ""
+    text = refused(lambda: dist.monitored_barrier(timeout=timedelta(seconds=seconds), wait_all_ranks=all_of_them))
+    store.set("left", "1")
+    return text
+
+
+def monitored_by_two(rank, size) -> str:
     if rank == size - 1:
         return ""
-    try:
-        dist.monitored_barrier(timeout=SOON)
-    except RuntimeError as error:
-        return str(error)
-    raise AssertionError("it names nobody")
+    return refused(lambda: dist.monitored_barrier(timeout=SOON))
 
 
 # Groups
@@ -400,6 +436,40 @@ def subgroups(rank, size) -> None:
     both = dist.split_group(split_ranks=[list(range(size))])
     dist.all_reduce(x, group=both)
     same(x, torch.tensor([float(size)]))
+
+
+def crossing_groups(rank, size) -> None:
+    """Rows and columns of a square of ranks, whose operations begin and end in another order on each rank."""
+    side = 2
+    rows = [dist.new_group([row * side + i for i in range(side)]) for row in range(side)]
+    columns = [dist.new_group([i * side + column for i in range(side)]) for column in range(side)]
+    row, column = divmod(rank, side)
+    # Only its members make this one.
+    alone = dist.new_group([row * side, row * side + 1], use_local_synchronization=True)
+    whole = dist.group.WORLD
+    groups = [rows[row], columns[column], alone, whole]
+    for turn in range(8):
+        order = sorted(range(len(groups)), key=lambda place: (place * (rank + 1) + turn) % 5)
+        tensors = {place: torch.full((1000,), float(rank)) for place in order}
+        works = [dist.all_reduce(tensors[place], group=groups[place], async_op=True) for place in order]
+        for work in reversed(works):
+            work.wait()
+        in_row, in_column = float(4 * row + 1), float(2 * column + 2)
+        for place, wanted in enumerate((in_row, in_column, in_row, 6.0)):
+            same(tensors[place], torch.full((1000,), wanted))
+
+
+def shrinks_after_a_death(rank, size) -> str:
+    dist.all_reduce(torch.ones(1))
+    if rank == size - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    text = refused(lambda: dist.all_reduce(torch.ones(1), async_op=True))
+    group = dist.shrink_group([size - 1])
+    for _ in range(3):
+        x = torch.ones(1)
+        dist.all_reduce(x, group=group)
+        same(x, torch.tensor([float(size - 1)]))
+    return text
 
 
 def shrinks(rank, size) -> None:
@@ -467,14 +537,14 @@ def sparse(rank, size) -> None:
 # Training
 
 
-def _model() -> torch.nn.Module:
+def model_of_all() -> torch.nn.Module:
     torch.manual_seed(7)
     return torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
 
 
 def trains(rank, size, static: bool = False) -> list[list[float]]:
     """The parameters after some steps of data-parallel training."""
-    model = DistributedDataParallel(_model(), bucket_cap_mb=0.005, static_graph=static)
+    model = DistributedDataParallel(model_of_all(), bucket_cap_mb=0.005, static_graph=static)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     torch.manual_seed(100 + rank)
     for _ in range(5):
@@ -498,7 +568,7 @@ def trains_embedding(rank, size) -> None:
 
 def peer_dies(rank, size) -> str:
     """DDP whose peer is killed in its backward."""
-    model = DistributedDataParallel(_model())
+    model = DistributedDataParallel(model_of_all())
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     for step in range(100):
         loss = model(torch.randn(16, 32)).square().mean()
@@ -552,13 +622,50 @@ def in_detail(rank, size, folder) -> str:
     return "ok"
 
 
-def profiled(rank, size) -> list[str]:
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+def profiled(rank, size) -> list[tuple]:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
         dist.all_reduce(torch.ones(2))
         work = dist.broadcast(torch.ones(2), 0, async_op=True)
         work.wait()
         dist.barrier()
-    return [event.name for event in profile.events() if event.name.startswith("tendon:")]
+        for source in (0, None):
+            dist.recv(torch.empty(3, 2), source) if rank else dist.send(torch.ones(3, 2), 1)
+    return [(event.name, event.input_shapes) for event in profile.events() if event.name.startswith("tendon:")]
+
+
+def flight_recorded(rank, size) -> list[dict]:
+    """Entries of torch's flight recorder."""
+    dist.all_reduce(torch.ones(2))
+    dist.broadcast(torch.ones(3), 0)
+    dist.barrier()
+    dist.send(torch.ones(4), 1) if rank == 0 else dist.recv(torch.ones(4), 0)
+    half = dist.new_group([0, 1])
+    dist.all_reduce(torch.ones(5), group=half)
+    entries = json.loads(c10d._dump_fr_trace_json(backend="tendon"))["entries"]
+    return [(one["profiling_name"], one["input_sizes"], one["timeout_ms"], one["is_p2p"], one["process_group"][0])
+            for one in entries]
+
+
+def large(rank, size) -> None:
+    """More bytes than 31 bits count."""
+    count = (1 << 31) + 5
+    x = torch.full((count,), rank + 1, dtype=torch.uint8)
+    dist.all_reduce(x, RedOp.MAX)
+    assert x.min() == x.max() == size
+    x.fill_(rank)
+    x[-1] = 7
+    dist.broadcast(x, 1)
+    assert x[0] == 1 and x[-2] == 1 and x[-1] == 7
+    x.fill_(rank + 3)
+    dist.recv(x, 0) if rank else dist.send(x, 1)
+    assert x.min() == x.max() == 3
+    # In place, and in order with a small one of the same tag.
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.irecv if rank else dist.isend, part, 1 - rank)
+                                        for part in (x.fill_(rank + 4), torch.full((3,), rank))]):
+        work.wait()
+    assert x.min() == x.max() == 4
+    if rank == 1 and os.environ["TENDON_TORCH_BACKEND"] == "extension":
+        assert "name the rank" in refused(lambda: dist.irecv(x))
 
 
 def seen_from_outside(rank, size) -> tuple:
@@ -569,39 +676,6 @@ def seen_from_outside(rank, size) -> tuple:
             backend.supports_shrinking, backend.supports_coalescing, backend.options.backend,
             backend.options._timeout.total_seconds(), backend._get_sequence_number_for_group(),
             type(backend).__name__)
-
-
-def sharded(rank, size) -> list[list[float]]:
-    """FSDP2, DTensor, functional collectives and ZeroRedundancyOptimizer; the parameters after some steps."""
-    import torch.distributed._functional_collectives as functional
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-    from torch.distributed.optim import ZeroRedundancyOptimizer
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-
-    mesh = init_device_mesh("cpu", (size,))
-    whole = torch.arange(12.0).reshape(4, 3)
-    part = distribute_tensor(whole, mesh, [Shard(0)])
-    assert part.to_local().shape == (4 // size, 3)
-    same(part.redistribute(mesh, [Replicate()]).to_local(), whole)
-    same(part.redistribute(mesh, [Shard(1)]).full_tensor(), whole)
-    same(functional.all_reduce(torch.ones(2), "sum", mesh) + 0, torch.full((2,), float(size)))
-
-    found = []
-    for make in (lambda model: fully_shard(model, mesh=mesh), DistributedDataParallel):
-        model = make(_model())
-        if isinstance(model, DistributedDataParallel):
-            optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01)
-        else:
-            optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-        torch.manual_seed(100 + rank)
-        for _ in range(3):
-            optimizer.zero_grad()
-            model(torch.randn(16, 32)).square().mean().backward()
-            optimizer.step()
-        found += [getattr(one.detach(), "full_tensor", one.detach)().flatten().tolist()
-                  for one in model.parameters()]
-    return found
 
 
 def beside_gloo(rank, size) -> None:

@@ -5,6 +5,7 @@ They are forks of one process that has imported torch, so each takes some 50 ms 
 """
 
 import contextlib
+import importlib
 import multiprocessing
 import os
 import tempfile
@@ -34,14 +35,15 @@ def _enter(case: str, rank: int, size: int, folder: str, half: str, backend: str
     import torch
     import torch.distributed as dist
 
-    from . import cases
+    module, _, name = case.rpartition(".")
+    cases = importlib.import_module(f".{module or 'cases'}", __package__)
 
     torch.set_num_threads(1)
     if half:
         os.environ["TENDON_TORCH_BACKEND"] = half
     outcome = Outcome()
     try:
-        call = getattr(cases, case)
+        call = getattr(cases, name)
         if backend:
             dist.init_process_group(backend, store=dist.FileStore(f"{folder}/store", size), rank=rank,
                                     world_size=size, timeout=GROUP_TIMEOUT)
@@ -59,7 +61,7 @@ def _enter(case: str, rank: int, size: int, folder: str, half: str, backend: str
 _context = multiprocessing.get_context("forkserver")
 # What the cases import otherwise, each for seconds.
 _context.set_forkserver_preload(["torch", "torch._dynamo", "torch.profiler", "torch.distributed.fsdp",
-                                 "torch.distributed.optim", "torch.distributed.tensor", "tendon.torch"])
+                                 "torch.distributed.optim", "torch.distributed.pipelining", "torch.distributed.tensor", "tendon.torch"])
 
 
 def outcomes(case: str, *arguments: Any, size: int = 2, half: str = "extension",

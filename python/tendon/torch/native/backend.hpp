@@ -224,15 +224,15 @@ class Backend final : public c10d::Backend {
     starting.add({.kind = Kind::barrier}, {}, false, {}, false);
     return starting.work();
   }
-  /// Names all ranks that are missing, whatever the second argument says.
-  void monitoredBarrier(const c10d::BarrierOptions& opts, bool) override;
+  void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
   // From member to member
 
   WorkPtr send(TensorList& tensors, int rank, int tag) override {
     Starting starting(*this, "tendon:send", OpType::SEND, tensors, {}, c10d::kUnsetTimeout);
-    starting.add({.kind = Kind::send, .rank = other(rank), .tag = checked(tag)},
-                 {one(tensors, "tensors")}, false, {}, false);
+    for (const at::Tensor& part : parts_of_message(one(tensors, "tensors")))
+      starting.add({.kind = Kind::send, .rank = other(rank), .tag = checked(tag)}, {part}, false,
+                   {}, false);
     return starting.work();
   }
   WorkPtr recv(TensorList& tensors, int rank, int tag) override {
@@ -240,7 +240,10 @@ class Backend final : public c10d::Backend {
                    {.kind = Kind::recv, .rank = other(rank), .tag = checked(tag)});
   }
   WorkPtr recvAnysource(TensorList& tensors, int tag) override {
-    return receive("tendon:recv_anysource", OpType::RECVANYSOURCE, tensors,
+    TENDON_REFUSE_IF(parts_of_message(one(tensors, "tensors")).size() != 1, "recv of ",
+                     tensors[0].nbytes(), " bytes from any rank; a message of more than ",
+                     kMostOfMessage, " bytes travels in parts, so name the rank that sends it");
+    return receive("tendon:recvAnySource", OpType::RECVANYSOURCE, tensors,
                    {.kind = Kind::recv, .from_any = true, .tag = checked(tag)});
   }
 
@@ -336,9 +339,23 @@ class Backend final : public c10d::Backend {
   }
 
   WorkPtr receive(const char* title, OpType type, const TensorList& tensors, Request request) {
-    Starting starting(*this, title, type, {}, {tensors}, c10d::kUnsetTimeout);
-    starting.add(request, {}, false, {one(tensors, "tensors")}, false);
+    // Its event in the profiler shows the shape of what is received, as with gloo.
+    Starting starting(*this, title, type, tensors, {tensors}, c10d::kUnsetTimeout);
+    for (const at::Tensor& part : parts_of_message(one(tensors, "tensors")))
+      starting.add(request, {}, false, {part}, false);
     return starting.work();
+  }
+
+  /// A larger tensor travels in parts that both ends find from its size. Those of a tensor of
+  /// another size have other sizes, so that the first one tells of it. The most is what a link
+  /// takes unless its Context says otherwise.
+  static constexpr std::uint64_t kMostOfMessage = std::uint64_t{1} << 30;
+
+  static TensorList parts_of_message(const at::Tensor& tensor) {
+    check(tensor);
+    if (tensor.nbytes() <= kMostOfMessage || !tensor.is_contiguous()) return {tensor};
+    const auto count = static_cast<std::int64_t>(tensor.nbytes() / (kMostOfMessage / 2) + 1);
+    return tensor.view({-1}).split((tensor.numel() + count - 1) / count);
   }
 
   static void set_op(Request& request, const c10d::ReduceOp& op) {

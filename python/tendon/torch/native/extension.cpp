@@ -52,10 +52,10 @@ WorkPtr Backend::allreduce_sparse(TensorList& tensors, const c10d::AllreduceOpti
   return over.work();
 }
 
-void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool) {
+void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
   (void)open();
   in_python([&] {
-    groups().attr("monitored_barrier")(member_, seconds(effective(opts.timeout)));
+    groups().attr("monitored_barrier")(member_, seconds(effective(opts.timeout)), wait_all_ranks);
     return 0;
   });
   ++issued_;
@@ -149,6 +149,8 @@ PYBIND11_MODULE(_tendon_torch, module) {
   check_versions();
   module.doc() = "The backend \"tendon\" of torch.distributed; tendon.torch makes it.";
   module.def("make", &make, py::arg("member"), py::arg("name"));
+  module.def("finish", &Completer::finish, py::call_guard<py::gil_scoped_release>());
+  py::module_::import("atexit").attr("register")(module.attr("finish"));
 }
 
 }  // namespace tendon::torch_extension

@@ -9,12 +9,14 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 #include <vector>
 
+#include "completer.hpp"
 #include "lent.hpp"
 #include "table.hpp"
 
@@ -43,8 +45,8 @@ class OpenGroup {
 
 /// Operations that were started together, with the tensors that they change.
 ///
-/// Any thread may wait. Its futures are completed by Tendon's pump thread, and a failure is an
-/// error of the future, because torch's C++ takes a value for tensors.
+/// Any thread may wait. Its future is completed by the Completer, and a failure is an error of the
+/// future, because torch's C++ takes a value for tensors.
 class Work final : public c10d::Work {
  public:
   using Outputs = std::vector<std::vector<at::Tensor>>;
@@ -122,6 +124,7 @@ class Work final : public c10d::Work {
   [[nodiscard]] milliseconds getTimeout() const override { return timeout_; }
 
   bool wait(milliseconds timeout) override {
+    Completer::about_to_wait();
     const auto given_up = timeout == kNoTimeout ? Clock::time_point::max() : Clock::now() + timeout;
     for (torch_table::Operation* const operation : operations_) {
       if (!wait_for(operation, given_up)) {
@@ -149,7 +152,10 @@ class Work final : public c10d::Work {
       is_over = is_collected_;
       if (!is_over) subscribe_once();
     }
-    if (is_over) complete();
+    if (is_over)
+      complete();
+    else
+      Completer::about_to_wait();
     return future_;
   }
 
@@ -223,9 +229,19 @@ class Work final : public c10d::Work {
       const torch_table::Outcome outcome = table().outcome(operation);
       source_ = static_cast<int>(outcome.rank);
       if (outcome.error != nullptr && !failed)
-        failed = std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, outcome.error));
+        failed = std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, text_of(outcome.error)));
     }
     finish(failed);
+  }
+
+  /// torch has many places for a timeout, and 30 minutes without one: the text says which it was.
+  [[nodiscard]] std::string text_of(std::string error) const {
+    const bool is_of_another = error.find(" ended it: ") != std::string::npos;
+    if (error.rfind("TD-E0003", 0) != 0 || is_of_another) return error;
+    std::ostringstream text;
+    text << error << "\n note: its timeout was " << double(timeout_.count()) / 1e3
+         << " s (timeout= of init_process_group and new_group, or set_timeout)";
+    return text.str();
   }
 
   void subscribe() {
@@ -250,8 +266,9 @@ class Work final : public c10d::Work {
       const std::lock_guard lock(future_mutex_);
       if (--open_ != 0) return;
       collect_once();
+      if (future_ == nullptr) return;  // who asks for it later finds that it is over
     }
-    complete();
+    Completer::get().add([self] { self->complete(); });
   }
 
   /// The future, once, where there is one. Its callbacks run without a lock.

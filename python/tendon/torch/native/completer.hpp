@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads that run the callbacks of futures.
+#pragma once
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace tendon::torch_extension {
+
+/// Completes futures, one at a time in the order in which their works ended.
+///
+/// Not on the pump thread of Tendon: a callback may wait for an operation that it starts, as the
+/// hooks of torch for DDP do, and the pump thread has to tell of its end. While a callback waits,
+/// another thread has the turn: at once where it waits for one of our works or takes its future,
+/// else after kPatience.
+///
+/// Threads: as many as callbacks wait at one time, and one. They live as long as the process.
+class Completer {
+ public:
+  using Task = std::function<void()>;
+
+  static Completer& get() {
+    static const int kAtFork = pthread_atfork(nullptr, nullptr, [] {
+      // Its threads are not in the child, and somebody may have held its lock.
+      current() = new Completer;
+      turn_of_this_thread_ = 0;
+    });
+    (void)kAtFork;
+    return *current();
+  }
+
+  /// Before the interpreter ends, which threads that take the GIL must not outlive: waits for the
+  /// callback that runs. What ends later is completed by its caller.
+  static void finish() {
+    Completer& self = get();
+    std::unique_lock lock(self.mutex_);
+    self.is_finished_ = true;
+    self.ended_.wait_for(lock, kLastPatience,
+                         [&] { return self.tasks_.empty() && self.turn_ == 0; });
+  }
+
+  /// On any thread; does not wait, but where no thread can be started.
+  void add(Task task) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!is_finished_ && (idle_ != 0 || start())) {
+        tasks_.push_back(std::move(task));
+        changed_.notify_one();
+        return;
+      }
+    }
+    task();
+  }
+
+  /// The caller waits for something that another callback may have to do first.
+  static void about_to_wait() {
+    if (turn_of_this_thread_ == 0) return;
+    Completer& self = get();
+    const std::lock_guard lock(self.mutex_);
+    self.end_turn();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kPatience{20};
+  static constexpr std::chrono::seconds kLastPatience{5};
+
+  /// Never destroyed: its threads live as long as the process.
+  static Completer*& current() {
+    static Completer* completer = new Completer;
+    return completer;
+  }
+
+  // The lock is held by callers of these two.
+
+  /// False: the system gives no thread, and there is none.
+  bool start() {
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    // Signals are for the threads of the program.
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool started = true;
+    try {
+      std::thread([this] { run(); }).detach();
+      ++idle_;
+    } catch (const std::system_error&) {
+      started = false;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return started;
+  }
+
+  void end_turn() {
+    if (turn_ == turn_of_this_thread_) {
+      turn_ = 0;
+      if (!tasks_.empty()) changed_.notify_one();
+      ended_.notify_all();
+    }
+    turn_of_this_thread_ = 0;
+  }
+
+  /// It counts as idle when it starts.
+  void run() {
+    (void)pthread_setname_np(pthread_self(), "tendon-future");
+    std::unique_lock lock(mutex_);
+    while (true) {
+      wait_for_turn(lock);
+      Task task = std::move(tasks_.front());
+      tasks_.pop_front();
+      --idle_;
+      turn_ = turn_of_this_thread_ = ++last_turn_;
+      since_ = Clock::now();
+      // One more waits for its turn, for the case that this one does not end.
+      if (idle_ == 0) (void)start();
+      if (!tasks_.empty()) changed_.notify_one();
+      lock.unlock();
+      task();
+      task = nullptr;  // it has tensors, whose end may take the GIL
+      lock.lock();
+      end_turn();
+      ++idle_;
+    }
+  }
+
+  void wait_for_turn(std::unique_lock<std::mutex>& lock) {
+    while (tasks_.empty() || turn_ != 0) {
+      if (tasks_.empty()) {
+        changed_.wait(lock);
+      } else if (changed_.wait_until(lock, since_ + kPatience) == std::cv_status::timeout &&
+                 Clock::now() >= since_ + kPatience && !tasks_.empty()) {
+        return;  // the other one goes on without the turn
+      }
+    }
+  }
+
+  static inline thread_local std::uint64_t turn_of_this_thread_ = 0;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;  // a task, or the turn
+  std::condition_variable ended_;
+  // Guarded by it.
+  std::deque<Task> tasks_;
+  std::uint64_t turn_ = 0;  // 0: nobody has it
+  std::uint64_t last_turn_ = 0;
+  Clock::time_point since_;  // when the last turn began
+  int idle_ = 0;
+  bool is_finished_ = false;
+};
+
+}  // namespace tendon::torch_extension
