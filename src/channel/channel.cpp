@@ -60,6 +60,8 @@ void Channel::take_in(Incoming&& incoming) {
     ++late_count_;
     return;
   }
+  // A small one comes without a question.
+  if (is_too_large(incoming.descriptor)) return;
   const std::uint64_t sequence = incoming.descriptor.sequence;
   if (incoming.descriptor.kind == MessageKind::end && !said_end_) {
     said_end_ = incoming.descriptor;
@@ -76,16 +78,20 @@ void Channel::take_in(Incoming&& incoming) {
   }
 }
 
+// True: the peer was told.
+bool Channel::is_too_large(const Descriptor& descriptor) {
+  if (descriptor.body_bytes() <= options_.most_bytes) return false;
+  break_off(Error{ErrorCode::limit_exceeded, options_.where,
+                  "peer " + link_->peer_name() + " sent a message of " +
+                      std::to_string(descriptor.body_bytes()) + " bytes; " +
+                      std::to_string(options_.most_bytes) + " are legal here"});
+  return true;
+}
+
 bool Channel::admits(const Descriptor& descriptor) {
   link_->receive_mutex().assert_held();
   if (!is_open()) return false;
-  if (descriptor.body_bytes() > options_.most_bytes) {
-    break_off(Error{ErrorCode::limit_exceeded, options_.where,
-                    "peer " + link_->peer_name() + " sent a message of " +
-                        std::to_string(descriptor.body_bytes()) + " bytes; " +
-                        std::to_string(options_.most_bytes) + " are legal here"});
-    return false;
-  }
+  if (is_too_large(descriptor)) return false;
   if (receiver_.admits(descriptor)) return true;
   break_off(violation("sent " + std::to_string(descriptor.payload_bytes) + " bytes while " +
                       std::to_string(receiver_.waiting_bytes()) + " wait, beyond the window of " +

@@ -167,6 +167,8 @@ class Channel final : public MessageSink {
 
  private:
   void take_in(Incoming&& incoming) TENDON_REQUIRES(link_->receive_mutex());
+  [[nodiscard]] bool is_too_large(const Descriptor& descriptor)
+      TENDON_REQUIRES(link_->receive_mutex());
   void read_end() TENDON_REQUIRES(link_->receive_mutex());
   [[nodiscard]] Error said_by_peer(const Incoming& incoming) const;
   void end(State state, Error why) TENDON_REQUIRES(link_->receive_mutex());

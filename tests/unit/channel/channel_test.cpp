@@ -187,6 +187,15 @@ TEST_F(ChannelTest, NothingBeyondTheWindowOrTheLargestBodyComesIn) {
   EXPECT_FALSE(channel_->admits({.kind = MessageKind::bytes, .payload_bytes = 1}));
 }
 
+TEST_F(ChannelTest, ASmallBodyIsMeasuredThoughNobodyAsksForIt) {
+  open({.most_bytes = 3});
+  hear({.kind = MessageKind::bytes, .sequence = 1}, "abc");
+  EXPECT_TRUE(channel_->is_open());
+  hear({.kind = MessageKind::bytes, .sequence = 2}, "abcd");
+  EXPECT_EQ(why().code, ErrorCode::limit_exceeded);
+  EXPECT_EQ(link_->said, std::vector{MessageKind::error});
+}
+
 TEST_F(ChannelTest, CreditsMakeRoomAndItsOwnEndIsSaidOnce) {
   detail::SendWindow window(Window{}, 1 << 20);
   open({.sending = &window});
