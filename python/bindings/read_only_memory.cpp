@@ -61,8 +61,8 @@ void fill(Place& place, std::uintptr_t begin, std::size_t size_bytes, std::strin
 
 void note_read_only(const Storage& memory, std::string_view key) {
   if (memory.access() != Access::read_only || memory.origin() != Origin::peer_slot) return;
-  static const bool is_explained = (explain_memory_faults(), true);
-  (void)is_explained;
+  static const bool kIsExplained = (explain_memory_faults(), true);
+  (void)kIsExplained;
   const std::uintptr_t begin = number_of(memory.data());
   const std::size_t key_hash = std::hash<std::string_view>()(key);
   Place& place = place_of(begin);

@@ -10,10 +10,9 @@
 
 namespace tendon::v0::detail {
 
-Result<void> ChannelEvents::on_segment(std::uint32_t id, std::shared_ptr<Segment> segment) {
+Result<void> ChannelEvents::on_segment(std::uint32_t id, std::shared_ptr<Segment>) {
   return Error{ErrorCode::protocol_violation, "channel.segment",
-               "segment " + std::to_string(id) + " of " + std::to_string(segment->size_bytes()) +
-                   " bytes was published to nobody"};
+               "segment " + std::to_string(id) + " was published to nobody"};
 }
 
 Channel::Channel(std::shared_ptr<Link> link, const Options& options, ChannelEvents& owner)
