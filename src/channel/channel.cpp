@@ -106,7 +106,7 @@ void Channel::on_transfer_ended(const Transfer& transfer) {
   owner_.on_arrived();
 }
 
-Channel::Head Channel::look() {
+Channel::Head Channel::look_further() {
   while (!receiver_.empty()) {
     Incoming& head = receiver_.front();
     if (head.aborted()) {

@@ -121,7 +121,13 @@ class Channel final : public MessageSink {
 
   // Receiving
   /// Acts on what is no message until one is at the head.
-  [[nodiscard]] Head look() TENDON_REQUIRES(link_->receive_mutex());
+  [[nodiscard]] Head look() TENDON_REQUIRES(link_->receive_mutex()) {
+    if (receiver_.empty()) return Head::nothing;
+    const Incoming& head = receiver_.front();
+    const MessageKind kind = head.descriptor.kind;
+    const bool is_message = kind == MessageKind::data || kind == MessageKind::bytes;
+    return is_message && head.transfer == nullptr ? Head::message : look_further();
+  }
   [[nodiscard]] ChannelReceiver& receiver() TENDON_REQUIRES(link_->receive_mutex()) {
     return receiver_;
   }
@@ -169,6 +175,7 @@ class Channel final : public MessageSink {
   void take_in(Incoming&& incoming) TENDON_REQUIRES(link_->receive_mutex());
   [[nodiscard]] bool is_too_large(const Descriptor& descriptor)
       TENDON_REQUIRES(link_->receive_mutex());
+  [[nodiscard]] Head look_further() TENDON_REQUIRES(link_->receive_mutex());
   void read_end() TENDON_REQUIRES(link_->receive_mutex());
   [[nodiscard]] Error said_by_peer(const Incoming& incoming) const;
   void end(State state, Error why) TENDON_REQUIRES(link_->receive_mutex());
