@@ -16,8 +16,8 @@
 
 namespace tendon::v0::detail {
 
-/// What the owner of a channel is told. Every call comes under the link's receive lock: the owner
-/// moves things and returns.
+/// The owner of a channel, which is told what happens on it. Every call is made under the link's
+/// receive lock: the owner moves things and returns.
 class ChannelEvents {
  public:
   /// How a channel is: see Channel.
@@ -109,7 +109,7 @@ class Channel final : public MessageSink {
   [[nodiscard]] bool is_open() const noexcept { return state() == State::open; }
   /// Precondition: not open.
   [[nodiscard]] const Error& why() const TENDON_REQUIRES(link_->receive_mutex()) { return *why_; }
-  /// What the peer's end says, read or not; nothing: it has not arrived.
+  /// The peer's end, read or not; nothing: it has not arrived.
   [[nodiscard]] const std::optional<Descriptor>& said_end() const
       TENDON_REQUIRES(link_->receive_mutex()) {
     return said_end_;
@@ -134,7 +134,8 @@ class Channel final : public MessageSink {
   [[nodiscard]] const ChannelReceiver& receiver() const TENDON_REQUIRES(link_->receive_mutex()) {
     return receiver_;
   }
-  /// What was taken is told, unless its link has ended. `credit`: none where its pipe is 0.
+  /// Tells the peer that messages were taken, unless the link has ended. `credit`: none where its
+  /// pipe is 0.
   void post(const Descriptor& credit) const {
     if (credit.pipe != 0 && !link_->ended()) link_->post(credit);
   }

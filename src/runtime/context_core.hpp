@@ -151,7 +151,7 @@ class ContextCore final : public LinkObserver,
   /// Asks the peer for its time, and again while the link lives: see PeerClock. LinkTable::clock_of
   /// has the answer. Nothing happens where the peer does not know the word.
   void ask_clock(Link& link);
-  /// What layers above keep once for this Context.
+  /// The parts that layers above keep for this Context.
   [[nodiscard]] ContextParts& parts() noexcept { return parts_; }
   /// Told when the Context closes.
   void add_handler(std::weak_ptr<OpenHandler> handler) { handlers_.add(std::move(handler)); }

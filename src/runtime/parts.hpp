@@ -9,7 +9,7 @@
 
 namespace tendon::v0::detail {
 
-/// What layers above keep once for a Context, of each type one. It lives while somebody shares it;
+/// The parts of a Context that layers above make: one of each type. It lives while somebody shares it;
 /// the next one is made when its end is complete.
 ///
 /// Owns:    none of them.

@@ -19,7 +19,7 @@ namespace tendon::v0::detail {
 
 class LastReceiver;
 
-/// What peers open channels to by its number: a publisher, a responder.
+/// A publisher or a responder, to which peers open channels by its number.
 class EntityDoor {
  public:
   virtual ~EntityDoor() = default;

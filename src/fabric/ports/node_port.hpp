@@ -24,7 +24,7 @@
 
 namespace tendon::v0::detail {
 
-/// What follows publishers, as its node sees it: a subscriber.
+/// A subscriber, as its node sees it: it follows publishers.
 class Follower {
  public:
   virtual ~Follower() = default;
@@ -41,7 +41,7 @@ class Follower {
                                              const std::shared_ptr<Link>& link) = 0;
 };
 
-/// What publishers, subscribers, responders and callers need of their node.
+/// The node, as its publishers, subscribers, responders and callers see it.
 ///
 /// Owns:    nothing.
 /// Threads: thread-safe.
