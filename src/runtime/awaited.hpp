@@ -9,8 +9,8 @@
 
 namespace tendon::v0::detail {
 
-/// A completion of an operation that a Context goes on with: its callback runs where the Context runs callbacks,
-/// and the program that sleeps on the Context's descriptor is woken.
+/// A completion of an operation that a Context goes on with: its callback runs where the Context
+/// runs callbacks, and the program that sleeps on the Context's descriptor is woken.
 ///
 /// Owns:    nothing; its derived class shares what has the Context.
 /// Threads: thread-safe.

@@ -9,8 +9,8 @@
 
 namespace tendon::v0::detail {
 
-/// The parts of a Context that layers above make: one of each type. It lives while somebody shares it;
-/// the next one is made when its end is complete.
+/// The parts of a Context that layers above make: one of each type. It lives while somebody shares
+/// it; the next one is made when its end is complete.
 ///
 /// Owns:    none of them.
 /// Threads: thread-safe; a part is made and opened under the lock, so it asks for no other part.
