@@ -22,7 +22,7 @@ Channel::Channel(std::shared_ptr<Link> link, const Options& options, ChannelEven
       owner_(owner),
       receiver_(options.pipe, options.window, link_->cap_bytes(), link_->budget()) {}
 
-// What the link hands over
+// From the link
 
 void Channel::on_message(Incoming&& incoming) {
   link_->receive_mutex().assert_held();
@@ -143,8 +143,7 @@ void Channel::read_end() {
   Error why{ErrorCode::end_of_stream, options_.where,
             "peer " + link_->peer_name() + " ended " + std::string(options_.noun)};
   if (is_open()) return end(State::ended, std::move(why));
-  why_ = std::move(why);
-  state_.store(State::ended, std::memory_order_release);
+  become(State::ended, std::move(why));
 }
 
 void Channel::on_link_failed(const Error& error) {
@@ -176,22 +175,23 @@ void Channel::give_up(Error why) {
   (void)receiver_.clear();
   if (is_open()) return end(State::refused, std::move(why));
   // Also behind its end: nothing is delivered any more.
-  why_ = std::move(why);
-  state_.store(State::refused, std::memory_order_release);
+  become(State::refused, std::move(why));
 }
 
 void Channel::end(State state, Error why) {
   if (state != State::ended) owner_.on_peer_gone(state, why);
   if (!is_open()) return;
-  why_ = std::move(why);
-  state_.store(state, std::memory_order_release);
+  become(state, std::move(why));
   owner_.on_over();
 }
 
-void Channel::stop(Error why) {
-  if (!is_open()) return;
+void Channel::become(State state, Error why) {
   why_ = std::move(why);
-  state_.store(State::closed, std::memory_order_release);
+  state_.store(state, std::memory_order_release);
+}
+
+void Channel::stop(Error why) {
+  if (is_open()) become(State::closed, std::move(why));
 }
 
 void Channel::stop() {

@@ -61,7 +61,7 @@ class ChannelEvents {
 ///        -> closed     by this side
 ///   refused, lost -> ended   the end had arrived before
 ///
-/// What has arrived before may be taken, unless the owner drops it.
+/// Messages that arrived before may be taken, unless the owner drops them.
 ///
 /// Owns:    messages that have arrived and were not taken; schemas of the peer; its link.
 /// Threads: look(), receiver() and what ends the channel need the link's receive lock; state() is
@@ -77,7 +77,7 @@ class Channel final : public MessageSink {
     message,    ///< `data` or `bytes`, whole
     withdrawal  ///< `cancel` of the request that its sequence names
   };
-  /// What the peer's `cancel` means that has a number: the channel too, or one request of many.
+  /// The meaning of a `cancel` that has a number: the channel too, or one request of many.
   enum class Cancels : std::uint8_t { channel, requests };
   struct Options {
     std::uint32_t pipe = 0;
@@ -180,6 +180,7 @@ class Channel final : public MessageSink {
   void read_end() TENDON_REQUIRES(link_->receive_mutex());
   [[nodiscard]] Error said_by_peer(const Incoming& incoming) const;
   void end(State state, Error why) TENDON_REQUIRES(link_->receive_mutex());
+  void become(State state, Error why) TENDON_REQUIRES(link_->receive_mutex());
 
   const std::shared_ptr<Link> link_;
   const Options options_;

@@ -162,7 +162,7 @@ void CallChannel::cancel(std::uint64_t id) {
   if (!link().ended()) link().post(cancel);
 }
 
-// What the peer says
+// From the channel
 
 void CallChannel::on_arrived() {
   channel_.receive_mutex().assert_held();

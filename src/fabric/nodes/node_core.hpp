@@ -132,7 +132,7 @@ class NodeCore final : public NodePort,
   static constexpr std::size_t kMostCalledKeys = 64;
 
   [[nodiscard]] Result<void> open(Deadline deadline);
-  /// What announces it, as one of this node's.
+  /// The key that announces it, as one of this node's.
   [[nodiscard]] Result<KeyExpression> key_of(EntityAnnouncement said) const;
   /// Looks at what has changed until the turn is over; the rest has the next one.
   void look(const DiscoveryTurn& turn) TENDON_EXCLUDES(looking_);

@@ -45,7 +45,7 @@ Feed::Feed(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link, std
       reached_(options.seen),
       left_(options.seen) {}
 
-// What the link hands over
+// From the channel
 
 void Feed::on_end_read(const Descriptor& end) {
   channel_.receive_mutex().assert_held();
@@ -89,7 +89,7 @@ void Feed::wait_if_there_is_more() {
 void Feed::on_over() {
   channel_.receive_mutex().assert_held();
   if (state() == State::broken) {
-    // What waited is not delivered: a new channel goes on behind the last one that was taken.
+    // Samples that waited are not delivered: a new channel goes on behind the last one taken.
     (void)channel_.receiver().clear();
     reached_ = left_;
   }

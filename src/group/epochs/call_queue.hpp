@@ -38,7 +38,7 @@ class CallQueueOwner {
   virtual bool fail(const Epoch& epoch, const Error& error, std::uint64_t first) = 0;
   /// Tells all others, once an epoch, what this member gave to the operation that it ends at.
   virtual void say_given(const Epoch& epoch, std::string_view given) = 0;
-  /// What that member said so; nullopt as long as it has not.
+  /// The text that this member said so; nullopt as long as it has not.
   [[nodiscard]] virtual std::optional<std::string> given_by(const Epoch& epoch,
                                                             GroupRank rank) const = 0;
   // It is not held.
