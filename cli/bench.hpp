@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The benchmarks: what each takes, the function that runs it, and the other end of each, which runs
-// in a second process.
+// The benchmarks of the command: what each takes, the function that runs it, and the other end of
+// each, which runs in a second process. benchmarks/processes/ has more, which no user needs.
 #pragma once
 
 #include <cstdint>
@@ -61,35 +61,6 @@ struct BenchTopicOptions {
 };
 [[nodiscard]] int run_bench_topic(const BenchTopicOptions& options);
 
-/// How the nodes of a fabric find each other.
-enum class FabricDiscovery : std::uint8_t { addresses, zenoh };
-[[nodiscard]] constexpr std::string_view to_string(FabricDiscovery discovery) {
-  return discovery == FabricDiscovery::zenoh ? "zenoh" : "static";
-}
-
-struct BenchFabricOptions {
-  std::uint64_t seconds = 60;
-  std::optional<Transport> transport;        ///< without it, shm and tcp
-  std::optional<FabricDiscovery> discovery;  ///< without it, by Zenoh where the build has it
-  Format format = Format::text;
-};
-[[nodiscard]] int run_bench_fabric(const BenchFabricOptions& options);
-
-struct BenchCheckpointOptions {
-  std::string file;
-  std::uint64_t round_count = 5;
-  Format format = Format::text;
-};
-[[nodiscard]] int run_bench_checkpoint(const BenchCheckpointOptions& options);
-
-struct BenchRobustnessOptions {
-  std::uint64_t round_count = 50;
-  std::optional<Transport> transport;  ///< without it, shm and tcp
-  Format format = Format::text;
-};
-[[nodiscard]] int run_bench_detect(const BenchRobustnessOptions& options);
-[[nodiscard]] int run_bench_deadline(const BenchRobustnessOptions& options);
-
 enum class Collective : std::uint8_t {
   all_reduce,
   all_gather,
@@ -127,25 +98,9 @@ struct BenchCollectiveOptions {
 };
 [[nodiscard]] int run_bench_collective(const BenchCollectiveOptions& options);
 
-struct BenchGroupDetectOptions {
-  std::uint64_t round_count = 50;
-  std::uint32_t ranks = 3;
-  std::optional<Transport> transport;  ///< without it, shm and tcp
-  Format format = Format::text;
-};
-[[nodiscard]] int run_bench_group_detect(const BenchGroupDetectOptions& options);
-
-/// Hidden: the second process of a benchmark.
-[[nodiscard]] int run_bench_peer(const std::string& role, const std::string& parameters);
-
-/// The roles, with the pipe that run_bench_peer made.
-[[nodiscard]] Result<void> play_pipe_peer(Pipe& pipe, const Value& parameters);
-[[nodiscard]] Result<void> play_checkpoint_peer(Pipe& pipe, const Value& parameters);
-/// The roles that join a group instead.
+// What the second processes do.
+[[nodiscard]] Result<void> play_pipe_peer(const Value& parameters);
 [[nodiscard]] Result<void> play_collective_rank(const Value& parameters);
-[[nodiscard]] Result<void> play_detect_rank(const Value& parameters);
-/// The roles that join a fabric.
 [[nodiscard]] Result<void> play_topic_readers(const Value& parameters);
-[[nodiscard]] Result<void> play_fabric_node(const Value& parameters);
 
 }  // namespace tendon::cli

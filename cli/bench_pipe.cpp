@@ -346,7 +346,9 @@ int run_bench_pipe(const BenchPipeOptions& options) {
   return all_right ? 0 : error_info(ErrorCode::corrupt_data).exit_code;
 }
 
-Result<void> play_pipe_peer(Pipe& pipe, const Value& parameters) {
+Result<void> play_pipe_peer(const Value& parameters) {
+  TENDON_TRY(parent, connect_to_parent(parameters));
+  Pipe& pipe = parent.pipe;
   const Plan plan = Plan::of(parameters);
   if (plan.pinning == Pinning::two_cpus) pin_thread(1);
   TENDON_TRY(end, End::make(pipe, plan));

@@ -146,6 +146,22 @@ const Value& parameter(const Value& parameters, std::string_view key) {
   return *found;
 }
 
+Result<ParentLink> connect_to_parent(const Value& parameters) {
+  TENDON_TRY(transport, parse_transport(parameter(parameters, "path").as_string()));
+  TENDON_TRY(policy, parse_wait_policy(parameter(parameters, "policy").as_string()));
+  const Value* name = parameters.find("name");
+  // A peer that is stopped on purpose must not be given up by its own lease.
+  TENDON_TRY(context, Context::create({.name = name == nullptr ? "bench peer" : name->as_string(),
+                                       .wait_policy = policy,
+                                       .transport = transport,
+                                       .streams = static_cast<std::uint32_t>(
+                                           parameter(parameters, "streams").as_u64()),
+                                       .lease = std::chrono::minutes(5)}));
+  TENDON_TRY(pipe,
+             Pipe::connect(context, parameter(parameters, "address").as_string(), kStartLimit));
+  return ParentLink{std::move(context), std::move(pipe)};
+}
+
 Result<PeerLink> start_peer(std::string_view role, Value::Map parameters, ContextOptions options) {
   parameters.emplace_back("path", to_string(options.transport));
   parameters.emplace_back("policy", to_string(options.wait_policy));

@@ -52,6 +52,14 @@ namespace tendon::cli {
 /// A parameter that this program gave its own child; throws invalid_argument when it is missing.
 [[nodiscard]] const Value& parameter(const Value& parameters, std::string_view key);
 
+/// A second process's end of a benchmark.
+struct ParentLink {
+  Context context;
+  Pipe pipe;
+};
+/// Connects to the process that start_peer() was called in.
+[[nodiscard]] Result<ParentLink> connect_to_parent(const Value& parameters);
+
 /// This process's end of a benchmark: a listener, the child that connects to it, the pipe.
 struct PeerLink {
   Context context;

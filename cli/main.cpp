@@ -1,120 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <csignal>
-#include <exception>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
-#include <tendon/core/error.hpp>
 #include <tendon/core/version.hpp>
-#include <tendon/observe/log.hpp>
 #include <vector>
 
 #include "cli/bench.hpp"
-#include "cli/collective.hpp"
+#include "cli/collective_flags.hpp"
+#include "cli/flags.hpp"
 #include "cli/manual.hpp"
-#include "cli/output.hpp"
+#include "cli/parse.hpp"
+#include "cli/peer_role.hpp"
+#include "cli/program.hpp"
 #include "cli/verbs.hpp"
-#include "core/environment.hpp"
 #include "group/membership/agreement_message.hpp"
 
 namespace tendon::cli {
 namespace {
-
-/// Longest duration a flag takes [s].
-constexpr double kMaxTimeoutSeconds = 1e8;
-
-/// Bytes: "64K". CLI11's own takes "-5" for 2^64 - 5.
-CLI::Validator size_value() {
-  const CLI::AsSizeValue read(false);
-  const auto checked = [read](std::string& text) {
-    return text.starts_with('-') ? "'" + text + "' is negative" : read(text);
-  };
-  return {checked, read.get_description()};
-}
-
-template <class T>
-using Names = std::map<std::string, T>;
-const Names<Transport> kTransports = {
-    {"auto", Transport::automatic}, {"shm", Transport::shm}, {"tcp", Transport::tcp}};
-const Names<SendMode> kModes = {{"loan", SendMode::loan}, {"copy", SendMode::copy}};
-const Names<WaitPolicy> kPolicies = {{"latency", WaitPolicy::latency},
-                                     {"balanced", WaitPolicy::balanced},
-                                     {"blocking", WaitPolicy::blocking}};
-const Names<std::vector<BenchMemory>> kMemories = {
-    {"ordinary", {BenchMemory::ordinary}},
-    {"pool", {BenchMemory::pool}},
-    {"both", {BenchMemory::ordinary, BenchMemory::pool}}};
-const Names<Collective> kStageWays = {{"chunks", Collective::stage},
-                                      {"whole", Collective::stage_whole},
-                                      {"first", Collective::stage_first}};
-/// What a check has numbers for; by Tendon's names and by those of nccl-tests.
-const Names<DType> kDTypes = {{"i8", DType::i8},
-                              {"u8", DType::u8},
-                              {"i16", DType::i16},
-                              {"u16", DType::u16},
-                              {"i32", DType::i32},
-                              {"u32", DType::u32},
-                              {"i64", DType::i64},
-                              {"u64", DType::u64},
-                              {"f16", DType::f16},
-                              {"bf16", DType::bf16},
-                              {"f32", DType::f32},
-                              {"f64", DType::f64},
-                              {"f8_e4m3fn", DType::f8_e4m3fn},
-                              {"f8_e5m2", DType::f8_e5m2},
-                              {"int8", DType::i8},
-                              {"uint8", DType::u8},
-                              {"int32", DType::i32},
-                              {"uint32", DType::u32},
-                              {"int64", DType::i64},
-                              {"uint64", DType::u64},
-                              {"half", DType::f16},
-                              {"bfloat16", DType::bf16},
-                              {"float", DType::f32},
-                              {"double", DType::f64},
-                              {"f8e4m3", DType::f8_e4m3fn},
-                              {"f8e5m2", DType::f8_e5m2}};
-const Names<ReduceKind> kReduceKinds = {
-    {"sum", ReduceKind::sum},         {"prod", ReduceKind::product},
-    {"product", ReduceKind::product}, {"min", ReduceKind::min},
-    {"max", ReduceKind::max},         {"avg", ReduceKind::avg},
-    {"bit_and", ReduceKind::bit_and}, {"bit_or", ReduceKind::bit_or},
-    {"bit_xor", ReduceKind::bit_xor}};
-const Names<ProgressStyle> kStyles = {{"auto", ProgressStyle::automatic},
-                                      {"lines", ProgressStyle::lines},
-                                      {"off", ProgressStyle::off}};
-
-// CLI11 calls a verb's callback after all of its flags were read, so that options live in the
-// callback and are filled by then.
-
-/// `flag` gives `target` the value `given`.
-template <class T>
-void add_switch(CLI::App* verb, const std::string& flag, T& target, T given,
-                const std::string& help) {
-  verb->add_flag_callback(
-      flag, [&target, given] { target = given; }, help);
-}
-
-/// `flag` takes one of `names`. `target` may be an optional.
-template <class Target, class T>
-void add_choice(CLI::App* verb, const std::string& flag, Target& target, const Names<T>& names,
-                const std::string& help) {
-  verb->add_option_function<std::string>(
-          flag, [&target, &names](const std::string& name) { target = names.at(name); }, help)
-      ->check(CLI::IsMember(&names));
-}
-
-void add_json(CLI::App* verb, Format& format) {
-  add_switch(verb, "--json", format, Format::json, "JSON on stdout");
-}
 
 /// What `send` and `recv` have in common.
 template <class Options>
@@ -436,22 +343,6 @@ void add_bench_topic(CLI::App* bench, int& exit_code) {
   verb->callback([options, &exit_code] { exit_code = run_bench_topic(*options); });
 }
 
-void add_bench_fabric(CLI::App* bench, int& exit_code) {
-  static const Names<Transport> kPaths = {{"shm", Transport::shm}, {"tcp", Transport::tcp}};
-  static const Names<FabricDiscovery> kDiscoveries = {{"static", FabricDiscovery::addresses},
-                                                      {"zenoh", FabricDiscovery::zenoh}};
-  auto options = std::make_shared<BenchFabricOptions>();
-  CLI::App* verb = bench->add_subcommand(
-      "fabric", "A brain of 24 processes: what is lost, and what a node takes");
-  verb->add_option("--seconds", options->seconds, "How long its nodes publish [60]")
-      ->check(CLI::Range(1, 86400));
-  add_choice(verb, "--path", options->transport, kPaths, "shm or tcp [both]");
-  add_choice(verb, "--discovery", options->discovery, kDiscoveries,
-             "static or zenoh [zenoh, if this build has it]");
-  add_json(verb, options->format);
-  verb->callback([options, &exit_code] { exit_code = run_bench_fabric(*options); });
-}
-
 void add_bench_pipe(CLI::App* bench, int& exit_code) {
   auto options = std::make_shared<BenchPipeOptions>();
   CLI::App* verb = bench->add_subcommand("pipe", "Latency and bandwidth of a pipe, by size");
@@ -470,61 +361,6 @@ void add_bench_pipe(CLI::App* bench, int& exit_code) {
   verb->callback([options, &exit_code] { exit_code = run_bench_pipe(*options); });
 }
 
-/// The flags of nccl-tests, by both of their names.
-void add_bench_collective(CLI::App* bench, Collective collective, const std::string& help,
-                          int& exit_code) {
-  auto options = std::make_shared<BenchCollectiveOptions>();
-  options->collective = collective;
-  CLI::App* verb = bench->add_subcommand(std::string(to_string(collective)), help);
-  verb->ignore_underscore();  // "all_reduce", as the library has it
-  const auto size = size_value();
-  verb->add_option("-b,--minbytes", options->begin_bytes,
-                   "Smallest size; K, M, G are powers of 1024 [8]")
-      ->transform(size);
-  verb->add_option("-e,--maxbytes", options->end_bytes, "Largest size [64M]")->transform(size);
-  CLI::Option* factor =
-      verb->add_option("-f,--stepfactor", options->factor, "From one size to the next, times [8]")
-          ->check(CLI::Range(2, 1 << 20));
-  verb->add_option("-i,--stepbytes", options->step_bytes, "From one size to the next, plus [-f]")
-      ->transform(size)
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40))
-      ->excludes(factor);
-  verb->add_option("-n,--iters", options->iteration_count, "Calls of each row [by the size]")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
-  verb->add_option("-w,--warmup_iters", options->warm_up_count,
-                   "Calls before measuring [a tenth of -n]")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
-  verb->add_option_function<int>(
-          "-c,--check",
-          [options](int check) { options->check = check == 0 ? Check::none : Check::every_byte; },
-          "1: count wrong elements; 0: do not [1]")
-      ->check(CLI::Range(0, 1));
-  add_choice(verb, "-d,--datatype", options->dtype, kDTypes, "Type of the elements [f32]");
-  // Where they mean nothing they are taken all the same: a script gives all verbs the same flags.
-  add_choice(verb, "-o,--op", options->op, kReduceKinds,
-             "allreduce, reducescatter: how elements are combined [sum]");
-  verb->add_option("-r,--root", options->root, "broadcast: the rank that gives [0]");
-  add_choice(verb, "--memory", options->memories, kMemories, "ordinary, pool or both [ordinary]");
-  if (collective == Collective::stage) {
-    add_choice(verb, "--way", options->collective, kStageWays,
-               "chunks: send_to_stage; whole: each sends all to its counterpart; first: the first "
-               "to the first, which broadcasts [chunks]");
-  }
-  verb->add_option("--ranks", options->ranks,
-                   collective == Collective::stage
-                       ? "Ranks to start, an even number [4; under a launcher its own]"
-                       : "Ranks to start [2; under a launcher its own]")
-      ->check(CLI::Range(1, static_cast<int>(detail::kMaxPlaces)));
-  add_choice(verb, "--path", options->transport, kTransports, "auto, shm or tcp [auto]");
-  add_choice(verb, "--policy,--wait", options->policy, kPolicies,
-             "latency, balanced or blocking [latency; balanced with more ranks than CPUs]");
-  add_switch(verb, "--no-pin", options->pinning, Pinning::none, "Leave all ranks unpinned");
-  add_switch(verb, "--insecure-plaintext", options->profile, Profile::plaintext,
-             "Under a launcher: let the ranks be on several hosts, unprotected");
-  add_json(verb, options->format);
-  verb->callback([options, &exit_code] { exit_code = run_bench_collective(*options); });
-}
-
 void add_bench_collectives(CLI::App* bench, int& exit_code) {
   add_bench_collective(bench, Collective::all_reduce, "All ranks get the sum of all", exit_code);
   add_bench_collective(bench, Collective::all_gather, "All ranks get what each has", exit_code);
@@ -534,21 +370,6 @@ void add_bench_collectives(CLI::App* bench, int& exit_code) {
   add_bench_collective(bench, Collective::broadcast, "All ranks get what one has", exit_code);
   add_bench_collective(bench, Collective::send_recv,
                        "Each rank sends to the next and receives from the one before", exit_code);
-  add_bench_collective(bench, Collective::stage,
-                       "The first half of the ranks has a tensor, the second half gets it",
-                       exit_code);
-
-  auto options = std::make_shared<BenchGroupDetectOptions>();
-  CLI::App* verb = bench->add_subcommand(
-      "group-detect",
-      "From the death of a rank to its name, and to the next collective without it");
-  verb->add_option("-n", options->round_count, "Rounds of each row [50]")
-      ->check(CLI::PositiveNumber);
-  verb->add_option("--ranks", options->ranks, "Ranks, 3 at least [3]")
-      ->check(CLI::Range(3, static_cast<int>(detail::kMaxPlaces)));
-  add_choice(verb, "--path", options->transport, kTransports, "auto, shm or tcp [shm and tcp]");
-  add_json(verb, options->format);
-  verb->callback([options, &exit_code] { exit_code = run_bench_group_detect(*options); });
 }
 
 void add_bench(CLI::App& app, int& exit_code) {
@@ -556,49 +377,12 @@ void add_bench(CLI::App& app, int& exit_code) {
   bench->require_subcommand(1);
   add_bench_pipe(bench, exit_code);
   add_bench_topic(bench, exit_code);
-  add_bench_fabric(bench, exit_code);
   add_bench_collectives(bench, exit_code);
-
-  auto checkpoint_options = std::make_shared<BenchCheckpointOptions>();
-  CLI::App* checkpoint =
-      bench->add_subcommand("checkpoint", "Hands a safetensors file over, on each path");
-  checkpoint->add_option("FILE", checkpoint_options->file, "A safetensors file")->required();
-  checkpoint->add_option("-n", checkpoint_options->round_count, "Rounds of each row [5]")
-      ->check(CLI::PositiveNumber);
-  add_json(checkpoint, checkpoint_options->format);
-  checkpoint->callback(
-      [checkpoint_options, &exit_code] { exit_code = run_bench_checkpoint(*checkpoint_options); });
-
-  struct Kind {
-    const char* name;
-    const char* help;
-    int (*run)(const BenchRobustnessOptions&);
-  };
-  for (const Kind& kind :
-       {Kind{"detect", "From the death of a peer to the error that names it", run_bench_detect},
-        Kind{"deadline", "How late calls return that run into their deadline",
-             run_bench_deadline}}) {
-    auto options = std::make_shared<BenchRobustnessOptions>();
-    CLI::App* verb = bench->add_subcommand(kind.name, kind.help);
-    verb->add_option("-n", options->round_count, "Rounds of each row [50]")
-        ->check(CLI::PositiveNumber);
-    add_choice(verb, "--path", options->transport, kTransports, "auto, shm or tcp [shm and tcp]");
-    add_json(verb, options->format);
-    verb->callback([options, run = kind.run, &exit_code] { exit_code = run(*options); });
-  }
-
-  struct Peer {
-    std::string role;
-    std::string parameters;
-  };
-  auto peer_options = std::make_shared<Peer>();
-  CLI::App* peer = bench->add_subcommand("peer", "The second process of a benchmark");
-  peer->group("");
-  peer->add_option("ROLE", peer_options->role)->required();
-  peer->add_option("PARAMETERS", peer_options->parameters)->required();
-  peer->callback([peer_options, &exit_code] {
-    exit_code = run_bench_peer(peer_options->role, peer_options->parameters);
-  });
+  add_peer_role(app,
+                {{"collective", play_collective_rank},
+                 {"pipe", play_pipe_peer},
+                 {"topic", play_topic_readers}},
+                exit_code);
 }
 
 /// For tools/demo.sh; not in --help.
@@ -631,22 +415,6 @@ int own_word_count(int argc, char** argv) {
   return static_cast<int>(std::find(argv, argv + argc, std::string_view("--")) - argv);
 }
 
-/// "tendon bench: there is no verb 'pipes'; its verbs are: pipe, ...": empty if no verb is unknown.
-std::string describe_unknown_verb(const CLI::App& app) {
-  std::string path = app.get_name();
-  const CLI::App* last = &app;
-  for (; !last->get_subcommands().empty(); path += " " + last->get_name())
-    last = last->get_subcommands().front();
-  const std::vector<std::string> words = last->remaining();
-  if (last->get_require_subcommand_min() == 0 || words.empty() || words.front().starts_with('-'))
-    return {};
-  std::vector<std::string> verbs;
-  for (const CLI::App* verb : last->get_subcommands({}))
-    if (!verb->get_group().empty()) verbs.push_back(verb->get_name());  // not a hidden one
-  return fmt::format("{}: there is no verb '{}'; its verbs are: {}", path, words.front(),
-                     fmt::join(verbs, ", "));
-}
-
 int run(int argc, char** argv) {
   const int own_count = own_word_count(argc, argv);
   const std::span after_dashes(argv + own_count, argv + argc);
@@ -668,44 +436,10 @@ int run(int argc, char** argv) {
   add_completion(app, exit_code);
   add_checkpoint_tools(app, exit_code);
   add_manual(app, exit_code);
-  try {
-    app.parse(own_count, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    const std::string wrong_verb = describe_unknown_verb(app);
-    say(wrong_verb.empty() ? fmt::format("tendon: {}", error.what()) : wrong_verb);
-    say("Run `tendon --help`, or `tendon VERB --help`.");
-    return error_info(ErrorCode::invalid_argument).exit_code;
-  }
-  return exit_code;
-}
-
-// Otherwise the next file or socket would get the number of a closed stdout, and what is printed.
-void reserve_standard_descriptors() {
-  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    // The lowest number that is free; nothing can be written to it.
-    if (fcntl(fd, F_GETFD) < 0) (void)open("/dev/null", O_RDONLY);
-  }
+  return parse_and_run(app, own_count, argv, exit_code);
 }
 
 }  // namespace
 }  // namespace tendon::cli
 
-int main(int argc, char** argv) {
-  // A closed stdout shows as a failed write, not as silent death in the middle of a transfer.
-  std::signal(SIGPIPE, SIG_IGN);
-  // Likewise a file that grows beyond RLIMIT_FSIZE.
-  std::signal(SIGXFSZ, SIG_IGN);
-  tendon::cli::reserve_standard_descriptors();
-  // What the library warns of, a verb reports as its error. TENDON_LOG brings it back.
-  if (tendon::detail::environment_variable("TENDON_LOG").empty())
-    tendon::set_log_callback(tendon::LogLevel::error, {});
-  try {
-    return tendon::cli::finish_output(tendon::cli::run(argc, argv));
-  } catch (const tendon::Exception& exception) {
-    return tendon::cli::report(exception.error(), tendon::cli::Format::text);
-  } catch (const std::exception& exception) {
-    const tendon::Error error{tendon::ErrorCode::internal, "cli.main", exception.what()};
-    return tendon::cli::report(error, tendon::cli::Format::text);
-  }
-}
+int main(int argc, char** argv) { return tendon::cli::run_program(argc, argv, tendon::cli::run); }

@@ -34,7 +34,7 @@ Result<PeerProcess> PeerProcess::start(std::string_view role, Value::Map paramet
   } else {
     words.emplace_back("tendon");
   }
-  words.insert(words.end(), {"bench", "peer", std::string(role), std::move(json)});
+  words.insert(words.end(), {kVerb, std::string(role), std::move(json)});
   std::vector<char*> arguments;
   arguments.reserve(words.size() + 1);
   for (std::string& word : words) arguments.push_back(word.data());

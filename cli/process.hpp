@@ -14,8 +14,8 @@
 
 namespace tendon::cli {
 
-/// A child that runs `tendon bench peer ROLE PARAMETERS`. It is executed anew, never merely forked:
-/// a forked copy of a process that has a Context is useless by design.
+/// A child that runs this program again, with the verb kVerb, ROLE and PARAMETERS. It is executed
+/// anew, never merely forked: a forked copy of a process that has a Context is useless by design.
 ///
 /// Owns:    the child: the destructor kills and reaps it.
 /// Threads: one; kill() from any.
@@ -24,6 +24,8 @@ namespace tendon::cli {
 /// Cost:    a process.
 class PeerProcess {
  public:
+  static constexpr const char* kVerb = "bench-peer";
+
   /// `by`: a command that executes what follows it, `nsenter --net=...`, in the same process.
   [[nodiscard]] static Result<PeerProcess> start(std::string_view role, Value::Map parameters,
                                                  std::vector<std::string> by = {});

@@ -307,8 +307,8 @@ class Programs:
         return self.built("benchmarks/copy_ratio", "-b", str(size_bytes), "-e", str(size_bytes))
 
     def waiting(self, benchmark: str) -> Step:
-        """`bench detect` or `bench deadline`: rows without a size."""
-        return self.built("bin/tendon", "bench", benchmark, "--json", "-n", "100")
+        """`processes detect` or `processes deadline`: rows without a size."""
+        return self.built("benchmarks/processes", benchmark, "--json", "-n", "100")
 
     def memory(self) -> Step:
         wanted = f"^(slot_acquire_touch_release|new_first_touch_delete)/{MEMORY_SIZE}/"

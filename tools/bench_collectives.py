@@ -125,8 +125,8 @@ class Programs:
         return step
 
     def kills(self) -> Step:
-        step = self.built("bin/tendon", run_kills)
-        step.command += ["bench", "group-detect", "--json", "-n", str(KILLS)]
+        step = self.built("benchmarks/processes", run_kills)
+        step.command += ["group-detect", "--json", "-n", str(KILLS)]
         return step
 
 
@@ -303,7 +303,7 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
         "A ratio is formed inside each round. Where the target is `-` the figure is stated, not "
         "judged. *Memory's bound*: two threads, pinned, add two tensors into both, each a half "
         "(`benchmarks/peers/reduce_bound.cpp`): each byte is read once and written once, which is "
-        "the least that a sum of two tensors in place can do. Deaths: `tendon bench group-detect` kills one of three ranks at a random moment, "
+        "the least that a sum of two tensors in place can do. Deaths: `processes group-detect` kills one of three ranks at a random moment, "
         f"{KILLS} times a round on each path; times are those of rank 0.",
         comparison_table(verdicts, result),
         *[part.replace("## ", "## Collectives: ", 1) for part in shortfalls(verdicts)],

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a brain of 24 processes under its full load: a part of docs/benchmarks.md.
 
-`tendon bench fabric` does it; this script runs it for each path and each way of discovery, and fails when
+The program `processes fabric` does it; this script runs it for each path and each way of discovery, and fails when
 a sample was lost. Rounds and figures are those of tools/bench.py. `make bench` runs this last;
 tools/bench_fabric.sh builds the release first.
 """
@@ -22,11 +22,12 @@ FIGURES = ["cpu_percent", "rss_mb", "private_mb"]
 class Programs:
     def __init__(self, build_dir: str, seconds: int):
         self.tendon = f"{build_dir}/bin/tendon"
+        self.processes = f"{build_dir}/benchmarks/processes"
         self.seconds = seconds
 
     def brain(self, path: str, discovery: str) -> Step:
-        missing = None if (ROOT / self.tendon).exists() else f"not built: {self.tendon} is missing"
-        return Step([self.tendon, "bench", "fabric", "--json", "--path", path, "--discovery", discovery,
+        missing = None if (ROOT / self.processes).exists() else f"not built: {self.processes} is missing"
+        return Step([self.processes, "fabric", "--json", "--path", path, "--discovery", discovery,
                      "--seconds", str(self.seconds)], run_json, missing)
 
     def has_zenoh(self) -> bool:

@@ -11,5 +11,5 @@ if [ "${1:-}" = --topics ]; then
   tools/bench_peers.sh
   exec python3 tools/bench_fabric_topics.py "$@"
 fi
-tools/build.sh release tendon_cli
+tools/build.sh release tendon_cli bench_processes
 exec python3 tools/bench_fabric.py "$@"

@@ -180,11 +180,12 @@ def runtime_folder() -> Iterator[str]:
 class Programs:
     def __init__(self, build_dir: str, rate: str):
         self.tendon = f"{build_dir}/bin/tendon"
+        self.processes = f"{build_dir}/benchmarks/processes"
         self.two_levels = f"{build_dir}/benchmarks/two_levels"
         self.stage_overlap = f"{build_dir}/benchmarks/stage_overlap"
         self.rate = rate
         self.missing = None
-        for program in (self.tendon, self.two_levels, self.stage_overlap):
+        for program in (self.tendon, self.processes, self.two_levels, self.stage_overlap):
             if not (ROOT / program).exists():
                 self.missing = f"not built: {program}"
         for tool in ("ip", "tc", "nsenter", "unshare", "hostname"):
@@ -208,7 +209,7 @@ class Programs:
                     self.missing)
 
     def stage(self, way: str, place: str | None) -> Step:
-        command = [self.tendon, "bench", "stage", "--json", "--way", STAGE_WAYS[way], "-b",
+        command = [self.processes, "stage", "--json", "--way", STAGE_WAYS[way], "-b",
                    str(STAGE_SIZES[0]), "-e", str(STAGE_SIZES[-1]), "-f", "8", "-n", "5", "-w", "2"]
         if place is None:
             # By itself it takes more calls: nothing limits it but the machine.
@@ -295,7 +296,7 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
         "A ring sends 2(n-1)/n of the tensor over each link, so at best it takes as long as the link "
         "takes for that. The link's rate is that of one plain TCP connection in the same round "
         f"(`{STREAM}`); Tendon's figure is 2(n-1)/n x size by p50 (busbw). "
-        "Stages: `tendon bench stage`, from 2 ranks to 2, until each sender has its receiver's "
+        "Stages: `processes stage`, from 2 ranks to 2, until each sender has its receiver's "
         "answer; times are those of the slowest rank. *Each sends all of it*: without "
         "`send_to_stage`, each rank sends the whole tensor to its counterpart. *One sends it*: the "
         "first to the first of the others, which broadcasts it. Overlap (`benchmarks/stage_overlap.cpp`): "

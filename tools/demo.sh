@@ -161,7 +161,7 @@ if [ "$fabric" = zenoh ] && has_crate; then
            -DTENDON_BUILD_PYTHON=OFF)
 fi
 cmake --preset demo --no-warn-unused-cli "${options[@]}" >/dev/null
-tools/build.sh demo tendon_cli
+tools/build.sh demo tendon_cli bench_processes
 if [ -n "$fetching" ]; then wait "$fetching" || true; fi
 tools/demo_checkpoint.sh show
 echo "   $((SECONDS - begun)) s after the start"

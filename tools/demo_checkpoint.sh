@@ -75,7 +75,7 @@ else
   echo "   $package was not downloaded: random weights of a like size take its place"
   "$tendon" make-checkpoint "$model" --size-mb 91 | indent
 fi
-"$tendon" bench checkpoint "$model" >"$scratch/table"
+build/demo/benchmarks/processes checkpoint "$model" >"$scratch/table"
 title "from process to process: $(sed -n '1s/^# [^:]*: //p' "$scratch/table")"
 sed 1d "$scratch/table" | indent
 

@@ -167,7 +167,7 @@ TEST(BenchCollectives, EveryWayBetweenStagesBringsTheSame) {
                                   std::pair{"first", "stage_first"}}) {
     for (const std::string path : {"shm", "tcp"}) {
       // One element, and several chunks with a tail.
-      const Ended ended = run_tendon(Words{"bench", "stage", "--json", "--way", way, "--path", path,
+      const Ended ended = run_processes(Words{"stage", "--json", "--way", way, "--path", path,
                                            "-b", "4", "-e", "5000004", "-i", "5000000"} +
                                      kFewCalls);
       ASSERT_TRUE(succeeded(ended)) << way << ' ' << path;
@@ -227,10 +227,8 @@ TEST(BenchCollectives, WhatCannotBeMeasuredIsRefusedAtOnce) {
         Case{{"allreduce", "--ranks", "0"}, "1 to 256"},
         Case{{"allreduce", "--ranks", "257"}, "1 to 256"}, Case{{"broadcast", "-r", "2"}, "0 to 1"},
         Case{{"sendrecv", "--ranks", "1"}, "at least 2"},
-        Case{{"stage", "--ranks", "3"}, "even number"}, Case{{"stage", "--way", "all"}, "all"},
         Case{{"allreduce", "-d", "f8_e5m2", "--ranks", "16"}, "not exact"},
-        Case{{"allreduce", "-d", "f8_e5m2", "-o", "avg", "--ranks", "3"}, "not exact"},
-        Case{{"group-detect", "--ranks", "2"}, "3"}}) {
+        Case{{"allreduce", "-d", "f8_e5m2", "-o", "avg", "--ranks", "3"}, "not exact"}}) {
     const Ended ended = run_tendon(Words{"bench"} + each.words);
     EXPECT_EQ(ended.code, 2) << testing::PrintToString(each.words);
     EXPECT_EQ(ended.out, "") << testing::PrintToString(each.words);
@@ -242,6 +240,23 @@ TEST(BenchCollectives, WhatCannotBeMeasuredIsRefusedAtOnce) {
       kFewCalls);
   EXPECT_EQ(no_average.code, error_info(ErrorCode::unsupported_dtype).exit_code);
   EXPECT_EQ(Json::parse(no_average.out)["error"]["name"], "unsupported_dtype");
+}
+
+TEST(BenchCollectives, DevelopersGetTheSameRefusals) {
+  struct Case {
+    Words words;
+    std::string says;
+  };
+  for (const Case& each :
+       {Case{{"stage", "--ranks", "3"}, "even number"}, Case{{"stage", "--way", "all"}, "all"},
+        Case{{"group-detect", "--ranks", "2"}, "3"},
+        Case{{"stages"}, "processes: there is no verb 'stages'; its verbs are: fabric,"}}) {
+    const Ended ended = run_processes(each.words);
+    EXPECT_EQ(ended.code, 2) << testing::PrintToString(each.words);
+    EXPECT_EQ(ended.out, "") << testing::PrintToString(each.words);
+    EXPECT_NE(ended.err.find(each.says), std::string::npos)
+        << testing::PrintToString(each.words) << ": " << ended.err;
+  }
 }
 
 TEST(BenchCollectives, HalfALauncherIsNoReasonToStartRanks) {
@@ -262,7 +277,7 @@ TEST(BenchCollectives, HalfALauncherIsNoReasonToStartRanks) {
 }
 
 TEST(BenchCollectives, GroupDetectNamesTheDeadAndGoesOn) {
-  const Ended ended = run_tendon({"bench", "group-detect", "--json", "-n", "2"});
+  const Ended ended = run_processes({"group-detect", "--json", "-n", "2"});
   ASSERT_TRUE(succeeded(ended));
   const Json rows = Json::parse(ended.out)["results"];
   ASSERT_EQ(rows.size(), 4U) << "until the error and until the next collective, on two paths";

@@ -26,8 +26,8 @@ INSTANTIATE_TEST_SUITE_P(Ways, FullSizeBrain,
 TEST_P(FullSizeBrain, LosesNothing) {
   const auto& [path, discovery] = GetParam();
   if (discovery == "zenoh" && !detail::zenoh_version()) GTEST_SKIP() << "this build has no Zenoh";
-  const Ended ended = run_tendon(
-      {"bench", "fabric", "--seconds", "4", "--path", path, "--discovery", discovery, "--json"});
+  const Ended ended = run_processes(
+      {"fabric", "--seconds", "4", "--path", path, "--discovery", discovery, "--json"});
   ASSERT_EQ(ended.code, 0) << testing::PrintToString(ended);
   const Json results = Json::parse(ended.out).at("results");
   ASSERT_EQ(results.size(), 1u);

@@ -117,4 +117,8 @@ Ended Command::finish() {
 
 Ended run_tendon(const std::vector<std::string>& arguments) { return Command(arguments).finish(); }
 
+Ended run_processes(const std::vector<std::string>& arguments) {
+  return Command(arguments, TENDON_PROCESSES_PATH).finish();
+}
+
 }  // namespace tendon::test

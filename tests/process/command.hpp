@@ -60,5 +60,7 @@ class Command {
 
 /// Runs it to its end.
 Ended run_tendon(const std::vector<std::string>& arguments);
+/// Runs the benchmarks of benchmarks/processes/, likewise.
+Ended run_processes(const std::vector<std::string>& arguments);
 
 }  // namespace tendon::test

@@ -8,7 +8,6 @@ _tendon() {
   case $previous in
     --mode) mapfile -t COMPREPLY < <(compgen -W "loan copy" -- "$word"); return ;;
     --path) mapfile -t COMPREPLY < <(compgen -W "auto shm tcp" -- "$word"); return ;;
-    --discovery) mapfile -t COMPREPLY < <(compgen -W "static zenoh" -- "$word"); return ;;
     --memory) mapfile -t COMPREPLY < <(compgen -W "ordinary pool both" -- "$word"); return ;;
     --policy | --wait) mapfile -t COMPREPLY < <(compgen -W "latency balanced blocking" -- "$word"); return ;;
     --progress) mapfile -t COMPREPLY < <(compgen -W "auto lines off" -- "$word"); return ;;
@@ -32,23 +31,13 @@ _tendon() {
       ;;
     bench)
       if [ "$COMP_CWORD" -eq 2 ]; then
-        mapfile -t COMPREPLY < <(compgen -W "pipe topic fabric checkpoint detect deadline allreduce allgather reducescatter alltoall broadcast sendrecv stage group-detect" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "pipe topic allreduce allgather reducescatter alltoall broadcast sendrecv" -- "$word")
       elif [ "${COMP_WORDS[2]}" = pipe ]; then
         mapfile -t COMPREPLY < <(compgen -W "-b -e -f -n -w --path --mode --policy --streams --check --no-pin --json --help" -- "$word")
       elif [ "${COMP_WORDS[2]}" = topic ]; then
         mapfile -t COMPREPLY < <(compgen -W "-b -e -f -n --readers --path --mode --fill --policy --no-pin --listen --router --readers-by --json --help" -- "$word")
-      elif [ "${COMP_WORDS[2]}" = fabric ]; then
-        mapfile -t COMPREPLY < <(compgen -W "--seconds --path --discovery --json --help" -- "$word")
-      elif [ "${COMP_WORDS[2]}" = checkpoint ] && [[ $word != -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -f -- "$word")
       elif [[ ${COMP_WORDS[2]} =~ ^(allreduce|allgather|reducescatter|alltoall|broadcast|sendrecv)$ ]]; then
         mapfile -t COMPREPLY < <(compgen -W "--minbytes --maxbytes --stepfactor --stepbytes --iters --warmup_iters --check --datatype --op --root --memory --ranks --path --policy --no-pin --insecure-plaintext --json --help" -- "$word")
-      elif [ "${COMP_WORDS[2]}" = stage ]; then
-        mapfile -t COMPREPLY < <(compgen -W "--way --minbytes --maxbytes --stepfactor --stepbytes --iters --warmup_iters --check --datatype --memory --ranks --path --policy --no-pin --insecure-plaintext --json --help" -- "$word")
-      elif [ "${COMP_WORDS[2]}" = group-detect ]; then
-        mapfile -t COMPREPLY < <(compgen -W "-n --ranks --path --json --help" -- "$word")
-      else
-        mapfile -t COMPREPLY < <(compgen -W "-n --path --json --help" -- "$word")
       fi
       ;;
     topic)

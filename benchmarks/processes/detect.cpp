@@ -2,6 +2,7 @@
 // Kills peers at random moments and measures how long the survivor waits for the error that names
 // them.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/bench.hpp"
+#include "benchmarks/processes/verbs.hpp"
 #include "cli/benchmark.hpp"
 #include "cli/output.hpp"
 #include "core/thread.hpp"
@@ -23,7 +24,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kWhere = "cli.bench.detect";
+constexpr std::string_view kWhere = "bench.detect";
 /// The victim dies at a random moment of this stretch, asleep or awake.
 constexpr int kRandomMicroseconds = 20000;
 
@@ -101,6 +102,11 @@ int run_bench_detect(const BenchRobustnessOptions& options) {
   }
   if (options.format == Format::json) print_json(benchmark_document("detect", std::move(rows)));
   return all_named ? 0 : error_info(ErrorCode::internal).exit_code;
+}
+
+Result<void> play_idle_peer(const Value& parameters) {
+  TENDON_TRY(parent, connect_to_parent(parameters));
+  while (true) pause();
 }
 
 }  // namespace tendon::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The full-size brain of `tendon bench fabric`: what each node publishes, how often, and who reads
+// The full-size brain of `processes fabric`: what each node publishes, how often, and who reads
 // it. All nodes have a heartbeat, which node 0 reads; the first nine publish a spatial map each, in
 // three groups, and each node reads one group.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tendon bench fabric`: a brain of full size, each node a process, as on one host (one runtime
+// `processes fabric`: a brain of full size, each node a process, as on one host (one runtime
 // directory) and as on hosts of their own (a runtime directory for each, so tcp).
 #include <fmt/format.h>
 #include <stdlib.h>
@@ -18,10 +18,10 @@
 #include <utility>
 #include <vector>
 
-#include "cli/bench.hpp"
+#include "benchmarks/processes/fabric_profile.hpp"
+#include "benchmarks/processes/verbs.hpp"
 #include "cli/benchmark.hpp"
 #include "cli/fabric_node.hpp"
-#include "cli/fabric_profile.hpp"
 #include "fabric/discovery/zenoh_membership.hpp"
 #include "fabric/zenoh/zenoh_session.hpp"
 
@@ -30,7 +30,7 @@ namespace {
 
 using namespace brain_profile;
 
-constexpr std::string_view kWhere = "cli.bench.fabric";
+constexpr std::string_view kWhere = "bench.fabric";
 constexpr auto kLook = std::chrono::milliseconds(20);
 constexpr int kPort = 7450;
 constexpr double kMb = 1e6;

@@ -8,13 +8,14 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <tendon/tensor/packed.hpp>
 #include <tendon/tensor/path.hpp>
 #include <tendon/tensor/safetensors.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
 #include <utility>
 #include <vector>
 
-#include "cli/bench.hpp"
+#include "benchmarks/processes/verbs.hpp"
 #include "cli/benchmark.hpp"
 #include "cli/hasher.hpp"
 #include "cli/output.hpp"
@@ -23,7 +24,7 @@
 namespace tendon::cli {
 namespace {
 
-constexpr std::string_view kWhere = "cli.bench.checkpoint";
+constexpr std::string_view kWhere = "bench.checkpoint";
 
 /// The steady clock is one for all processes of a host, so that a one-way time can be measured.
 std::int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
@@ -113,7 +114,7 @@ class Round {
       // Loading the weights to where the receiver will read them is the sender's own work.
       TENDON_TRY(loan, pipe_.loan(batch_.schema(), deadline_));
       for (std::size_t i = 0; i < batch_.leaf_count(); ++i) {
-        const LeafView source = batch_.leaf_view(i);
+        const LeafView source = leaf_view(batch_, i);
         if (source.size_bytes == 0) continue;
         TENDON_TRY(destination, loan.dict().leaf(i).try_mutable_bytes());
         std::memcpy(destination.data(), source.data, source.size_bytes);
@@ -231,7 +232,9 @@ int run_bench_checkpoint(const BenchCheckpointOptions& options) {
   return 0;
 }
 
-Result<void> play_checkpoint_peer(Pipe& pipe, const Value& parameters) {
+Result<void> play_checkpoint_peer(const Value& parameters) {
+  TENDON_TRY(parent, connect_to_parent(parameters));
+  Pipe& pipe = parent.pipe;
   // The same file, opened here: every tensor that arrives is compared with it.
   TENDON_TRY(file, SafetensorsFile::open(parameters.find("file")->as_string()));
   const std::uint64_t round_count = parameters.find("round_count")->as_u64();

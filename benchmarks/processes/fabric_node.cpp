@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One node of `tendon bench fabric`, in a process of its own. It publishes by its own clock, counts
+// One node of `processes fabric`, in a process of its own. It publishes by its own clock, counts
 // what it receives, and leaves a report in a file.
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "cli/bench.hpp"
+#include "benchmarks/processes/fabric_profile.hpp"
+#include "benchmarks/processes/verbs.hpp"
 #include "cli/benchmark.hpp"
-#include "cli/fabric_profile.hpp"
 #include "runtime/peer_clock.hpp"
 
 namespace tendon::cli {
@@ -27,7 +27,7 @@ namespace {
 using namespace brain_profile;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kWhere = "cli.bench.fabric";
+constexpr std::string_view kWhere = "bench.fabric";
 // A machine that is busy with other things may let a node wait for seconds.
 constexpr std::uint32_t kHistory = 256;
 constexpr std::uint32_t kWindow = 128;

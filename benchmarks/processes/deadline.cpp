@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/bench.hpp"
+#include "benchmarks/processes/verbs.hpp"
 #include "cli/benchmark.hpp"
 #include "cli/output.hpp"
 #include "core/fd.hpp"
@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kWhere = "cli.bench.deadline";
+constexpr std::string_view kWhere = "bench.deadline";
 constexpr std::chrono::milliseconds kDeadline{20};
 constexpr std::chrono::milliseconds kUntilFull{1000};
 constexpr std::uint64_t kMessageBytes = 1 << 20;

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/bench.hpp"
+#include "benchmarks/processes/verbs.hpp"
 #include "cli/benchmark.hpp"
 #include "cli/group_peers.hpp"
 #include "cli/output.hpp"
@@ -24,7 +24,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kWhere = "cli.bench.group_detect";
+constexpr std::string_view kWhere = "bench.group_detect";
 /// The victim dies at a random moment of this stretch.
 constexpr int kRandomMicroseconds = 20000;
 constexpr std::int64_t kElementCount = 256;

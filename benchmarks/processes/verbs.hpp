@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// The benchmarks between processes that developers run: what each takes, the function that runs it,
+// and what its second processes do.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tendon/core/result.hpp>
+#include <tendon/runtime/context.hpp>
+#include <tendon/tensor/value.hpp>
+
+#include "cli/output.hpp"
+
+namespace tendon::cli {
+
+/// How the nodes of a fabric find each other.
+enum class FabricDiscovery : std::uint8_t { addresses, zenoh };
+[[nodiscard]] constexpr std::string_view to_string(FabricDiscovery discovery) {
+  return discovery == FabricDiscovery::zenoh ? "zenoh" : "static";
+}
+
+struct BenchFabricOptions {
+  std::uint64_t seconds = 60;
+  std::optional<Transport> transport;        ///< without it, shm and tcp
+  std::optional<FabricDiscovery> discovery;  ///< without it, by Zenoh where the build has it
+  Format format = Format::text;
+};
+[[nodiscard]] int run_bench_fabric(const BenchFabricOptions& options);
+
+struct BenchCheckpointOptions {
+  std::string file;
+  std::uint64_t round_count = 5;
+  Format format = Format::text;
+};
+[[nodiscard]] int run_bench_checkpoint(const BenchCheckpointOptions& options);
+
+struct BenchRobustnessOptions {
+  std::uint64_t round_count = 50;
+  std::optional<Transport> transport;  ///< without it, shm and tcp
+  Format format = Format::text;
+};
+[[nodiscard]] int run_bench_detect(const BenchRobustnessOptions& options);
+[[nodiscard]] int run_bench_deadline(const BenchRobustnessOptions& options);
+
+struct BenchGroupDetectOptions {
+  std::uint64_t round_count = 50;
+  std::uint32_t ranks = 3;
+  std::optional<Transport> transport;  ///< without it, shm and tcp
+  Format format = Format::text;
+};
+[[nodiscard]] int run_bench_group_detect(const BenchGroupDetectOptions& options);
+
+[[nodiscard]] Result<void> play_checkpoint_peer(const Value& parameters);
+[[nodiscard]] Result<void> play_detect_rank(const Value& parameters);
+[[nodiscard]] Result<void> play_fabric_node(const Value& parameters);
+/// Connects, lives and never reads, until the parent ends it.
+[[nodiscard]] Result<void> play_idle_peer(const Value& parameters);
+
+}  // namespace tendon::cli

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a verb declares its flags: by CLI11, with the words that flags have in common.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <string>
+#include <tendon/pipe/pipe.hpp>
+#include <tendon/runtime/context.hpp>
+
+#include "cli/verbs.hpp"
+
+namespace tendon::cli {
+
+/// Longest duration a flag takes [s].
+inline constexpr double kMaxTimeoutSeconds = 1e8;
+
+/// Bytes: "64K". CLI11's own takes "-5" for 2^64 - 5.
+inline CLI::Validator size_value() {
+  const CLI::AsSizeValue read(false);
+  const auto checked = [read](std::string& text) {
+    return text.starts_with('-') ? "'" + text + "' is negative" : read(text);
+  };
+  return {checked, read.get_description()};
+}
+
+template <class T>
+using Names = std::map<std::string, T>;
+inline const Names<Transport> kTransports = {
+    {"auto", Transport::automatic}, {"shm", Transport::shm}, {"tcp", Transport::tcp}};
+inline const Names<SendMode> kModes = {{"loan", SendMode::loan}, {"copy", SendMode::copy}};
+inline const Names<WaitPolicy> kPolicies = {{"latency", WaitPolicy::latency},
+                                            {"balanced", WaitPolicy::balanced},
+                                            {"blocking", WaitPolicy::blocking}};
+inline const Names<ProgressStyle> kStyles = {{"auto", ProgressStyle::automatic},
+                                             {"lines", ProgressStyle::lines},
+                                             {"off", ProgressStyle::off}};
+
+// CLI11 calls a verb's callback after all of its flags were read, so that options live in the
+// callback and are filled by then.
+
+/// `flag` gives `target` the value `given`.
+template <class T>
+void add_switch(CLI::App* verb, const std::string& flag, T& target, T given,
+                const std::string& help) {
+  verb->add_flag_callback(
+      flag, [&target, given] { target = given; }, help);
+}
+
+/// `flag` takes one of `names`. `target` may be an optional.
+template <class Target, class T>
+void add_choice(CLI::App* verb, const std::string& flag, Target& target, const Names<T>& names,
+                const std::string& help) {
+  verb->add_option_function<std::string>(
+          flag, [&target, &names](const std::string& name) { target = names.at(name); }, help)
+      ->check(CLI::IsMember(&names));
+}
+
+inline void add_json(CLI::App* verb, Format& format) {
+  add_switch(verb, "--json", format, Format::json, "JSON on stdout");
+}
+
+}  // namespace tendon::cli

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace tendon::cli {
+
+/// The main function of a program whose verbs report by cli/output.hpp: a closed stdout or a full
+/// file shows as an error of the verb, and so does an exception. Returns the exit code.
+[[nodiscard]] int run_program(int argc, char** argv, int (*run)(int argc, char** argv));
+
+}  // namespace tendon::cli
