@@ -50,6 +50,16 @@ struct ControllerOptions {
 
 /// One controller gives steps to many workers and collects what they make of them.
 ///
+/// Example:
+///   const ParallelLayout layout = ParallelLayout::make({.tensor = 2}).value();
+///   Controller controller = Controller::bind(context, layout, "127.0.0.1:7000").value();
+///   controller.wait_for_workers(60s).value();
+///   controller.broadcast({.schedule_id = 1, .tensors = batch}, 5s).value();
+///   Result<std::vector<StepOutputs>> outputs = controller.collect(1, 30s);
+///   if (!outputs && outputs.error().code == ErrorCode::worker_lost)
+///     controller.rebuild(120s).value();  // the step is void; give it out again under a new id
+///   controller.stop("done", 10s).value();
+///
 /// Two ways lead to each worker. The *worker pipe* is open for its whole life: what the worker
 /// waits for, and its death, are heard there. Steps go over three flows of ZeroMQ: inputs to all
 /// (PUB), outputs and microbatch signals back (PULL). Every message of a flow is numbered, kept

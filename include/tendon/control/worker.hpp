@@ -58,12 +58,18 @@ struct WorkerGroups {
 
 /// One of the processes that a Controller gives steps to.
 ///
+/// Example:
+///   const ParallelLayout layout = ParallelLayout::make({.tensor = 2}).value();
+///   Worker worker =
+///       Worker::connect(context, "127.0.0.1:7000", layout, GlobalRank{1}, 60s).value();
 ///   for (;;) {
 ///     Result<Step> step = worker.next_step(Deadline::never());
-///     Result<void> done = step.has_value() ? compute and send_outputs(...) : step.error();
-///     if (done.has_value()) continue;
+///     Result<void> done = step ? compute(*step) : Result<void>(step.error());
+///     if (done && worker.sends_outputs())
+///       done = worker.send_outputs({.schedule_id = step->inputs.schedule_id}, 5s);
+///     if (done) continue;
 ///     if (done.error().code == ErrorCode::end_of_stream) break;
-///     free all sequences; worker.rebuild(done.error(), 60s).value();
+///     worker.rebuild(done.error(), 60s).value();  // after all sequences were freed
 ///   }
 ///
 /// Owns:    the worker pipe, three sockets, its groups, one thread for heartbeats. The controller's
@@ -78,7 +84,9 @@ struct WorkerGroups {
 class TENDON_API Worker {
  public:
   /// Joins the controller at `address` as `rank`, then makes the groups and flows of the first
-  /// roster with the others: returns when all of them are there. Errors: permission_denied or
+  /// roster with the others: returns when all of them are there. The Context needs its service
+  /// thread (Progress::service), which answers while the program computes: invalid_argument under
+  /// Progress::manual. Errors: permission_denied or
   /// invalid_argument in the controller's words (the rank is taken, another layout or schema).
   [[nodiscard]] static Result<Worker> connect(Context& context, std::string_view address,
                                               const ParallelLayout& layout, GlobalRank rank,

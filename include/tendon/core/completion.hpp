@@ -153,6 +153,15 @@ class CompletionState : public CompletionBase {
 
 /// The outcome of an `_async` call, now or later.
 ///
+/// Example:
+///   Completion<TensorDict> next = pipe.recv_async();
+///   Completion<void> sent = pipe.send_async(batch);
+///   Result<TensorDict> received = next.wait(10s);
+///   if (!received && is_pending(received.error())) next.cancel();  // else it goes on
+///   sent.on_done([](Result<void> result) {
+///     if (!result) std::cerr << result.error().message() << '\n';
+///   });
+///
 /// Owns:    a share of the operation, which keeps every tensor it touches until the transport is
 ///          quiet.
 /// Threads: one thread at a time.

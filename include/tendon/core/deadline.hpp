@@ -9,6 +9,14 @@ inline namespace v0 {
 
 /// The moment at which a call stops waiting. A duration converts to one: `pipe.recv(1s)`.
 ///
+/// Example:
+///   const Deadline deadline = 5s;  // from now, for all that follows
+///   pipe.send(batch, deadline).value();
+///   pipe.flush(earlier(deadline, Deadline(1s))).value();
+///   Result<TensorDict> polled = pipe.recv(Deadline::now());  // `timeout` unless one is here
+///   Result<TensorDict> waited = pipe.recv(Deadline::never());
+///   if (deadline.has_passed()) std::cerr << "it took more than 5 s\n";
+///
 /// Owns:    nothing; a point on the steady clock [ns].
 /// Threads: a value.
 /// Errors:  none; it saturates instead of overflowing.

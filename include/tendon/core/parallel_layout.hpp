@@ -37,6 +37,13 @@ struct LayerRange {
 /// with T tensor-parallel and K kv-parallel ways, so tensor-parallel neighbours, which talk most,
 /// are neighbours in rank. Arithmetic only; every process computes the same.
 ///
+/// Example:
+///   const ParallelLayout layout = ParallelLayout::make({.tensor = 4, .pipeline = 2}).value();
+///   const ParallelCoordinates place = layout.place_of(GlobalRank{5}).value();
+///   const LayerRange layers = layout.layers_of(place.pipeline, 80).value();
+///   std::cout << "layers " << layers.first << " to " << layers.last << '\n';
+///   Group tensor_group = group.split(layout.tensor_group_of(GlobalRank{5}).value(), 30s).value();
+///
 /// Owns:    three numbers.
 /// Threads: a value.
 /// Errors:  invalid_argument, naming the value and what is legal.

@@ -21,6 +21,15 @@ struct IsResult : std::false_type {};
 
 /// A value or the error that prevented it; the shape of C++23's `std::expected<T, Error>`.
 ///
+/// Example:
+///   Result<TensorDict> received = pipe.recv(1s);
+///   if (received) {
+///     std::cout << *received << '\n';
+///   } else if (received.error().code != ErrorCode::timeout) {
+///     std::cerr << received.error().message() << '\n';
+///   }
+///   TensorDict batch = pipe.recv(1s).value();  // throws Exception
+///
 /// Owns:    the value or the error.
 /// Threads: a value.
 /// Errors:  `value()` throws Exception; `*` and `->` of an error print it and abort.

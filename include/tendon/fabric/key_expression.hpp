@@ -16,6 +16,14 @@ inline namespace v0 {
 
 /// A set of keys, in Zenoh's language: what a subscriber listens to. A key is the set of itself.
 ///
+/// Example:
+///   const KeyExpression all = KeyExpression::canonize("robot/**/*").value();
+///   std::cout << all.text() << '\n';  // "robot/*/**"
+///   const KeyExpression key = KeyExpression::parse("robot/arm/imu").value();
+///   if (key.is_key() && all.includes(key)) std::cout << "a subscriber of these keys hears it\n";
+///   Result<KeyExpression> wrong = KeyExpression::parse("robot//imu");
+///   if (!wrong) std::cerr << wrong.error().message() << '\n';  // the place, and the rule
+///
 /// Owns:    its text.
 /// Threads: a value.
 /// Errors:  invalid_argument with the text, the place and the rule; limit_exceeded.

@@ -31,6 +31,14 @@ class NodeCore;
 /// A member of a fabric: a name in a domain, under which a program publishes, subscribes, calls and
 /// responds.
 ///
+/// Example:
+///   Node node = Node::join(context, {.name = "camera"}, 5s).value();
+///   Publisher frames = Publisher::declare(node, "vision/frames").value();
+///   frames.publish(batch).value();
+///   Result<Reply> plan = node.call("arm/plan", batch, 2s);
+///   if (plan) std::cout << plan->node << ": " << plan->tensors << '\n';
+///   for (const std::string& name : node.nodes()) std::cout << name << '\n';
+///
 /// Owns:    its announcements, and channels to responders that it called. Publishers, subscribers
 ///          and responders share its state, so they may be destroyed in any order. Any number of
 ///          nodes may share a Context, its links and its memory.

@@ -89,6 +89,16 @@ struct PublisherStats {
 
 /// Publishes samples on one key, to any number of subscribers that nobody has to know.
 ///
+/// Example:
+///   Publisher frames = Publisher::declare(node, "vision/frames").value();
+///   frames.wait_for_subscribers(1, 10s).value();
+///   const auto schema = Schema::make({{"image", DType::u8, {480, 640, 3}}}).value();
+///   Loan frame = frames.loan(schema).value();  // written once, read in place by each subscriber
+///   std::ranges::fill(frame["image"].mutable_bytes(), std::byte{0});
+///   Published published = frames.publish(std::move(frame)).value();
+///   if (!published.lagging.empty()) std::cerr << published.lagging.front() << " is behind\n";
+///   frames.close(5s).value();
+///
 /// Owns:    a history of its last samples, in the Context's publish pool; a cursor in it for each
 ///          subscriber. There are no queues: one that falls behind misses samples, exactly counted.
 /// Threads: safe everywhere.

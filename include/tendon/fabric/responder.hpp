@@ -78,6 +78,16 @@ struct ResponderStats {
 
 /// Answers the calls of other nodes on one key: see Node::call(). Several nodes may answer on one.
 ///
+/// Example:
+///   const auto plan = [](const Request& request) -> Result<TensorDict> {
+///     if (request.cancelled()) return Error{ErrorCode::cancelled, "plan", "nobody waits for it"};
+///     TensorDict answer;
+///     answer.set("path", request.tensors().find("goal").value());
+///     return answer;
+///   };
+///   Responder responder = Responder::declare(node, "arm/plan", plan).value();
+///   responder.close(10s).value();  // answers what it was asked before
+///
 /// Owns:    threads, and a channel for each caller.
 /// Threads: safe everywhere. Handlers run on threads of the responder, several at once.
 /// Errors:  declare(): invalid_argument, pipe_closed for a node that was closed. What a handler

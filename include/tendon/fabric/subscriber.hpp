@@ -93,6 +93,14 @@ struct SubscriberStats {
 
 /// Receives what publishers of a set of keys publish, those too that come later.
 ///
+/// Example:
+///   Subscriber frames = Subscriber::declare(node, "vision/**", {.max_age = 200ms}).value();
+///   while (Result<Sample> sample = frames.recv(10s)) {
+///     for (const Gap& gap : sample->gaps) std::cerr << gap.count() << " samples are missing\n";
+///     if (sample->tensors) std::cout << sample->key << ": " << *sample->tensors << '\n';
+///   }
+///   std::cout << frames.stats().missed << " missed in all\n";
+///
 /// Owns:    a channel to each publisher; samples that wait there; a thread with `on_sample`.
 /// Threads: one receiver at a time, else `busy`: a recv(), a recv_async() that has no sample yet,
 ///          or `on_sample`. The rest is safe everywhere.

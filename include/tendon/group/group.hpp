@@ -58,20 +58,32 @@ struct Received {
 
 /// Processes that compute together: collectives, messages by rank, and what happens when one dies.
 ///
+/// Example:
+///   Group group = Group::join(context, Rendezvous::from_environment(), 60s).value();
+///   Tensor gradient = Tensor::zeros(DType::f32, {1'000'000}).value();
+///   Result<void> reduced = group.all_reduce(gradient, ReduceOp::sum, 30s);
+///   if (!reduced && reduced.error().code == ErrorCode::peer_lost) {
+///     std::cerr << reduced.error().message() << '\n';  // who died
+///     group.shrink(30s).value();                       // goes on with those that are left
+///   }
+///   Completion<void> later = group.all_reduce_async(gradient, ReduceOp::avg);
+///   later.wait(30s).value();
+///
 /// Every member calls the same collectives in the same order, with the same dtypes and sizes; a
 /// difference is found and named (`mismatch`). Results are equal on all members, bit for bit. When
 /// a member dies, every survivor gets `peer_lost` with its name, from this call and each later one,
 /// until shrink() has made the next epoch without it, or rebuild() with another process in its
-/// place. After other failures later calls return `group_aborted`. A deadline that passes ends the
-/// epoch too: one of zero does, unless all members have come already.
+/// place. After other failures later calls return `group_aborted`. A collective that times out ends
+/// the epoch too. A deadline of zero times out unless all members are already in the collective.
 ///
 /// Blocks: one tensor, cut in equal parts along its elements, or a list with one tensor (or dict)
 /// for each rank, of any sizes. Lists of sizes must agree between members as MPI's do.
 ///
-/// Owns:    links, shared memory for its collectives; dropping it tells the others that this member
-///          has left, and takes back messages whose receiver had not taken those before them.
-/// Threads: safe everywhere. Collectives run in the order of the calls; what an operation has not
-///          ended with is not for another one, as tensors may be copied or scaled at the call.
+/// Owns:    links, shared memory for its collectives. Its destructor tells the others that this
+///          member has left. It takes back a message that waits behind one that its receiver has
+///          not taken.
+/// Threads: safe everywhere. Collectives run in the order of the calls. Until an operation has
+///          ended no other one may use its tensors: they may be copied or scaled during the call.
 /// Errors:  invalid_argument, mismatch, peer_lost, group_aborted, no_quorum, timeout (naming the
 ///          members that are missing), overlapping (results), read_only, unsupported_dtype,
 ///          unsupported_device. After timeout, mismatch or peer_lost the tensors' contents are
@@ -95,8 +107,9 @@ class TENDON_API Group {
   [[nodiscard]] std::uint32_t size() const;
   /// 1 after join(), one more after each shrink(), grow() and rebuild().
   [[nodiscard]] std::uint64_t epoch() const;
-  /// What the members of this epoch agreed to call it: the same on all of them, also on one that
-  /// came later, and never used for another epoch of this group. It rises, with holes.
+  /// A number for this epoch that is the same on all of its members, those that joined later
+  /// included. No other epoch of this group has it. Later epochs have higher numbers; some numbers
+  /// are left out.
   [[nodiscard]] std::uint64_t epoch_number() const;
   [[nodiscard]] std::string name() const;
   [[nodiscard]] std::vector<GroupMember> members() const;
@@ -109,35 +122,26 @@ class TENDON_API Group {
 
   // Collectives. `tensors` is changed in place.
   [[nodiscard]] Result<void> all_reduce(const Tensors& tensors, ReduceOp op, Deadline deadline);
-  Completion<void> all_reduce_async(const Tensors& tensors, ReduceOp op);
   /// The result is on `root` alone; the tensors of the others are read.
   [[nodiscard]] Result<void> reduce(const Tensors& tensors, ReduceOp op, GroupRank root,
                                     Deadline deadline);
-  Completion<void> reduce_async(const Tensors& tensors, ReduceOp op, GroupRank root);
   [[nodiscard]] Result<void> broadcast(const Tensors& tensors, GroupRank root, Deadline deadline);
-  Completion<void> broadcast_async(const Tensors& tensors, GroupRank root);
   /// `outputs` are blocks: what each member gave.
   [[nodiscard]] Result<void> all_gather(const Tensors& input, const Tensors& outputs,
                                         Deadline deadline);
-  Completion<void> all_gather_async(const Tensors& input, const Tensors& outputs);
   /// `outputs` are blocks on `root`; elsewhere they are not looked at.
   [[nodiscard]] Result<void> gather(const Tensors& input, const Tensors& outputs, GroupRank root,
                                     Deadline deadline);
-  Completion<void> gather_async(const Tensors& input, const Tensors& outputs, GroupRank root);
   /// `inputs` are blocks on `root`; elsewhere they are not looked at.
   [[nodiscard]] Result<void> scatter(const Tensors& inputs, const Tensors& output, GroupRank root,
                                      Deadline deadline);
-  Completion<void> scatter_async(const Tensors& inputs, const Tensors& output, GroupRank root);
   /// `inputs` are blocks; `output` gets the combination of all members' blocks of this rank.
   [[nodiscard]] Result<void> reduce_scatter(const Tensors& inputs, const Tensors& output,
                                             ReduceOp op, Deadline deadline);
-  Completion<void> reduce_scatter_async(const Tensors& inputs, const Tensors& output, ReduceOp op);
   /// Block i of `inputs` becomes block rank() of member i's `outputs`. Sizes may all differ.
   [[nodiscard]] Result<void> all_to_all(const Tensors& inputs, const Tensors& outputs,
                                         Deadline deadline);
-  Completion<void> all_to_all_async(const Tensors& inputs, const Tensors& outputs);
   [[nodiscard]] Result<void> barrier(Deadline deadline);
-  Completion<void> barrier_async();
   /// A barrier whose `timeout` lists all members that did not come, on every one that did. Between
   /// hosts it says more than barrier() and takes more messages.
   [[nodiscard]] Result<void> monitored_barrier(Deadline deadline);
@@ -146,20 +150,32 @@ class TENDON_API Group {
   // the order of their calls; the receiver's tensors have the sender's dtypes and sizes
   // (`mismatch`).
   [[nodiscard]] Result<void> send(const Tensors& tensors, To to, Deadline deadline);
-  Completion<void> send_async(const Tensors& tensors, To to);
   [[nodiscard]] Result<Received> recv(const Tensors& tensors, From from, Deadline deadline);
-  Completion<Received> recv_async(const Tensors& tensors, From from);
   /// A whole TensorDict to a member that knows nothing of it: schema, values and tensors.
   [[nodiscard]] Result<void> init_remote(const TensorDict& dict, To to, Deadline deadline);
   [[nodiscard]] Result<TensorDict> from_remote_init(From from, Deadline deadline,
                                                     Received* received = nullptr);
+  /// The TensorDict of `root` to all members: `root` returns its own, the others what they got.
+  [[nodiscard]] Result<TensorDict> broadcast_init(const TensorDict& dict, GroupRank root,
+                                                  Deadline deadline);
   /// Puts a copy of what recv() wrote to `tensors` back to where it was: see Pipe::give_back().
   [[nodiscard]] Result<void> give_back(const Tensors& tensors, const Received& received);
   /// The same for what from_remote_init() returned.
   [[nodiscard]] Result<void> give_back_init(const TensorDict& dict, const Received& received);
-  /// The same for all members: `root` gives its own, the others what they get.
-  [[nodiscard]] Result<TensorDict> broadcast_init(const TensorDict& dict, GroupRank root,
-                                                  Deadline deadline);
+
+  // The same calls without a wait: the Completion has what the call above returns. Collectives of
+  // one group run one after the other, in the order of the calls of both kinds.
+  Completion<void> all_reduce_async(const Tensors& tensors, ReduceOp op);
+  Completion<void> reduce_async(const Tensors& tensors, ReduceOp op, GroupRank root);
+  Completion<void> broadcast_async(const Tensors& tensors, GroupRank root);
+  Completion<void> all_gather_async(const Tensors& input, const Tensors& outputs);
+  Completion<void> gather_async(const Tensors& input, const Tensors& outputs, GroupRank root);
+  Completion<void> scatter_async(const Tensors& inputs, const Tensors& output, GroupRank root);
+  Completion<void> reduce_scatter_async(const Tensors& inputs, const Tensors& output, ReduceOp op);
+  Completion<void> all_to_all_async(const Tensors& inputs, const Tensors& outputs);
+  Completion<void> barrier_async();
+  Completion<void> send_async(const Tensors& tensors, To to);
+  Completion<Received> recv_async(const Tensors& tensors, From from);
 
   // Groups and epochs
   /// A group of some members, in this order; only they call it, each with the same list, which this
@@ -179,10 +195,10 @@ class TENDON_API Group {
   /// join() returns when the members call this. Returns the number of the last collective that
   /// every member had completed, from where to go on: last_complete_sequence() of a new member.
   [[nodiscard]] Result<std::uint64_t> grow(Deadline deadline);
-  /// As grow(), and waits until there is a process in every place. Also finds one that has come in
-  /// the place of rank 0. Nobody can come in a place of a group made by split() or subgroup():
-  /// `invalid_argument`, at once, where one is empty. After a death rebuild the group that was
-  /// joined, then make the others again, all members the same ones in the same order.
+  /// As grow(), and waits until there is a process in every place, that of rank 0 included. A group
+  /// made by split() or subgroup() takes no new processes: where one of its members is lost, the
+  /// call returns `invalid_argument` at once. After a death call rebuild() on the group that was
+  /// joined, then make the others again: all members the same groups in the same order.
   [[nodiscard]] Result<std::uint64_t> rebuild(Deadline deadline, ShrinkOptions options = {});
   /// Ends every pending operation of this epoch, on all members, with `reason`.
   void abort(std::string_view reason);

@@ -31,6 +31,13 @@ enum class ReduceKind : std::uint8_t {
 
 /// How a collective makes one element out of one element of each member.
 ///
+/// Example:
+///   Tensor x = Tensor::of<float>({2}, {1, 2});
+///   group.all_reduce(x, ReduceOp::sum, 10s).value();
+///   group.all_reduce(x, ReduceOp::premul_sum(0.5), 10s).value();
+///   if (auto kind = parse_reduce_kind("max")) group.all_reduce(x, ReduceOp(*kind), 10s).value();
+///   std::cout << to_string(ReduceOp::bit_xor) << '\n';
+///
 ///                  integers   bool   f16 bf16 f32 f64, eight-bit floats   c32 c64 c128
 ///     sum          wraps      or     yes                                  yes
 ///     avg          -          -      yes                                  yes

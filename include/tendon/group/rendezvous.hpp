@@ -18,6 +18,15 @@ inline namespace v0 {
 /// Where processes leave short texts for each other: a torch Store, etcd, a shared directory.
 /// Implement it to join a group through a service that your program has already.
 ///
+/// Example:
+///   struct InMemory final : RendezvousStore {  // for members that are threads of one process
+///     Result<void> set(std::string_view key, std::string_view value, Deadline) override;
+///     Result<std::string> get(std::string_view key, Deadline deadline) override;
+///   };
+///   auto store = std::make_shared<InMemory>();
+///   Rendezvous meeting = Rendezvous::through(store, GroupRank{0}, 2);
+///   Group group = Group::join(context, meeting, 60s).value();
+///
 /// Threads: called by the one in Group::join, and in Group::rebuild while rank 0 is looked for.
 /// Errors:  what it returns, join() returns.
 class TENDON_API RendezvousStore {
@@ -33,6 +42,13 @@ class TENDON_API RendezvousStore {
 
 /// How the members of a group find each other, and which of them this process is: all meet at rank
 /// 0. What is wrong with it is reported by Group::join.
+///
+/// Example:
+///   // Under torchrun, mpirun, srun or `tendon launch`:
+///   Group world = Group::join(context, Rendezvous::from_environment(), 60s).value();
+///   // Or by hand, on each of two hosts with its own rank:
+///   Rendezvous meeting = Rendezvous::at("10.0.0.7:29500", GroupRank{1}, 2);
+///   Group pair = Group::join(context, meeting, 60s, {.name = "pair"}).value();
 ///
 /// Owns:    its texts, a share of the store.
 /// Threads: a value.

@@ -15,6 +15,13 @@ inline namespace v0 {
 /// travel together, as one operation. Made by conversion where a collective is called; it refers to
 /// its arguments.
 ///
+/// Example:
+///   Tensor one = Tensor::zeros(DType::f32, {1024}).value();
+///   std::vector<Tensor> several = {one, Tensor::zeros(DType::bf16, {16, 16}).value()};
+///   group.all_reduce(one, ReduceOp::sum, 10s).value();
+///   group.all_reduce(several, ReduceOp::sum, 10s).value();  // as one operation
+///   group.broadcast(batch, GroupRank{0}, 10s).value();      // all leaves of a TensorDict
+///
 /// Owns:    nothing: the arguments live until the call returns (an `_async` call takes shares of
 ///          their storage before it returns).
 /// Threads: a value.

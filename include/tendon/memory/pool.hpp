@@ -29,6 +29,13 @@ struct PoolSummary {
 /// Shared memory of a Context in slots of power-of-two sizes, kept warm for the next use. What
 /// arrives over sockets lands here.
 ///
+/// Example:
+///   Pool pool = context.pool();
+///   Storage storage = pool.allocate(4 << 20).value();
+///   Tensor x = Tensor::view(storage, 0, DType::f32, {1 << 20}).value();
+///   group.all_reduce(x, ReduceOp::sum, 10s).value();  // shared memory of this host: one copy less
+///   std::cout << pool.summary().to_string() << '\n';
+///
 /// Owns:    a share of the pool; memory taken from it outlives it.
 /// Threads: safe everywhere.
 /// Errors:  resource_exhausted and message_too_large, naming the limit.

@@ -23,6 +23,13 @@ enum class Origin : std::uint8_t {
 /// A run of bytes together with whatever keeps it alive: the heap, a mapped file, a slot that a
 /// peer handed over, an array of another framework.
 ///
+/// Example:
+///   Storage fresh = Storage::allocate(1 << 20).value();
+///   auto owner = std::make_shared<std::vector<std::byte>>(4096);
+///   Storage theirs(owner, owner->data(), owner->size(), Access::read_write);  // keeps `owner`
+///   Tensor x = Tensor::view(theirs, 0, DType::f32, {1024}).value();
+///   std::cout << x.storage().size_bytes() << " bytes\n";
+///
 /// Owns:    a share of the memory; the last share releases it (and gives a received slot back).
 /// Threads: a value; the threads that share the bytes synchronise them.
 /// Errors:  allocate() returns resource_exhausted.

@@ -35,6 +35,13 @@ struct FlightEvent {
 
 /// The last events of an object, kept in a ring so that a failure can be told with its history.
 ///
+/// Example:
+///   FlightRecorder recorder(256);
+///   recorder.record("attach", "loader", 1);
+///   recorder.record("lost", "loader", 1, 17);
+///   for (const FlightEvent& event : recorder.dump())
+///     std::cerr << event.time_ns << ' ' << event.name << ' ' << event.object << '\n';
+///
 /// Owns:    128 bytes an event, allocated once.
 /// Threads: any number record and dump at once.
 /// Errors:  none; old events are overwritten, and an event that meets a writer still busy with the

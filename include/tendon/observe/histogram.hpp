@@ -13,6 +13,13 @@ inline namespace v0 {
 
 /// How often which value occurred: latencies in nanoseconds, sizes in bytes; any unsigned number.
 ///
+/// Example:
+///   Histogram latency_ns;
+///   const auto start = std::chrono::steady_clock::now();
+///   pipe.send(batch, 1s).value();
+///   latency_ns.record((std::chrono::steady_clock::now() - start).count());
+///   std::cout << "p99 " << latency_ns.percentile(99) << " ns of " << latency_ns.count() << '\n';
+///
 /// Owns:    about 15 KiB, fixed, whatever is recorded.
 /// Threads: any number record, merge and read at once; a reader sees each value that was recorded
 ///          before.

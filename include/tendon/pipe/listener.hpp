@@ -26,6 +26,16 @@ struct ListenOptions {
 
 /// A place where peers connect.
 ///
+/// Example:
+///   Listener listener = Listener::bind(context, "127.0.0.1:0").value();
+///   std::cout << "listening at " << listener.address() << std::endl;
+///   for (;;) {
+///     Result<Pipe> pipe = listener.accept(60s);
+///     if (!pipe) break;  // timeout: nobody connected for a minute
+///     pipe->send(batch, 5s).value();
+///     pipe->close(5s).value();
+///   }
+///
 /// Owns:    the listening socket and pipes not accepted yet (64; the next peer gets `server_busy`).
 /// Threads: safe everywhere.
 /// Errors:  address_in_use, permission_denied (a routable address without plaintext), unreachable,

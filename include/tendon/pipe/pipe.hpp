@@ -38,6 +38,15 @@ class PipeRange;
 
 /// An ordered stream of TensorDicts and messages to and from one peer.
 ///
+/// Example:
+///   Pipe pipe = Pipe::connect(context, "127.0.0.1:7000", 5s).value();
+///   TensorDict batch;
+///   batch.set("image", Tensor::zeros(DType::u8, {32, 3, 224, 224}).value());
+///   pipe.send(batch, 1s).value();
+///   Result<TensorDict> answer = pipe.recv(10s);
+///   if (!answer) std::cerr << answer.error().message() << '\n';  // timeout, peer_lost, ...
+///   pipe.close(5s).value();  // the peer has everything that was sent
+///
 /// Owns:    its place on the link; received tensors outlive it.
 /// Threads: one sender and one receiver at a time; a second of either gets `busy`.
 /// Errors:  timeout (nothing was delivered, the pipe goes on), end_of_stream (orderly), peer_lost,

@@ -24,6 +24,17 @@ struct ServerOptions {
 
 /// One to many: a handler of its own for each client.
 ///
+/// Example:
+///   const auto answer = [](Pipe client) {
+///     for (Result<TensorDict>& request : client.each(60s)) {
+///       if (!request) return;  // timeout, peer_lost: the client hears of it by its own calls
+///       client.send(*request, 5s).value();
+///     }
+///   };
+///   Server server = Server::serve(context, "127.0.0.1:7000", answer).value();
+///   std::cout << server.client_count() << " clients" << std::endl;
+///   server.close(10s).value();
+///
 /// Owns:    the listener and one thread per connected client.
 /// Threads: safe everywhere; each handler runs on a thread of the server.
 /// Errors:  of serve(): those of Listener::bind.

@@ -72,6 +72,14 @@ struct ContextOptions {
 
 /// The root object: identity, memory, progress, links to peers.
 ///
+/// Example:
+///   Context context = Context::create({.name = "loader"}).value();
+///   context.on_member([](const MemberEvent& event) { std::cerr << event << '\n'; });
+///   Listener listener = Listener::bind(context, "127.0.0.1:7000").value();
+///   Pipe pipe = listener.accept(30s).value();
+///   pipe.send(batch, 5s).value();
+///   context.close(5s).value();  // all that was sent has left
+///
 /// Owns:    the service thread, the pool, every link. Pipes, listeners and received tensors share
 ///          its state, so they may be destroyed in any order; after close() they return
 ///          `context_closed`.

@@ -17,6 +17,13 @@ enum class AddressKind : std::uint8_t {
 
 /// Where a listener listens or a peer is found.
 ///
+/// Example:
+///   Result<Address> address = Address::parse("[::1]:7000");
+///   if (!address) std::cerr << address.error().message() << '\n';  // and the legal forms
+///   if (address->kind() == AddressKind::ip)
+///     std::cout << address->host() << " port " << address->port() << '\n';
+///   std::cout << address->to_string() << '\n';
+///
 /// Owns:    its text.
 /// Threads: a value.
 /// Errors:  parse() returns invalid_argument with the value and the legal forms.

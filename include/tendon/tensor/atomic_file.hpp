@@ -18,6 +18,13 @@ enum class ExistingFile : std::uint8_t { replace, keep };
 /// A file that appears under its name only when it is whole: bytes go to a nameless file in the
 /// same directory (where the file system has none, to a hidden one), and commit gives it the name.
 ///
+/// Example:
+///   AtomicFile file = AtomicFile::create("weights.bin", ExistingFile::keep).value();
+///   file.check_size(batch.size_bytes()).value();
+///   for (const auto& [path, tensor] : batch) file.write(tensor.bytes()).value();
+///   if (Result<void> done = file.commit(); !done)
+///     std::cerr << done.error().message() << '\n';  // there is no weights.bin then
+///
 /// Owns:    the file until commit; dropped before, it leaves nothing behind. A kill may leave a
 ///          hidden file ".NAME.tendon-...": while it replaces another file, or on a file system
 ///          without nameless files.

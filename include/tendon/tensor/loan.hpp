@@ -20,12 +20,21 @@ class PublisherCore;
 /// A TensorDict whose leaves lie in memory that peers can read without a copy: fill it, then send
 /// or publish it.
 ///
+/// Example:
+///   const auto schema = Schema::make({{"image", DType::u8, {3, 224, 224}}}).value();
+///   Loan loan = pipe.loan(schema, 1s).value();
+///   std::ranges::fill(loan["image"].mutable_bytes(), std::byte{0});  // where the peer will read
+///   loan.set("label", "a cup");
+///   pipe.send(std::move(loan), 1s).value();  // nothing is copied
+///
 /// Owns:    one slot of a link, or of a publisher's Context, until it is sent or dropped. To send
 ///          it elsewhere is `wrong_link`.
 /// Threads: a value; one thread at a time.
 /// Errors:  as TensorDict; an empty loan returns not_found for every leaf.
 /// Blocks:  never.
 /// Cost:    sending it copies nothing, whatever its size.
+///
+/// The memory of a loan is not mapped in a forked child: touching it there is SIGSEGV.
 ///
 /// After a successful send it is empty. Tensors taken from it before keep their memory mapped, but
 /// it belongs to its readers from then on: do not touch them.

@@ -58,6 +58,14 @@ struct TENDON_API SafetensorsHeader {
 
 /// A safetensors file or buffer, opened.
 ///
+/// Example:
+///   Result<SafetensorsFile> file = SafetensorsFile::open("model.safetensors");
+///   if (!file) std::cerr << file.error().message() << '\n';
+///   for (const auto& [key, text] : file->metadata()) std::cout << key << " = " << text << '\n';
+///   const TensorDict& weights = file->tensors();  // views on the mapped file
+///   pipe.send(weights, 30s).value();
+///   save_safetensors("copy.safetensors", weights, {.header = file->header_bytes()}).value();
+///
 /// Owns:    the mapping, together with every tensor that came from it.
 /// Threads: const calls are safe everywhere.
 /// Errors:  file_not_found, permission_denied, corrupt_data, limit_exceeded, unsupported_dtype.

@@ -72,6 +72,14 @@ struct LeafSpec {
 /// batch sizes and the names of their dimensions. Not the strides, the device, the place in memory
 /// or the non-tensor data.
 ///
+/// Example:
+///   const auto schema = Schema::make({{"obs/image", DType::u8, {3, 8, 8}},
+///                                     {"reward", DType::f32, {}}}).value();
+///   for (const SchemaLeaf& leaf : schema->leaves()) std::cout << leaf.path << '\n';
+///   TensorDict empty = TensorDict::allocate(schema).value();
+///   if (*batch.schema() != *schema)
+///     std::cerr << describe_difference(*schema, *batch.schema()) << '\n';
+///
 /// Owns:    its tables; held by shared_ptr, never changed once made.
 /// Threads: safe everywhere.
 /// Errors:  of decode: corrupt_data, limit_exceeded, unsupported_dtype, version_mismatch.

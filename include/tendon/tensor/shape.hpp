@@ -59,6 +59,14 @@ class Dimensions {
 /// The size of each dimension [elements], outermost first. No dimension: a scalar of one element. A
 /// zero is legal: a tensor without elements.
 ///
+/// Example:
+///   const Shape images{32, 3, 224, 224};
+///   std::cout << images << ": " << images.size_bytes(DType::u8).value() << " bytes\n";
+///   if (images.starts_with(Shape{32})) std::cout << "a batch of " << images[0] << '\n';
+///   const std::vector<std::int64_t> sizes = {2, -1};
+///   Result<Shape> wrong = Shape::make(sizes);
+///   if (!wrong) std::cerr << wrong.error().message() << '\n';
+///
 /// Owns:    its numbers, in place.
 /// Threads: a value.
 /// Errors:  invalid_argument for a negative size, limit_exceeded for more than kMaxDimensions.
@@ -86,6 +94,13 @@ class TENDON_API Shape : public detail::Dimensions {
 };
 
 /// The distance between neighbours in each dimension [elements]; zero and negative are legal.
+///
+/// Example:
+///   const Shape shape{4, 6};
+///   std::cout << Strides::row_major(shape) << '\n';  // [6, 1]
+///   Storage storage = Storage::allocate(24 * sizeof(float)).value();
+///   Tensor columns = Tensor::view(storage, 0, DType::f32, {6, 4}, {1, 6}).value();
+///   Tensor row = Tensor::view(storage, 0, DType::f32, {4, 6}, {0, 1}).value();  // four times
 ///
 /// Owns:    its numbers, in place.
 /// Threads: a value.

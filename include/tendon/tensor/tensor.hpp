@@ -19,7 +19,16 @@ inline namespace v0 {
 
 /// A typed, strided view on memory that it helps to keep alive. Not a maths library: it moves.
 ///
-/// Owns:    a share of the storage; copying a Tensor copies no elements.
+/// Example:
+///   Tensor x = Tensor::of<float>({2, 2}, {1, 2, 3, 4});
+///   for (float& element : x.span<float>()) element *= 2;
+///   const Tensor column = x.select(1, 0).value();  // a view of x
+///   std::cout << column.item<float>({1}) << '\n';   // 6
+///   Tensor image = Tensor::empty(DType::u8, {3, 224, 224}).value();
+///   std::memset(image.mutable_bytes().data(), 0, image.size_bytes());
+///
+/// Owns:    a share of the storage; copying a Tensor copies no elements. What a peer
+///          lent is not mapped in a forked child: touching it there is SIGSEGV (docs/fork.md).
 /// Threads: a value; the threads that share the elements synchronise them.
 /// Errors:  of, span, bytes and item throw Exception; make, try_span and try_bytes return the same
 ///          error.

@@ -11,7 +11,7 @@
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/memory/storage.hpp>
-#include <tendon/tensor/layout.hpp>
+#include <tendon/tensor/packed_view.hpp>
 #include <tendon/tensor/schema.hpp>
 #include <tendon/tensor/tensor.hpp>
 #include <tendon/tensor/value.hpp>
@@ -34,28 +34,19 @@ struct Leaf {
   Tensor tensor;
 };
 
-/// Where a leaf's elements are, for code that copies them: no shared count is touched. Valid while
-/// the TensorDict is neither changed nor destroyed.
-struct LeafView {
-  const std::byte* data;     ///< element [0, 0, ...]
-  std::uint64_t size_bytes;  ///< without gaps
-  bool contiguous;
-  Device device = cpu();
-};
-
-/// The packed form of a TensorDict: all leaves in one run of bytes.
-struct PackedView {
-  std::shared_ptr<const Schema> schema;
-  /// At least schema->layout(layout).total_bytes; leaf i starts at layout(layout).offsets[i].
-  Storage storage;
-  /// nullptr, or a map from path to non-tensor value.
-  std::shared_ptr<const Value> values;
-  Layout layout = Layout::aligned;
-};
-
 /// Named tensors, nested and in order of insertion, that share their first dimensions (the batch
 /// size), with non-tensor values beside them. Entries are named by paths ("observation/image", see
 /// path.hpp).
+///
+/// Example:
+///   TensorDict batch(Shape{2});
+///   batch.set("obs/image", Tensor::zeros(DType::u8, {2, 3, 8, 8}).value());
+///   batch.set("reward", Tensor::of<float>({2}, {0.5F, 1}));
+///   batch.set("info/step", 7);
+///   const Tensor image = batch["obs/image"];
+///   for (const auto& [path, tensor] : batch) std::cout << path << ' ' << tensor.dtype() << '\n';
+///   if (Result<Tensor> missing = batch.find("obs/depth"); !missing)
+///     std::cerr << missing.error().message() << '\n';  // and what is there instead
 ///
 /// A TensorDict is a value: a copy has its own entries and shares the tensors' memory. What
 /// find_dict gives is such a copy; change a nested one by its path: `batch.set("info/reward",
@@ -82,14 +73,6 @@ class TENDON_API TensorDict {
   TensorDict& operator=(TensorDict&& other) noexcept;
   ~TensorDict();
 
-  /// Leaves in memory packed by `layout`; `values` is nullptr or a map from path to value, as
-  /// values() gives it. invalid_argument when the storage is too small. Allocates nothing.
-  [[nodiscard]] static Result<TensorDict> from_packed(
-      std::shared_ptr<const Schema> schema, Layout layout, Storage storage,
-      std::shared_ptr<const Value> values = nullptr);
-  /// This dict in packed form, when every leaf lies in `storage` already, where `layout` puts it;
-  /// else nullopt. Copies nothing: for memory that another library has packed.
-  [[nodiscard]] std::optional<TensorDict> packed_in(const Storage& storage, Layout layout) const;
   /// Fresh private memory for every leaf of a schema, contents unspecified.
   [[nodiscard]] static Result<TensorDict> allocate(std::shared_ptr<const Schema> schema);
 
@@ -129,9 +112,8 @@ class TENDON_API TensorDict {
 
   /// Leaves are all tensors, depth first in order of insertion: the order of schema().leaves().
   [[nodiscard]] std::size_t leaf_count() const;
-  /// Precondition of the three: index < leaf_count().
+  /// Precondition of both: index < leaf_count().
   [[nodiscard]] Tensor leaf(std::size_t index) const;
-  [[nodiscard]] LeafView leaf_view(std::size_t index) const;
   [[nodiscard]] const std::string& leaf_path(std::size_t index) const;
   /// Bytes of all elements, without padding.
   [[nodiscard]] std::uint64_t size_bytes() const;
@@ -142,11 +124,6 @@ class TENDON_API TensorDict {
   /// All non-tensor data as one map from path to value, in order; nullptr when there is none. Kept
   /// like schema(), until a value changes.
   [[nodiscard]] const std::shared_ptr<const Value>& values() const;
-  /// The packed form, nullptr when this is a tree.
-  [[nodiscard]] const PackedView* packed() const noexcept {
-    return packed_.schema ? &packed_ : nullptr;
-  }
-
   /// `for (const auto& [path, tensor] : batch)`.
   class Iterator {
    public:
@@ -173,6 +150,11 @@ class TENDON_API TensorDict {
 
  private:
   friend struct detail::Tree;
+  friend TENDON_API Result<TensorDict> make_packed(std::shared_ptr<const Schema> schema,
+                                                   Layout layout, Storage storage,
+                                                   std::shared_ptr<const Value> values);
+  friend const PackedView* packed_view(const TensorDict& dict) noexcept;
+  friend TENDON_API LeafView leaf_view(const TensorDict& dict, std::size_t index);
   friend TENDON_API std::ostream& operator<<(std::ostream& out, const TensorDict& dict);
   [[nodiscard]] detail::Tree& mutable_tree();
   [[nodiscard]] Error missing(std::string_view path, EntryKind wanted) const;

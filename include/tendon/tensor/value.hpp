@@ -18,6 +18,13 @@ inline namespace v0 {
 
 /// Non-tensor data: what JSON has, with integers kept apart from floats.
 ///
+/// Example:
+///   Value run(Value::Map{{"name", "first"}, {"step", 7}, {"rates", Value::List{0.1, 0.01}}});
+///   if (const Value* step = run.find("step")) std::cout << step->as_i64() << '\n';
+///   const std::string json = to_json(run).value();
+///   const Value again = parse_json(as_bytes(json)).value();
+///   if (again == run) std::cout << again << '\n';
+///
 /// Owns:    its text and its children.
 /// Threads: a value.
 /// Errors:  the as_... accessors throw wrong_kind naming what is there; find returns nullptr.
