@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <string>
+#include <tendon/tensor/packed.hpp>
 #include <tendon/tensor/path.hpp>
 #include <utility>
 
@@ -25,12 +26,12 @@ void copy_to(std::byte* to, Bytes from) {
 
 Result<TensorDict> copied(const TensorDict& batch) {
   TENDON_TRY(made, TensorDict::allocate(batch.schema()));
-  const PackedView& memory = *made.packed();
+  const PackedView& memory = *packed_view(made);
   for (std::size_t i = 0; i < batch.leaf_count(); ++i) {
     TENDON_TRY(leaf, batch.leaf(i).contiguous());
-    copy_to(const_cast<std::byte*>(made.leaf_view(i).data), leaf.bytes());
+    copy_to(const_cast<std::byte*>(leaf_view(made, i).data), leaf.bytes());
   }
-  return TensorDict::from_packed(memory.schema, memory.layout, memory.storage, batch.values());
+  return make_packed(memory.schema, memory.layout, memory.storage, batch.values());
 }
 
 Result<Storage> copied(const Storage& bytes) {

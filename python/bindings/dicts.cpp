@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string_view>
 #include <tendon/tensor/limits.hpp>
+#include <tendon/tensor/packed.hpp>
 #include <tendon/tensor/path.hpp>
 
 #include "arrays_in.hpp"
@@ -219,7 +220,7 @@ std::string path_of(nb::handle key) {
 }
 
 nb::object entry_of(const TensorDict& dict, const std::string& path) {
-  if (const PackedView* const packed = dict.packed()) {
+  if (const PackedView* const packed = packed_view(dict)) {
     if (const auto index = packed->schema->find(path)) return to_array(dict.leaf(*index));
   }
   const auto kind = dict.kind_of(path);
@@ -292,7 +293,7 @@ void bind_tensor_dict(nb::module_& module) {
            })
       .def("_packed_bytes",
            [](const TensorDict& self) {
-             const PackedView* const packed = self.packed();
+             const PackedView* const packed = packed_view(self);
              if (packed == nullptr) raise_value_error("the batch is not in one run of bytes");
              const auto size = packed->schema->layout(packed->layout).total_bytes;
              return unwrap(Tensor::view(packed->storage, 0, DType::u8,
@@ -302,7 +303,7 @@ void bind_tensor_dict(nb::module_& module) {
            [](const TensorDict& self, const Tensor& buffer) {
              const Storage all(buffer.storage().owner(), const_cast<std::byte*>(buffer.data()),
                                buffer.size_bytes(), buffer.access(), buffer.storage().origin());
-             return self.packed_in(all, Layout::tensordict).value_or(self);
+             return packed_in(self, all, Layout::tensordict).value_or(self);
            })
       .def("__repr__", [](const TensorDict& self) {
         std::ostringstream text;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <tendon/tensor/packed.hpp>
 
 #include "core/text.hpp"
 #include "memory_faults.hpp"
@@ -74,7 +75,7 @@ void note_read_only(const Storage& memory, std::string_view key) {
 }
 
 void note_read_only(const TensorDict& batch, std::string_view key) {
-  if (const PackedView* const packed = batch.packed()) note_read_only(packed->storage, key);
+  if (const PackedView* const packed = packed_view(batch)) note_read_only(packed->storage, key);
 }
 
 std::string_view key_of_read_only(const void* address) noexcept {

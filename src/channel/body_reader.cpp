@@ -2,6 +2,7 @@
 #include "channel/body_reader.hpp"
 
 #include <string>
+#include <tendon/tensor/packed.hpp>
 #include <utility>
 #include <vector>
 
@@ -69,8 +70,7 @@ Result<TensorDict> BodyReader::tensors_of(const Link& link, Incoming& incoming,
     values = std::make_shared<const Value>(*std::move(parsed));
   }
   TENDON_TRY(payload, bytes_of(incoming.body, descriptor.payload_bytes, lend));
-  return TensorDict::from_packed(std::move(schema), descriptor.layout, std::move(payload),
-                                 std::move(values));
+  return make_packed(std::move(schema), descriptor.layout, std::move(payload), std::move(values));
 }
 
 }  // namespace tendon::v0::detail

@@ -4,9 +4,10 @@
 #include <cstring>
 #include <string>
 #include <tendon/session/limits.hpp>
+#include <tendon/tensor/packed.hpp>
 #include <utility>
 
-#include "tensor/copy.hpp"
+#include "tensor/packed_copy.hpp"
 
 namespace tendon::v0::detail {
 
@@ -57,7 +58,7 @@ MutableBytes KeptBody::memory() {
 
 Result<void> check_devices(const TensorDict& tensors, std::string_view where) {
   for (std::size_t i = 0; i < tensors.leaf_count(); ++i) {
-    const Device device = tensors.leaf_view(i).device;
+    const Device device = leaf_view(tensors, i).device;
     if (device == cpu()) continue;
     return Error{ErrorCode::unsupported_device, where,
                  "leaf '" + tensors.leaf_path(i) + "' is on " + to_string(device) +

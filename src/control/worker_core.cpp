@@ -2,6 +2,7 @@
 #include "control/worker_core.hpp"
 
 #include <algorithm>
+#include <tendon/tensor/packed.hpp>
 #include <utility>
 
 #include "control/resending.hpp"
@@ -16,12 +17,11 @@ constexpr std::size_t kMaxAwaitedSaid = 64;
 // The workers of the controller's host read the same memory. No worker may write its tensors, so
 // that a program does not depend on where its worker runs.
 TensorDict to_read(TensorDict tensors) {
-  const PackedView* const packed = tensors.packed();
+  const PackedView* const packed = packed_view(tensors);
   if (packed == nullptr) return tensors;  // a dict of values only
   const Storage& own = packed->storage;
   Storage storage(own.owner(), own.data(), own.size_bytes(), Access::read_only, own.origin());
-  auto read =
-      TensorDict::from_packed(packed->schema, packed->layout, std::move(storage), packed->values);
+  auto read = make_packed(packed->schema, packed->layout, std::move(storage), packed->values);
   return read ? *std::move(read) : std::move(tensors);
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pipe/destination.hpp"
 
+#include <tendon/tensor/packed.hpp>
 #include <utility>
 
-#include "tensor/copy.hpp"
+#include "tensor/destination_check.hpp"
+#include "tensor/packed_copy.hpp"
 
 namespace tendon::v0::detail {
 
@@ -11,10 +13,10 @@ bool Destination::claim(const TensorDict& receive, const PackedLayout& layout,
                         std::vector<MutableBytes>& pieces) {
   if (state_ != State::none) return false;
   for (std::size_t i = 0; i < receive.leaf_count(); ++i)
-    if (!receive.leaf_view(i).contiguous) return false;
+    if (!leaf_view(receive, i).contiguous) return false;
   std::uint64_t end = 0;
   for (const std::uint32_t i : layout.order) {
-    const LeafView leaf = receive.leaf_view(i);
+    const LeafView leaf = leaf_view(receive, i);
     if (leaf.size_bytes == 0) continue;
     if (layout.offsets[i] != end)
       pieces.push_back(MutableBytes(gap_).first(layout.offsets[i] - end));
@@ -74,7 +76,7 @@ Result<TensorDict> message_in(const TensorDict& filled, std::shared_ptr<const Va
   const std::shared_ptr<const Schema>& schema = filled.schema();
   TENDON_TRY(fresh, Storage::allocate(schema->layout(Layout::aligned).total_bytes));
   pack_piece(filled, Layout::aligned, 0, {fresh.data(), fresh.size_bytes()});
-  return TensorDict::from_packed(schema, Layout::aligned, std::move(fresh), std::move(values));
+  return make_packed(schema, Layout::aligned, std::move(fresh), std::move(values));
 }
 
 }  // namespace tendon::v0::detail

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <tendon/session/limits.hpp>
+#include <tendon/tensor/packed.hpp>
 
 #include "core/failpoint.hpp"
 #include "core/stage_clock.hpp"
@@ -11,6 +12,8 @@
 #include "pipe/async_ops.hpp"
 #include "runtime/busy.hpp"
 #include "tensor/copy.hpp"
+#include "tensor/destination_check.hpp"
+#include "tensor/packed_copy.hpp"
 #include "tensor/tree.hpp"
 
 namespace tendon::v0::detail {
@@ -50,7 +53,7 @@ std::uint64_t copy_pieces(Bytes packed, Layout layout, const TensorDict& destina
 bool same_memory(const TensorDict& a, const TensorDict& b) {
   if (a.leaf_count() != b.leaf_count()) return false;
   for (std::size_t i = 0; i < a.leaf_count(); ++i)
-    if (a.leaf_view(i).data != b.leaf_view(i).data) return false;
+    if (leaf_view(a, i).data != leaf_view(b, i).data) return false;
   return true;
 }
 
@@ -326,8 +329,7 @@ Result<TensorDict> PipeReceiver::to_tensors(Taken& taken) {
         body.place == IncomingBody::Place::peer_slot ? Origin::peer_slot : Origin::here;
     storage = Storage(std::move(body.owner), body.data, size, body.access, origin);
   }
-  return TensorDict::from_packed(std::move(taken.schema), layout, std::move(storage),
-                                 std::move(values));
+  return make_packed(std::move(taken.schema), layout, std::move(storage), std::move(values));
 }
 
 Result<Message> PipeReceiver::to_message(Taken taken) {
@@ -505,7 +507,7 @@ Result<void> PipeReceiver::fill(Taken& taken, TensorDict& destination, Deadline 
     return copy_into(taken, destination, deadline);
   }
   const TensorDict& source = *taken.put_back->message.tensors;
-  const PackedView* packed = source.packed();
+  const PackedView* packed = packed_view(source);
   if (packed != nullptr) {
     const std::uint64_t size = packed->schema->layout(packed->layout).total_bytes;
     const std::uint64_t copied = copy_pieces(packed->storage.bytes().first(size), packed->layout,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <tendon/session/limits.hpp>
+#include <tendon/tensor/packed.hpp>
 
 #include "core/failpoint.hpp"
 #include "core/stage_clock.hpp"
@@ -73,7 +74,7 @@ Result<void> PipeSender::prepare(Outgoing& out, const TensorDict& batch) {
   out.is_first_of_schema = false;
   out.announcement.reset();
   if (const auto& schema = batch.schema(); out.schema != schema) out.schema = schema;
-  const PackedView* packed = batch.packed();
+  const PackedView* packed = packed_view(batch);
   // What was packed for programs travels as it lies; in a file leaves start anywhere.
   const bool as_it_is = packed != nullptr && packed->layout != Layout::safetensors;
   Descriptor& descriptor = out.op.descriptor;
@@ -97,7 +98,7 @@ Result<void> PipeSender::prepare(Outgoing& out, const TensorDict& batch) {
     const std::size_t count = batch.leaf_count();
     out.strided.reserve(count);  // parts point into it
     for (std::size_t i = 0; i < count; ++i) {
-      const LeafView leaf = batch.leaf_view(i);
+      const LeafView leaf = leaf_view(batch, i);
       if (leaf.device != cpu()) {
         return Error{ErrorCode::unsupported_device, "pipe.send",
                      "leaf '" + batch.leaf_path(i) + "' is on " + to_string(leaf.device) +
@@ -461,7 +462,7 @@ Result<Loan> PipeSender::loan(const std::shared_ptr<const Schema>& schema, Deadl
   if (error) return *std::move(error);
   TENDON_STAGE(slot_acquired);
   Storage storage(slot, slot->slot().memory.data(), size, Access::read_write);
-  TENDON_TRY(dict, TensorDict::from_packed(schema, Layout::aligned, std::move(storage)));
+  TENDON_TRY(dict, make_packed(schema, Layout::aligned, std::move(storage)));
   return Loan(std::move(dict), std::move(slot));
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <tendon/tensor/loan.hpp>
+#include <tendon/tensor/packed.hpp>
 
 namespace tendon::v0 {
 
 Result<void> Loan::try_set(std::string_view path, Value value) {
-  const PackedView* packed = dict_.packed();
+  const PackedView* packed = packed_view(dict_);
   if (packed == nullptr) {
     return Error{
         ErrorCode::not_found, "loan.set",
@@ -18,8 +19,8 @@ Result<void> Loan::try_set(std::string_view path, Value value) {
     return Error{ErrorCode::invalid_argument, "loan.set",
                  "'" + std::string(path) + "' is a tensor of the schema, not non-tensor data"};
   }
-  TENDON_TRY(renewed, TensorDict::from_packed(changed.schema(), packed->layout, packed->storage,
-                                              changed.values()));
+  TENDON_TRY(renewed,
+             make_packed(changed.schema(), packed->layout, packed->storage, changed.values()));
   dict_ = std::move(renewed);
   return {};
 }

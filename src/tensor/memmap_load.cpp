@@ -13,6 +13,7 @@
 #include "tensor/memmap_names.hpp"
 #include "tensor/text.hpp"
 #include "tensor/untrusted.hpp"
+#include "tensor/values_limits.hpp"
 
 namespace tendon::v0 {
 namespace {

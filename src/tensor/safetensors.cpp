@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 #include <tendon/tensor/atomic_file.hpp>
+#include <tendon/tensor/packed.hpp>
 #include <tendon/tensor/safetensors.hpp>
 
 #include "tensor/append_tensor.hpp"
@@ -71,7 +72,7 @@ Result<Plan> make_plan(const TensorDict& dict, const SaveOptions& options) {
 Result<void> write_leaves(AtomicFile& file, const TensorDict& dict, const Plan& plan) {
   std::vector<Bytes> pieces{plan.header};
   for (const std::uint32_t leaf : plan.order) {
-    const LeafView view = dict.leaf_view(leaf);
+    const LeafView view = leaf_view(dict, leaf);
     if (view.size_bytes == 0) continue;
     if (view.contiguous) {
       pieces.emplace_back(view.data, view.size_bytes);
@@ -149,7 +150,7 @@ Result<TensorDict> parse_safetensors(Storage storage) {
 
 Result<void> save_safetensors(const std::filesystem::path& path, const TensorDict& dict,
                               const SaveOptions& options) {
-  for (std::size_t i = 0; dict.packed() == nullptr && i < dict.leaf_count(); ++i) {
+  for (std::size_t i = 0; packed_view(dict) == nullptr && i < dict.leaf_count(); ++i) {
     const Device device = detail::Tree::leaf_of(dict, i).device();
     if (device != cpu()) {
       return error(ErrorCode::unsupported_device, "leaf " + quote_text(dict.leaf_path(i)) +

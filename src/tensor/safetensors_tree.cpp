@@ -11,6 +11,7 @@
 #include "tensor/text.hpp"
 #include "tensor/tree.hpp"
 #include "tensor/untrusted.hpp"
+#include "tensor/values_limits.hpp"
 
 namespace tendon::v0::detail {
 namespace {

@@ -376,36 +376,11 @@ TensorDict::TensorDict(TensorDict&& other) noexcept = default;
 TensorDict& TensorDict::operator=(TensorDict&& other) noexcept = default;
 TensorDict::~TensorDict() = default;
 
-Result<TensorDict> TensorDict::from_packed(std::shared_ptr<const Schema> schema, Layout layout,
-                                           Storage storage, std::shared_ptr<const Value> values) {
-  if (storage.size_bytes() < schema->layout(layout).total_bytes) {
-    return error(ErrorCode::invalid_argument,
-                 "a storage of " + std::to_string(storage.size_bytes()) +
-                     " bytes for leaves that need " +
-                     std::to_string(schema->layout(layout).total_bytes));
-  }
-  if (values) TENDON_CHECK(detail::check_values(*schema, *values));
-  TensorDict dict;
-  dict.packed_ = {std::move(schema), std::move(storage), std::move(values), layout};
-  return dict;
-}
-
-std::optional<TensorDict> TensorDict::packed_in(const Storage& storage, Layout layout) const {
-  const PackedLayout& packed = schema()->layout(layout);
-  if (storage.size_bytes() < packed.total_bytes) return std::nullopt;
-  for (std::size_t i = 0; i < leaf_count(); ++i) {
-    const LeafView leaf = leaf_view(i);
-    const bool there =
-        leaf.contiguous && leaf.device == cpu() && leaf.data == storage.data() + packed.offsets[i];
-    if (leaf.size_bytes != 0 && !there) return std::nullopt;
-  }
-  auto dict = from_packed(schema(), layout, storage, values());
-  return dict ? std::optional(*std::move(dict)) : std::nullopt;
-}
-
 Result<TensorDict> TensorDict::allocate(std::shared_ptr<const Schema> schema) {
   TENDON_TRY(storage, Storage::allocate(schema->layout(Layout::aligned).total_bytes));
-  return from_packed(std::move(schema), Layout::aligned, std::move(storage));
+  TensorDict dict;
+  dict.packed_ = {std::move(schema), std::move(storage), nullptr, Layout::aligned};
+  return dict;
 }
 
 Tree& TensorDict::mutable_tree() {
@@ -577,15 +552,6 @@ Tensor TensorDict::leaf(std::size_t index) const {
       .value();
 }
 
-LeafView TensorDict::leaf_view(std::size_t index) const {
-  if (packed_.schema) {
-    return {packed_.storage.data() + packed_.schema->layout(packed_.layout).offsets[index],
-            packed_.schema->leaves()[index].size_bytes, true};
-  }
-  const Tensor& tensor = *tree_->get_leaves()[index];
-  return {tensor.data(), tensor.size_bytes(), tensor.is_contiguous(), tensor.device()};
-}
-
 const std::string& TensorDict::leaf_path(std::size_t index) const {
   return schema()->leaves()[index].path;
 }
@@ -618,8 +584,8 @@ bool bitwise_equal(const TensorDict& a, const TensorDict& b) {
 }
 
 std::ostream& operator<<(std::ostream& out, const TensorDict& dict) {
-  if (const PackedView* packed = dict.packed()) {
-    print(out, Tree::from_packed(*packed)->root, 0);
+  if (dict.packed_.schema) {
+    print(out, Tree::from_packed(dict.packed_)->root, 0);
   } else if (dict.tree_) {
     print(out, dict.tree_->root, 0);
   } else {

@@ -66,6 +66,10 @@ struct Tree {
   TreeTotals totals;
 
   [[nodiscard]] static std::unique_ptr<Tree> from_packed(const PackedView& packed);
+  /// Null: `dict` is not packed.
+  [[nodiscard]] static std::unique_ptr<Tree> unpacked(const TensorDict& dict) {
+    return dict.packed_.schema ? from_packed(dict.packed_) : nullptr;
+  }
   [[nodiscard]] std::unique_ptr<Tree> clone() const;
 
   /// Null: `dict` is packed, or has no entries and no batch size.
@@ -115,8 +119,8 @@ struct Tree {
 class TreeOf {
  public:
   explicit TreeOf(const TensorDict& dict) {
-    if (const PackedView* packed = dict.packed()) {
-      unpacked_ = Tree::from_packed(*packed);
+    unpacked_ = Tree::unpacked(dict);
+    if (unpacked_ != nullptr) {
       root_ = &unpacked_->root;
     } else if (const Tree* tree = Tree::find_of(dict)) {
       root_ = &tree->root;

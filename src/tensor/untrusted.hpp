@@ -6,10 +6,7 @@
 #include <string>
 #include <string_view>
 #include <tendon/core/error.hpp>
-#include <tendon/core/result.hpp>
 #include <tendon/tensor/path.hpp>
-#include <tendon/tensor/tensor_dict.hpp>
-#include <tendon/tensor/value.hpp>
 
 namespace tendon::v0::detail {
 
@@ -28,13 +25,6 @@ namespace tendon::v0::detail {
 /// The path of an entry, from that of the TensorDict that it lies in; "" is the outermost one.
 [[nodiscard]] inline std::string path_below(std::string_view path, std::string_view name) {
   return (path.empty() ? std::string() : std::string(path) + "/") + escape_name(name);
-}
-
-/// The limits of non-tensor data hold for files as for messages, so that what was read can be sent
-/// and what is saved can be read.
-[[nodiscard]] inline Result<void> check_values_limits(const TensorDict& dict) {
-  if (dict.values()) TENDON_CHECK(to_json(*dict.values()));
-  return {};
 }
 
 }  // namespace tendon::v0::detail

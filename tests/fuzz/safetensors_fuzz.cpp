@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "require.hpp"
-#include "tensor/copy.hpp"
+#include "tensor/packed_copy.hpp"
 
 namespace {
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <sstream>
+#include <tendon/tensor/packed.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
 #include <tendon/tensor/value.hpp>
 
@@ -31,14 +32,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // Beside a schema: refused, or found under each path.
   static const auto schema = Schema::make({{"a/b", DType::u8, {2}}, {"c", DType::u8, {1}}}).value();
   static const Storage storage = Storage::allocate(128).value();
-  auto dict = TensorDict::from_packed(schema, Layout::aligned, storage,
-                                      std::make_shared<const Value>(*value));
+  auto dict = make_packed(schema, Layout::aligned, storage, std::make_shared<const Value>(*value));
   if (!dict) return 0;
   for (const auto& [path, item] : value->as_map()) require(dict->value(path) == item);
   std::ostringstream out;
   out << *dict;
   dict->set("c", Tensor::zeros(DType::u8, {1}).value());
-  require(dict->packed() == nullptr);
+  require(packed_view(*dict) == nullptr);
   for (const auto& [path, item] : value->as_map()) require(dict->value(path) == item);
   return 0;
 }

@@ -9,10 +9,11 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <tendon/tensor/packed.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
 #include <vector>
 
-#include "tensor/copy.hpp"
+#include "tensor/packed_copy.hpp"
 
 namespace tendon::test {
 
@@ -68,7 +69,7 @@ inline std::int64_t number_of(const TensorDict& batch) { return batch["n"].item<
 inline TensorDict packed_copy(const TensorDict& dict, Layout layout = Layout::aligned) {
   const Storage storage = Storage::allocate(dict.schema()->layout(layout).total_bytes).value();
   detail::pack_piece(dict, layout, 0, {storage.data(), storage.size_bytes()});
-  return TensorDict::from_packed(dict.schema(), layout, storage, dict.values()).value();
+  return make_packed(dict.schema(), layout, storage, dict.values()).value();
 }
 
 /// A dict of up to five leaves, some nested, of any dtype, some without elements, some strided,

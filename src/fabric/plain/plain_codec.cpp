@@ -3,13 +3,14 @@
 
 #include <cstring>
 #include <string>
+#include <tendon/tensor/packed.hpp>
 #include <tendon/tensor/safetensors.hpp>
 #include <tendon/tensor/value.hpp>
 #include <utility>
 #include <vector>
 
 #include "memory/large_copy.hpp"
-#include "tensor/copy.hpp"
+#include "tensor/packed_copy.hpp"
 #include "tensor/text.hpp"
 
 namespace tendon::v0::detail {
@@ -54,8 +55,8 @@ Result<TensorDict> tensors_of(const std::shared_ptr<const KeptSample>& sample) {
   // Read-only, which the storage says.
   Storage storage(sample, const_cast<std::byte*>(message.body.data()), payload_bytes,
                   Access::read_only);
-  return TensorDict::from_packed(message.schema, message.descriptor.layout, std::move(storage),
-                                 std::move(values));
+  return make_packed(message.schema, message.descriptor.layout, std::move(storage),
+                     std::move(values));
 }
 
 // Why these tensors are not those that are wanted; empty: they are, in whatever order.
@@ -145,11 +146,11 @@ Result<TensorDict> from_plain(const Storage& payload, const std::shared_ptr<cons
   if (layout.total_bytes != wanted->size_bytes())  // what lies between leaves may be sent on
     std::memset(packed.data(), 0, layout.total_bytes);
   for (std::size_t i = 0; i < wanted->leaves().size(); ++i) {
-    const LeafView view = came.leaf_view(*schema.find(wanted->leaves()[i].path));
+    const LeafView view = leaf_view(came, *schema.find(wanted->leaves()[i].path));
     if (view.size_bytes != 0)
       std::memcpy(packed.data() + layout.offsets[i], view.data, view.size_bytes);
   }
-  return TensorDict::from_packed(wanted, Layout::aligned, std::move(packed), came.values());
+  return make_packed(wanted, Layout::aligned, std::move(packed), came.values());
 }
 
 Result<PlainParts> from_plain(const Storage& payload, const std::shared_ptr<const Schema>& wanted,

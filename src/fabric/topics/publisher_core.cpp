@@ -5,6 +5,7 @@
 #include <cstring>
 #include <tendon/fabric/limits.hpp>
 #include <tendon/session/limits.hpp>
+#include <tendon/tensor/packed.hpp>
 #include <utility>
 
 #include "channel/open.hpp"
@@ -263,7 +264,7 @@ Result<Loan> PublisherCore::loan(const std::shared_ptr<const Schema>& schema) {
   TENDON_TRY(kept, make_room(std::move(message)));
   Storage storage(kept, kept->memory().data(), kept->message.descriptor.payload_bytes,
                   Access::read_write);
-  TENDON_TRY(dict, TensorDict::from_packed(schema, Layout::aligned, std::move(storage)));
+  TENDON_TRY(dict, make_packed(schema, Layout::aligned, std::move(storage)));
   return Loan(std::move(dict), std::move(kept));
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 #include <tendon/tensor/limits.hpp>
+#include <tendon/tensor/packed.hpp>
 
 #include "group/operands/flat.hpp"
 #include "group/operands/share.hpp"
@@ -351,8 +352,7 @@ Result<TensorDict> read_dict(Bytes bytes) {
     return corrupt("its tensors are cut off");
   TENDON_TRY(memory, Storage::allocate(needed));
   std::ranges::copy(bytes.subspan(begin), memory.data());
-  return TensorDict::from_packed(std::move(schema), Layout::aligned, std::move(memory),
-                                 std::move(values));
+  return make_packed(std::move(schema), Layout::aligned, std::move(memory), std::move(values));
 }
 
 class SendCompletion final : public Awaited<void>, public Work {

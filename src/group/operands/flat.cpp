@@ -11,6 +11,7 @@
 #include "core/text.hpp"
 #include "group/operands/share.hpp"
 #include "tensor/copy.hpp"
+#include "tensor/destination_check.hpp"
 
 namespace tendon::v0::detail {
 namespace {

@@ -7,6 +7,7 @@
 
 #include <string>
 #include <tendon/fabric/limits.hpp>
+#include <tendon/tensor/packed.hpp>
 #include <tendon/tensor/safetensors.hpp>
 #include <vector>
 
@@ -164,7 +165,7 @@ TEST(PlainCodec, TensorsOfAStrangerAreCopied) {
   const Storage payload =
       safetensors_text(R"({"x":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}})", "abc");
   const TensorDict tensors = from_plain(payload, nullptr).value();
-  const LeafView view = tensors.leaf_view(0);
+  const LeafView view = leaf_view(tensors, 0);
   EXPECT_EQ(as_text({view.data, view.size_bytes}), "abc");
   EXPECT_TRUE(view.data < payload.data() || view.data >= payload.data() + payload.size_bytes());
 }

@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 #include <string>
+#include <tendon/tensor/packed.hpp>
 #include <thread>
 #include <vector>
 
@@ -59,10 +60,10 @@ TEST_P(SendRecv, WhatIsPackedAsTensordictTravelsAsItLies) {
     const TensorDict packed = packed_copy(batch, Layout::tensordict);
     const TensorDict received = pass(pair.client, pair.server, packed);
     ASSERT_TRUE(bitwise_equal(received, batch)) << size;
-    ASSERT_NE(received.packed(), nullptr);
-    EXPECT_EQ(received.packed()->layout, Layout::tensordict);
-    EXPECT_TRUE(
-        std::ranges::equal(received.packed()->storage.bytes(), packed.packed()->storage.bytes()))
+    ASSERT_NE(packed_view(received), nullptr);
+    EXPECT_EQ(packed_view(received)->layout, Layout::tensordict);
+    EXPECT_TRUE(std::ranges::equal(packed_view(received)->storage.bytes(),
+                                   packed_view(packed)->storage.bytes()))
         << "with its padding";
     // On as it came, and into leaves that lie elsewhere.
     TensorDict into = TensorDict::allocate(batch.schema()).value();

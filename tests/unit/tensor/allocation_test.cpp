@@ -5,10 +5,12 @@
 
 #include <cstdlib>
 #include <new>
+#include <tendon/tensor/packed.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
 #include <vector>
 
-#include "tensor/copy.hpp"
+#include "tensor/destination_check.hpp"
+#include "tensor/packed_copy.hpp"
 
 namespace {
 thread_local std::uint64_t allocation_count = 0;
@@ -65,12 +67,12 @@ TEST(Allocations, PackedDictsNeedNone) {
   const Allocations allocations;
   std::uint64_t sum = 0;
   for (int i = 0; i < 100; ++i) {
-    TensorDict dict = TensorDict::from_packed(schema, Layout::aligned, storage).value();
+    TensorDict dict = make_packed(schema, Layout::aligned, storage).value();
     TensorDict moved = std::move(dict);
     dict = std::move(moved);
     const TensorDict copy = dict;
     const Tensor image = copy.find("observation/image").value();
-    sum += image.size_bytes() + copy.leaf(2).size_bytes() + copy.leaf_view(1).size_bytes;
+    sum += image.size_bytes() + copy.leaf(2).size_bytes() + leaf_view(copy, 1).size_bytes;
     sum += dict.schema()->size_bytes() + (dict.values() ? 1 : 0) + dict.leaf_count();
   }
   EXPECT_EQ(allocations.count(), 0u);

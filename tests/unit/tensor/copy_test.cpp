@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <tendon/tensor/packed.hpp>
 #include <vector>
 
 #include "support/expect.hpp"
+#include "tensor/destination_check.hpp"
+#include "tensor/packed_copy.hpp"
 
 namespace tendon {
 namespace {
@@ -162,7 +165,7 @@ TEST_P(Packing, AnyPieceIsThatPartOfTheWhole) {
   const Storage storage = Storage::allocate(layout.total_bytes).value();
   std::fill_n(storage.data(), storage.size_bytes(), std::byte{0xEE});
   detail::pack_piece(dict, GetParam(), 0, {storage.data(), storage.size_bytes()});
-  const TensorDict packed = TensorDict::from_packed(dict.schema(), GetParam(), storage).value();
+  const TensorDict packed = make_packed(dict.schema(), GetParam(), storage).value();
   EXPECT_TRUE(bitwise_equal(packed, dict));
   for (std::uint64_t begin = 0; begin <= layout.total_bytes; ++begin) {
     for (std::uint64_t end = begin; end <= layout.total_bytes; ++end) {

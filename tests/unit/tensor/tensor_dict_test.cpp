@@ -5,6 +5,7 @@
 #include <random>
 #include <sstream>
 #include <string>
+#include <tendon/tensor/packed.hpp>
 #include <tendon/tensor/path.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
 #include <thread>
@@ -217,7 +218,7 @@ TEST(TensorDict, SchemaIsKeptUntilTheStructureChanges) {
   dict.set("observation", Tensor::of<float>({2, 2}, {5, 6, 7, 8}));
   EXPECT_EQ(dict.schema().get(), schema.get()) << "replaced by one alike";
   EXPECT_EQ(dict.leaf(0).item<float>({0, 0}), 5);
-  EXPECT_EQ(dict.leaf_view(0).data, dict["observation"].data());
+  EXPECT_EQ(leaf_view(dict, 0).data, dict["observation"].data());
   dict.set("info/step", 8);
   EXPECT_EQ(dict.schema().get(), schema.get()) << "values are no part of it";
   EXPECT_EQ(dict.values()->find("info/step")->as_i64(), 8);
@@ -243,22 +244,22 @@ TEST(PackedDict, LooksLikeTheTreeItWasMadeOf) {
   for (const Layout layout : {Layout::aligned, Layout::safetensors, Layout::tensordict}) {
     const TensorDict tree = example();
     TensorDict packed = packed_copy(tree, layout);
-    ASSERT_NE(packed.packed(), nullptr);
-    EXPECT_EQ(packed.packed()->layout, layout);
-    EXPECT_EQ(tree.packed(), nullptr);
+    ASSERT_NE(packed_view(packed), nullptr);
+    EXPECT_EQ(packed_view(packed)->layout, layout);
+    EXPECT_EQ(packed_view(tree), nullptr);
     EXPECT_TRUE(bitwise_equal(packed, tree));
     EXPECT_TRUE(bitwise_equal(tree, packed));
     EXPECT_EQ(packed.keys(), tree.keys());
     EXPECT_EQ(packed.value("info/step").as_i64(), 7);
     EXPECT_EQ(packed.kind_of("info/step"), EntryKind::value);
     EXPECT_EQ(packed.find_dict("info").value().value("step").as_i64(), 7);
-    EXPECT_EQ(packed.leaf_view(1).size_bytes, 4u);
-    EXPECT_TRUE(packed.leaf_view(1).contiguous);
-    EXPECT_EQ(packed.leaf(1).data(), packed.leaf_view(1).data);
+    EXPECT_EQ(leaf_view(packed, 1).size_bytes, 4u);
+    EXPECT_TRUE(leaf_view(packed, 1).contiguous);
+    EXPECT_EQ(packed.leaf(1).data(), leaf_view(packed, 1).data);
 
     const auto schema = packed.schema();
     packed.set("info/reward", numbers({1.5f}));
-    EXPECT_EQ(packed.packed(), nullptr) << "a changed one is a tree";
+    EXPECT_EQ(packed_view(packed), nullptr) << "a changed one is a tree";
     EXPECT_EQ(packed.schema().get(), schema.get()) << "and keeps its schema";
     EXPECT_EQ(packed["observation"].item<float>({1, 1}), 4);
     EXPECT_EQ(packed.value("info/step").as_i64(), 7);
@@ -277,19 +278,19 @@ TEST(PackedDict, WhatAnotherLibraryPackedIsRecognisedWhereItLies) {
   TensorDict there = dict;
   there.set("observation", leaf_at(0, {2, 2}));
   there.set("info/reward", leaf_at(16, {1}));
-  const auto packed = there.packed_in(storage, Layout::tensordict);
+  const auto packed = packed_in(there, storage, Layout::tensordict);
   ASSERT_TRUE(packed);
-  EXPECT_EQ(packed->packed()->storage.data(), storage.data());
-  EXPECT_EQ(packed->packed()->layout, Layout::tensordict);
+  EXPECT_EQ(packed_view(*packed)->storage.data(), storage.data());
+  EXPECT_EQ(packed_view(*packed)->layout, Layout::tensordict);
   EXPECT_TRUE(bitwise_equal(*packed, there));
   EXPECT_EQ(packed->value("info/step").as_i64(), 7);
 
-  EXPECT_FALSE(dict.packed_in(storage, Layout::tensordict)) << "elsewhere";
-  EXPECT_FALSE(there.packed_in(storage, Layout::aligned)) << "by another rule";
+  EXPECT_FALSE(packed_in(dict, storage, Layout::tensordict)) << "elsewhere";
+  EXPECT_FALSE(packed_in(there, storage, Layout::aligned)) << "by another rule";
   const Storage short_of_padding(storage.owner(), storage.data(), size - 1, Access::read_write);
-  EXPECT_FALSE(there.packed_in(short_of_padding, Layout::tensordict));
+  EXPECT_FALSE(packed_in(there, short_of_padding, Layout::tensordict));
   there.set("observation", leaf_at(0, {2, 2}).transpose(0, 1).value());
-  EXPECT_FALSE(there.packed_in(storage, Layout::tensordict)) << "in another order";
+  EXPECT_FALSE(packed_in(there, storage, Layout::tensordict)) << "in another order";
 }
 
 TEST(PackedDict, KeepsItsMemoryAlive) {
@@ -300,8 +301,8 @@ TEST(PackedDict, KeepsItsMemoryAlive) {
     auto local = owner;
     const auto schema = Schema::make({{"x", DType::u8, {64}}}).value();
     const TensorDict dict =
-        TensorDict::from_packed(schema, Layout::aligned,
-                                Storage(std::move(local), owner->data(), 64, Access::read_only))
+        make_packed(schema, Layout::aligned,
+                    Storage(std::move(local), owner->data(), 64, Access::read_only))
             .value();
     leaf = dict["x"];
   }
@@ -314,13 +315,12 @@ TEST(PackedDict, KeepsItsMemoryAlive) {
 TEST(PackedDict, RefusesTooLittleMemoryAndValuesWithoutAPlace) {
   const auto schema = example().schema();
   const std::uint64_t need = schema->layout(Layout::aligned).total_bytes;
-  EXPECT_TRUE(fails_with(
-      TensorDict::from_packed(schema, Layout::aligned, Storage::allocate(need - 1).value()),
-      ErrorCode::invalid_argument, std::to_string(need)));
+  EXPECT_TRUE(fails_with(make_packed(schema, Layout::aligned, Storage::allocate(need - 1).value()),
+                         ErrorCode::invalid_argument, std::to_string(need)));
   const Storage storage = Storage::allocate(need).value();
   const auto with = [&](Value values) {
-    return TensorDict::from_packed(schema, Layout::aligned, storage,
-                                   std::make_shared<const Value>(std::move(values)));
+    return make_packed(schema, Layout::aligned, storage,
+                       std::make_shared<const Value>(std::move(values)));
   };
   EXPECT_TRUE(succeeds(with(Value::Map{{"info/step", 1}, {"top", 2}})));
   for (const char* path : {"nowhere/x", "observation", "info", "observation/x", "", "a//b", "%",
@@ -419,7 +419,7 @@ TEST(TensorDictProperty, RandomDictsInBothForms) {
       TensorDict tree = packed;
       tree.set("a value of its own", 1);
       ASSERT_TRUE(succeeds(tree.erase("a value of its own")));
-      ASSERT_EQ(tree.packed(), nullptr);
+      ASSERT_EQ(packed_view(tree), nullptr);
       ASSERT_TRUE(bitwise_equal(tree, dict)) << dict;
       ASSERT_EQ(*tree.schema(), *dict.schema());
     }
