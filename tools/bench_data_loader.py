@@ -8,6 +8,7 @@ torch and the package.
 
 import argparse
 import os
+import pathlib
 import statistics
 import sys
 import time
@@ -18,12 +19,17 @@ import torch
 import torch.utils.data
 
 import tendon.torch
-from bench import cpu_model
+from bench import cpu_model, write_part
 
 # Bytes of a batch, of as many samples, in how many batches of one round.
 SIZES = {1 << 10: 3000, 100 << 20: 30}
 SAMPLES = 4
 WARM_UP = 6  # one of so many batches is taken before
+
+PAGE = """Written by `tools/bench_data_loader.py --output docs/benchmarks.md`; do not edit. Batches a second of
+`tendon.torch.DataLoader` beside torch's, with the same dataset, whose samples are in memory. The loaders take turns, round by
+round, in one process; a figure is the median over the rounds. Collate: `default` is torch's; `own` is a function of the program
+that makes a new tensor, which is copied once on its way; `lent` stacks into `tendon.torch.empty_in_batch`."""
 
 
 class Made(torch.utils.data.Dataset):
@@ -76,13 +82,20 @@ def main() -> None:
                         help="own: batches made by a collate_fn of the program, which are copied once; lent: they are not, "
                              "with torch.empty() in torch's loader")
     parser.add_argument("--raw", action="store_true", help="the figure of each round too")
+    parser.add_argument("--output", type=pathlib.Path, help="also write the figures to a part of this page")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    print(f"DataLoader, batches of {SAMPLES} samples of f32, {asked.rounds} rounds, torch {torch.__version__}, "
-          f"{os.cpu_count()} CPUs: {cpu_model()}; load {os.getloadavg()[0]:.1f}", flush=True)
-    print("| batch [bytes] | workers | torch [batches/s] | tendon [batches/s] | times faster (least to most of the rounds) |")
-    print("|---|---|---|---|---|")
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+        lines.append(line)
+
+    say(f"Batches of {SAMPLES} samples of f32, {asked.rounds} rounds, torch {torch.__version__}, {os.cpu_count()} CPUs: "
+        f"{cpu_model()}; load {os.getloadavg()[0]:.1f}; collate: {asked.collate}\n")
+    say("| batch [bytes] | workers | torch [batches/s] | tendon [batches/s] | times faster (least to most of the rounds) |")
+    say("|---|---|---|---|---|")
     for size_bytes, batches in SIZES.items():
         for workers in asked.workers:
             found: dict[type, list[float]] = {torch.utils.data.DataLoader: [], tendon.torch.DataLoader: []}
@@ -92,11 +105,14 @@ def main() -> None:
                                                  COLLATE[asked.collate]))
             theirs, ours = found.values()
             ratios = sorted(our / their for our, their in zip(ours, theirs))
-            print(f"| {size_bytes} | {workers} | {statistics.median(theirs):.1f} | {statistics.median(ours):.1f} | "
-                  f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) |", flush=True)
+            say(f"| {size_bytes} | {workers} | {statistics.median(theirs):.1f} | {statistics.median(ours):.1f} | "
+                f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) |")
             if asked.raw:
                 print(f"  torch {[round(each, 1) for each in theirs]}, tendon {[round(each, 1) for each in ours]}",
                       flush=True)
+    if asked.output:
+        write_part(asked.output, f"tools/bench_data_loader.py:{asked.collate}",
+                   f"# DataLoader, collate: {asked.collate}\n\n{PAGE}\n\n" + "\n".join(lines))
 
 
 if __name__ == "__main__":

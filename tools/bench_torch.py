@@ -9,6 +9,7 @@ tools/bench_torch.sh, with a Python that has torch and the package.
 
 import argparse
 import os
+import pathlib
 import statistics
 import sys
 import tempfile
@@ -22,7 +23,7 @@ import torch.distributed as dist
 import torch.multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
-from bench import cpu_model
+from bench import cpu_model, write_part
 
 # Bytes, and calls in one round.
 SIZES = {8: 2000, 1 << 10: 2000, 1 << 20: 100, 32 << 20: 8}
@@ -30,6 +31,12 @@ WARM_UP = 4  # one of so many calls is made before
 GROUPS = 20  # in one round
 STEPS = 5  # in one round
 LAYERS, WIDTH, BATCH = 6, 2048, 32  # 25 million parameters
+
+PAGE = """# torch.distributed
+
+Written by `tools/bench_torch.sh --output docs/benchmarks.md`; do not edit. `dist.all_reduce`, `dist.new_group` and a step of
+data-parallel training of a model with 25 million parameters, with the backend `tendon` and with gloo, both by their defaults.
+The backends take turns in the same processes; a figure is the median over the rounds."""
 
 
 def microseconds(call: Callable[[], object], calls: int) -> float:
@@ -91,17 +98,17 @@ def measure_rank(rank: int, ranks: int, folder: str, rounds: int, half: str, wan
                 found.setdefault((backend, name), []).append(figure)
             dist.destroy_process_group()
     if rank == 0:
-        report(found)
+        pathlib.Path(folder, "report").write_text(report(found), encoding="utf-8")
 
 
-def report(found: dict[tuple[str, str], list[float]]) -> None:
-    print("| what | gloo [us] | tendon [us] | times faster (least to most of the rounds) |")
-    print("|---|---|---|---|")
+def report(found: dict[tuple[str, str], list[float]]) -> str:
+    lines = ["| what | gloo [us] | tendon [us] | times faster (least to most of the rounds) |", "|---|---|---|---|"]
     for name in dict.fromkeys(name for _, name in found):
         gloo, tendon = found["gloo", name], found["tendon", name]
         ratios = sorted(theirs / ours for theirs, ours in zip(gloo, tendon))
-        print(f"| {name} | {statistics.median(gloo):.1f} | {statistics.median(tendon):.1f} | "
-              f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) |", flush=True)
+        lines.append(f"| {name} | {statistics.median(gloo):.1f} | {statistics.median(tendon):.1f} | "
+                     f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) |")
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -110,12 +117,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--half", choices=["extension", "python"], default="extension")
     parser.add_argument("--what", nargs="+", choices=list(MEASURES), default=list(MEASURES))
+    parser.add_argument("--output", type=pathlib.Path, help="also write the figures to a part of this page")
     asked = parser.parse_args()
+    found = []
     for ranks in asked.ranks:
-        print(f"MAX of f32, {ranks} ranks, {asked.rounds} rounds, torch {torch.__version__}, the {asked.half}, "
-              f"{os.cpu_count()} CPUs: {cpu_model()}; load {os.getloadavg()[0]:.1f}", flush=True)
+        found.append(f"MAX of f32, {ranks} ranks, {asked.rounds} rounds, torch {torch.__version__}, the {asked.half}, "
+                     f"{os.cpu_count()} CPUs: {cpu_model()}; load {os.getloadavg()[0]:.1f}")
+        print(found[-1], flush=True)
         with tempfile.TemporaryDirectory() as folder:
             torch.multiprocessing.spawn(measure_rank, (ranks, folder, asked.rounds, asked.half, asked.what), ranks)
+            found.append(pathlib.Path(folder, "report").read_text(encoding="utf-8"))
+        print(found[-1], flush=True)
+    if asked.output:
+        write_part(asked.output, "tools/bench_torch.py", "\n\n".join([PAGE, *found]))
 
 
 if __name__ == "__main__":
