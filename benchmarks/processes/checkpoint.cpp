@@ -20,6 +20,7 @@
 #include "cli/hasher.hpp"
 #include "cli/output.hpp"
 #include "cli/transfer.hpp"
+#include "cli/verbs.hpp"
 
 namespace tendon::cli {
 namespace {

@@ -38,7 +38,7 @@ void add_checkpoint(CLI::App& app, int& exit_code) {
   verb->add_option("FILE", options->file, "A safetensors file")->required();
   verb->add_option("-n", options->round_count, "Rounds of each row [5]")
       ->check(CLI::PositiveNumber);
-  add_json(checkpoint, options->format);
+  add_json(verb, options->format);
   verb->callback([options, &exit_code] { exit_code = run_bench_checkpoint(*options); });
 }
 

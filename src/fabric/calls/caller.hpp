@@ -15,17 +15,14 @@
 #include <vector>
 
 #include "fabric/calls/call_channel.hpp"
+#include "fabric/calls/open_call.hpp"
 #include "fabric/keys/announcement.hpp"
 #include "fabric/ports/node_port.hpp"
 #include "fabric/topics/feed.hpp"
 
 namespace tendon::v0::detail {
 
-/// The calls of one node. Each has a *part* for each responder that it asks:
-///
-///   dialling -> asked -> arrived -> done
-///                                -> failed
-///                     -> failed
+/// The calls of one node. Each has a *part* for each responder that it asks (CallPart).
 ///
 /// A channel is made when a responder is first asked, by the Dialler, and stays for later calls.
 /// No request is sent twice to a responder: one that is lost on its way fails.
@@ -63,21 +60,7 @@ class Caller final : public CallChannel::Side, public std::enable_shared_from_th
 
  private:
   using ResponderId = PublisherId;
-  struct Part {
-    enum class State : std::uint8_t { dialling, asked, arrived, done, failed };
-    ResponderId responder;
-    State state = State::dialling;
-    std::string node{};  ///< empty: not known yet
-    std::shared_ptr<CallChannel> channel{};
-    std::optional<CallChannel::Received> received{};
-    std::optional<Error> error{};  ///< failed; dialling: of the last attempt
-  };
-  struct OpenCall {
-    CallWord word;
-    std::shared_ptr<const KeptBody> request;
-    std::vector<Part> parts;
-    bool moved = false;  ///< since its thread looked
-  };
+  using Part = CallPart;
   /// It outlives its announcement: a token of discovery that goes ends nothing.
   struct Connection {
     EntityAnnouncement responder;

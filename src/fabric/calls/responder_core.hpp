@@ -20,6 +20,14 @@
 
 namespace tendon::v0::detail {
 
+/// A request that a responder has.
+struct ResponderJob {
+  std::shared_ptr<CallChannel> channel;
+  CallChannel::Received received;
+  Deadline deadline;
+  std::stop_source stop;
+};
+
 /// The requests that a responder has, and the threads that answer them.
 ///
 ///   waiting -> running -> answered, failed, cancelled
@@ -65,12 +73,7 @@ class ResponderCore final : public EntityDoor,
   void on_over(CallChannel& channel, const Error& why) override;
 
  private:
-  struct Job {
-    std::shared_ptr<CallChannel> channel;
-    CallChannel::Received received;
-    Deadline deadline;
-    std::stop_source stop;
-  };
+  using Job = ResponderJob;
   using Jobs = std::vector<std::shared_ptr<Job>>;
 
   enum class Admitted : std::uint8_t { yes, full, caller_has_its_share, no_thread, closed };

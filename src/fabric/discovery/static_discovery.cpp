@@ -32,12 +32,11 @@ StaticDiscovery::~StaticDiscovery() {
 Result<void> StaticDiscovery::add_peer(const std::string& address) {
   {
     const Lock lock(mutex_);
-    if (addresses_.size() >= kMaxStaticPeers && !addresses_.contains(address)) {
+    if (!addresses_.add(address)) {
       return Error{ErrorCode::limit_exceeded, "node.join",
                    "the nodes of a context name at most " + std::to_string(kMaxStaticPeers) +
                        " peers (kMaxStaticPeers)"};
     }
-    addresses_.try_emplace(address);
   }
   dialler_->want({.key = std::string(kDialKey) + address,
                   .peer = address,
@@ -55,29 +54,25 @@ Result<void> StaticDiscovery::add_peer(const std::string& address) {
 
 bool StaticDiscovery::has_dialled(const std::string& address) const {
   const Lock lock(mutex_);
-  const auto found = addresses_.find(address);
-  return found != addresses_.end() && found->second.dialled == Dialled::once;
+  return addresses_.has_dialled(address);
 }
 
 void StaticDiscovery::note_dialled(const std::string& address) {
   {
     const Lock lock(mutex_);
-    addresses_[address].dialled = Dialled::once;
+    addresses_.note_dialled(address);
   }
   context_->wake_others();
 }
 
 void StaticDiscovery::note_outcome(const std::string& address, std::string error) {
   const Lock lock(mutex_);
-  addresses_[address].error = std::move(error);
+  addresses_.note_outcome(address, std::move(error));
 }
 
 std::vector<DialAttempt> StaticDiscovery::tried() const {
-  std::vector<DialAttempt> tried;
   const Lock lock(mutex_);
-  for (const auto& [address, place] : addresses_)
-    if (place.dialled == Dialled::once) tried.push_back({address, place.error});
-  return tried;
+  return addresses_.tried();
 }
 
 void StaticDiscovery::close() {
@@ -361,8 +356,7 @@ Picture StaticDiscovery::picture() const {
   std::vector<Heard> heard;
   {
     const Lock lock(mutex_);
-    for (const auto& [address, place] : addresses_)
-      if (place.dialled == Dialled::not_yet) return Picture::incomplete;
+    if (!addresses_.has_dialled_all()) return Picture::incomplete;
     heard = channels_;
   }
   for (const Heard& each : heard)

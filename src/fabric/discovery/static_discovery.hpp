@@ -13,6 +13,7 @@
 #include <tendon/session/profile.hpp>
 #include <vector>
 
+#include "fabric/discovery/dial_book.hpp"
 #include "fabric/discovery/discovery.hpp"
 #include "fabric/discovery/discovery_channel.hpp"
 #include "fabric/ways/dialler.hpp"
@@ -75,11 +76,6 @@ class StaticDiscovery final : public Discovery,
 
  private:
   using Channel = std::shared_ptr<DiscoveryChannel>;
-  enum class Dialled : std::uint8_t { not_yet, once };
-  struct Place {
-    Dialled dialled = Dialled::not_yet;
-    std::string error{};  ///< of the last dial
-  };
   /// A channel, and where the keys of its peer are.
   struct Heard {
     Channel channel;
@@ -120,7 +116,7 @@ class StaticDiscovery final : public Discovery,
         context->schedule(std::move(callback));
       });
   mutable Mutex mutex_;
-  std::map<std::string, Place> addresses_ TENDON_GUARDED_BY(mutex_);
+  DialBook addresses_ TENDON_GUARDED_BY(mutex_);
   std::map<std::string, std::uint32_t> own_ TENDON_GUARDED_BY(mutex_);  // how often announced
   std::uint64_t own_bytes_ TENDON_GUARDED_BY(mutex_) = 0;
   std::vector<Heard> channels_ TENDON_GUARDED_BY(mutex_);

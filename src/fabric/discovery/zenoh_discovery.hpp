@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "fabric/discovery/discovery.hpp"
+#include "fabric/discovery/followed_keys.hpp"
 #include "fabric/zenoh/zenoh_port.hpp"
 #include "runtime/timers.hpp"
 
@@ -91,22 +92,10 @@ class ZenohDiscovery final : public Discovery,
     std::size_t count = 0;
     ZenohPort::Handle token;
   };
-  /// Lost to a flood: keys that found no room, or words of the watch.
-  enum class Missed : std::uint8_t { nothing, keys, changes };
-  /// on_time() does this with a pattern.
-  enum class Next : std::uint8_t { nothing, ask, begin };
-  using Keys = std::set<std::string, std::less<>>;
-  struct Followed {
-    std::size_t count = 0;
-    Number number = 0;  // of what was declared: what an earlier watch tells is old
-    Picture picture = Picture::incomplete;
-    Missed missed = Missed::nothing;
-    Next next = Next::nothing;
-    Keys keys;
-    Keys unconfirmed;  // were there before words were missed; those not told again have gone
-    ZenohPort::Handle watch;
-    ZenohPort::Handle request;
-  };
+  using Followed = FollowedKeys;
+  using Keys = Followed::Keys;
+  using Missed = Followed::Missed;
+  using Next = Followed::Next;
 
   [[nodiscard]] Result<void> open();
   /// Watches, and asks what is there. What `followed` had before has to be destroyed by the caller.

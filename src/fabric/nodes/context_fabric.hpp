@@ -28,6 +28,15 @@
 
 namespace tendon::v0::detail {
 
+/// What discovers for a node, how its Context comes to peers that it does not reach, and its
+/// session of Zenoh. The last three are null where there is none.
+struct NodeWays {
+  std::vector<std::shared_ptr<Discovery>> discoveries;
+  std::shared_ptr<Detours> detours{};
+  std::shared_ptr<ZenohPort> zenoh{};
+  std::shared_ptr<PlainEar> ear{};  ///< null without `zenoh`
+};
+
 /// What the nodes of one Context share.
 ///
 /// Owns:    the parts; the unix socket at which every node of this host and user can reach the
@@ -39,6 +48,7 @@ namespace tendon::v0::detail {
 /// Cost:    a socket; a session of Zenoh, where nodes find others by it.
 class ContextFabric {
  public:
+  using Ways = NodeWays;
   /// The one of this Context, made by its first node.
   [[nodiscard]] static Result<std::shared_ptr<ContextFabric>> of(
       const std::shared_ptr<ContextCore>& context, Profile profile);
@@ -52,14 +62,6 @@ class ContextFabric {
   [[nodiscard]] Profile profile() const noexcept { return profile_; }
   [[nodiscard]] const std::shared_ptr<Entities>& entities() const noexcept { return entities_; }
   [[nodiscard]] StaticDiscovery& peers() noexcept { return *peers_; }
-  /// What discovers for a node, how its Context comes to peers that it does not reach, and its
-  /// session of Zenoh. The last three are null where there is none.
-  struct Ways {
-    std::vector<std::shared_ptr<Discovery>> discoveries;
-    std::shared_ptr<Detours> detours{};
-    std::shared_ptr<ZenohPort> zenoh{};
-    std::shared_ptr<PlainEar> ear{};  ///< null without `zenoh`
-  };
   /// How a node with these options finds others. Each is found by those that name it as their peer;
   /// Zenoh comes beside it where no peers are given, or routers are. Errors: those of join_star()
   /// and join_routers(). Blocks: while the first session to these routers is opened, or awaited.

@@ -12,6 +12,7 @@
 #include "fabric/discovery/node_environment.hpp"
 #include "fabric/discovery/peer_view.hpp"
 #include "fabric/keys/name_chunk.hpp"
+#include "fabric/plain/plain_service.hpp"
 #include "fabric/ways/announced_dial.hpp"
 #include "runtime/reach.hpp"
 #include "session/interfaces.hpp"
@@ -79,13 +80,12 @@ NodeCore::NodeCore(std::shared_ptr<ContextFabric> fabric, NodeOptions options,
                    ContextFabric::Ways ways)
     : fabric_(std::move(fabric)),
       options_(std::move(options)),
-      zenoh_{std::move(ways.zenoh), std::move(ways.ear)},
+      ways_(std::move(ways)),
       caller_(std::make_shared<Caller>(fabric_->entities(), fabric_->dialler())),
-      discovery_(options_.domain, std::move(ways.discoveries)),
-      detours_(std::move(ways.detours)),
+      discovery_(options_.domain, ways_.discoveries),
       known_(options_.domain) {
-  const bool awaits = zenoh_.port != nullptr && options_.discovery == DiscoveryNeed::background;
-  if (awaits) seen_.routers = Routers::awaited;
+  const bool awaits = ways_.zenoh != nullptr && options_.discovery == DiscoveryNeed::background;
+  if (awaits) news_.await_routers();
 }
 
 Result<void> NodeCore::open(Deadline deadline) {
@@ -163,13 +163,6 @@ void NodeCore::close() {
 
 // Plain Zenoh peers
 
-Error no_plain_peers(std::string_view where) {
-  return Error{
-      ErrorCode::not_supported, where,
-      "plain Zenoh peers are heard by nodes that are found by Zenoh: join without `peers`, "
-      "or name `routers`"};
-}
-
 bool NodeCore::hears_plain_peers_on(const KeyExpression& keys) const {
   return std::ranges::any_of(options_.plain, [&](const std::string& text) {
     const auto pattern = KeyExpression::canonize(text);
@@ -180,8 +173,8 @@ bool NodeCore::hears_plain_peers_on(const KeyExpression& keys) const {
 Result<bool> NodeCore::has_plain_subscribers(const KeyExpression& keys, Deadline deadline) {
   constexpr std::string_view kHere = "node.has_plain_subscribers";
   TENDON_CHECK(context()->usable(kHere));
-  if (zenoh_.port == nullptr) return no_plain_peers(kHere);
-  TENDON_TRY(publisher, zenoh_.port->publisher(keys, Audience::other_sessions, [](Matching) {}));
+  if (ways_.zenoh == nullptr) return no_plain_peers(kHere);
+  TENDON_TRY(publisher, ways_.zenoh->publisher(keys, Audience::other_sessions, [](Matching) {}));
   // A router says what it knows of subscribers before it ends a request that came later.
   struct Asked {
     std::atomic<bool> over{false};
@@ -196,7 +189,7 @@ Result<bool> NodeCore::has_plain_subscribers(const KeyExpression& keys, Deadline
   constexpr std::chrono::milliseconds kMost = std::chrono::minutes(1);
   const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(
       std::min<Deadline::Clock::duration>(deadline.remaining(), kMost));
-  TENDON_TRY(request, zenoh_.port->get(
+  TENDON_TRY(request, ways_.zenoh->get(
                           keys, timeout, [](std::string_view) {}, on_end));
   (void)context()->wait(nullptr, deadline, [&] { return context()->unusable() || asked->over; });
   TENDON_CHECK(context()->usable(kHere));
@@ -210,16 +203,11 @@ Result<bool> NodeCore::has_plain_subscribers(const KeyExpression& keys, Deadline
 // Events
 
 void NodeCore::on_event(std::function<void(const FabricEvent&)> callback) {
-  if (!context()->forked()) events_.callbacks.add(std::move(callback));
+  if (!context()->forked()) events_.add(std::move(callback));
 }
 
 void NodeCore::tell(FabricEvent event) {
-  event.when = std::chrono::steady_clock::now();
-  events_.log.note(event, context()->log_name());
-  if (!events_.callbacks.admit()) return;
-  context()->schedule([self = shared_from_this(), event = std::move(event)] {
-    self->events_.callbacks.call(event);
-  });
+  events_.tell(*context(), shared_from_this(), std::move(event));
 }
 
 void NodeCore::on_directory_change(const DirectoryChange& change) {
@@ -232,70 +220,57 @@ void NodeCore::on_directory_change(const DirectoryChange& change) {
        .new_directory = change.to});
 }
 
-// Once for each name, until there is one node of it again.
 void NodeCore::tell_of_twins(const std::map<std::string, std::size_t>& name_counts) {
   for (const auto& [name, count] : name_counts) {
-    if (count < 2) {
-      seen_.twins.erase(name);
-    } else if (seen_.twins.insert(name).second) {
-      tell({.kind = FabricEventKind::duplicate_name,
-            .key = {},
-            .node = name,
-            .reason = std::to_string(count) + " nodes of domain " + options_.domain +
-                      " announce this name: subscribers without newest_only get the samples of "
-                      "each"});
-    }
+    if (!news_.is_twin(name, count)) continue;
+    tell({.kind = FabricEventKind::duplicate_name,
+          .key = {},
+          .node = name,
+          .reason = std::to_string(count) + " nodes of domain " + options_.domain +
+                    " announce this name: subscribers without newest_only get the samples of "
+                    "each"});
   }
 }
 
-// A token is a hint: its loss ends nothing. It may also come before the end of a channel, or be
-// back at once because another process serves now: so it has to last.
+// A token is a hint: its loss ends nothing. It may also come before the end of a channel.
 void NodeCore::tell_of_undiscoverable(const std::map<ContextId, std::string>& gone) {
   const auto now = std::chrono::steady_clock::now();
   for (const auto& [context, name] : gone) {
-    const auto due = now + kUndiscoverableAfter;
-    if (seen_.missing.try_emplace(context, Missing{name, due}).second)
-      (void)this->context()->add_timed(Deadline::at(due), weak_from_this());
+    if (news_.note_missing(context, name, now))
+      (void)this->context()->add_timed(Deadline::at(now + DiscoveryNews::kLasts), weak_from_this());
   }
-  std::erase_if(seen_.missing, [&](const auto& entry) {
-    const auto& [context, missing] = entry;
-    if (whereabouts_of(context) || !is_connected_to(context)) return true;
-    if (now < missing.due) return false;
-    tell({.kind = FabricEventKind::undiscoverable,
-          .key = {},
-          .node = missing.name,
-          .reason = "discovery tells of it no more, and its link lives: samples go on, and a lost "
-                    "link is not dialled until discovery tells of it again"});
-    return true;
-  });
+  news_.tell_of_missing(
+      now,
+      [&](const ContextId& context) {
+        return whereabouts_of(context) || !is_connected_to(context);
+      },
+      [&](const std::string& name) {
+        tell({.kind = FabricEventKind::undiscoverable,
+              .key = {},
+              .node = name,
+              .reason = "discovery tells of it no more, and its link lives: samples go on, and a "
+                        "lost link is not dialled until discovery tells of it again"});
+      });
 }
 
-// Routers change at once where another one serves: that they are gone has to last.
 void NodeCore::tell_of_routers() {
-  const auto now = std::chrono::steady_clock::now();
   const std::string absence = discovery_.absence();
-  if (absence.empty()) {
-    const bool is_news = seen_.routers == Routers::lost || seen_.routers == Routers::awaited;
-    seen_.routers = Routers::there;
-    seen_.lost_at = std::nullopt;
-    if (!is_news) return;
-    return tell({.kind = FabricEventKind::discovery_found,
-                 .key = {},
-                 .node = {},
-                 .reason = "a router answers: what is announced is told of again"});
+  std::optional<DiscoveryNews::Time> look_at;
+  const auto news =
+      news_.note_routers(absence.empty() ? DiscoveryNews::Answer::one : DiscoveryNews::Answer::none,
+                         std::chrono::steady_clock::now(), look_at);
+  if (look_at) (void)context()->add_timed(Deadline::at(*look_at), weak_from_this());
+  if (news == DiscoveryNews::RouterNews::found) {
+    tell({.kind = FabricEventKind::discovery_found,
+          .key = {},
+          .node = {},
+          .reason = "a router answers: what is announced is told of again"});
+  } else if (news == DiscoveryNews::RouterNews::lost) {
+    tell({.kind = FabricEventKind::discovery_lost,
+          .key = {},
+          .node = {},
+          .reason = absence + ": links go on, and nothing new is found until one does"});
   }
-  if (seen_.routers == Routers::lost) return;
-  if (seen_.routers == Routers::there) seen_.routers = Routers::gone;
-  if (!seen_.lost_at) {
-    seen_.lost_at = now + kUndiscoverableAfter;
-    (void)context()->add_timed(Deadline::at(*seen_.lost_at), weak_from_this());
-  }
-  if (now < *seen_.lost_at) return;
-  seen_.routers = Routers::lost;
-  tell({.kind = FabricEventKind::discovery_lost,
-        .key = {},
-        .node = {},
-        .reason = absence + ": links go on, and nothing new is found until one does"});
 }
 
 // A peer that is not heard of in full, or does not hear of all that is here.
@@ -365,7 +340,7 @@ void NodeCore::unfollow(const Follower& subscriber, EntityAnnouncement said) {
       looking_.assert_held();
       mutex_.assert_held();
       interest_.wants.remove(id_of(publisher), subscriber.entity());
-      seen_.to_follow.insert(publisher.context);  // the next look knows
+      to_follow_.insert(publisher.context);  // the next look knows
     });
   }
   discovery_.unfollow(EntityKind::publisher, subscriber.keys());
@@ -530,8 +505,8 @@ void NodeCore::connect_matches(const std::vector<Match>& matches, std::set<Conte
 
 // What is reached stays followed, so that its end is told.
 void NodeCore::follow_nodes(std::set<ContextId> touched) {
-  touched.merge(seen_.to_follow);
-  seen_.to_follow.clear();
+  touched.merge(to_follow_);
+  to_follow_.clear();
   for (const ContextId& context : touched) {
     const bool is_wanted = [&] {
       const Lock lock(mutex_);
@@ -543,8 +518,7 @@ void NodeCore::follow_nodes(std::set<ContextId> touched) {
     }
     const auto followed = discovery_.follow_nodes_of(context);
     if (followed && is_wanted) continue;
-    seen_.to_follow.insert(
-        context);  // the next look knows whether it is connected, and tries again
+    to_follow_.insert(context);  // the next look knows whether it is connected, and tries again
     if (!followed) {
       fabric_->context()->log(
           LogLevel::warn, "node.discovery",
@@ -620,12 +594,12 @@ Approach NodeCore::reach(const ContextId& context, const std::vector<std::string
                                fabric_->profile(), dial.deadline),
             .next = Approach::Next::other_way};
   }
-  if (detours_ != nullptr) {
-    return detours_->reach({.context = context,
-                            .addresses = addresses,
-                            .asker = self_,
-                            .routed = options_.routed ? Routed::yes : Routed::no},
-                           dial.deadline);
+  if (ways_.detours != nullptr) {
+    return ways_.detours->reach({.context = context,
+                                 .addresses = addresses,
+                                 .asker = self_,
+                                 .routed = options_.routed ? Routed::yes : Routed::no},
+                                dial.deadline);
   }
   auto [link, tried] =
       try_to_reach(*this->context(), context, addresses, fabric_->profile(), dial.deadline);
@@ -686,10 +660,10 @@ std::optional<std::vector<std::string>> NodeCore::addresses_of(const ContextId& 
   return known_.addresses_of(context, fabric_->unix_on());
 }
 
-std::optional<NodeCore::Whereabouts> NodeCore::whereabouts_of(const ContextId& context) const {
+std::optional<NodeWhereabouts> NodeCore::whereabouts_of(const ContextId& context) const {
   const Lock lock(mutex_);
   if (!known_.has_node(context)) return std::nullopt;
-  return Whereabouts{name_of(context), known_.addresses_of(context, fabric_->unix_on())};
+  return NodeWhereabouts{name_of(context), known_.addresses_of(context, fabric_->unix_on())};
 }
 
 PeerName NodeCore::name_of(const ContextId& context) const {
@@ -745,9 +719,9 @@ Result<PeerStats> NodeCore::peer_stats(const std::string& name) const {
   }
   if (newest) {
     newest->node = name;
-    if (detours_ != nullptr) {
-      newest->stray_frames = detours_->dropped_frames();
-      newest->refused_questions = detours_->refused_questions();
+    if (ways_.detours != nullptr) {
+      newest->stray_frames = ways_.detours->dropped_frames();
+      newest->refused_questions = ways_.detours->refused_questions();
     }
     return *std::move(newest);
   }
@@ -757,8 +731,8 @@ Result<PeerStats> NodeCore::peer_stats(const std::string& name) const {
   std::string detail = "there is no link to " + name;
   std::string tried;
   for (const ContextId& id : contexts) {
-    if (detours_ == nullptr) break;
-    for (const Tried& each : detours_->tried_so_far(id))
+    if (ways_.detours == nullptr) break;
+    for (const Tried& each : ways_.detours->tried_so_far(id))
       tried += "; " + each.address + ": " + each.error.message();
   }
   detail += tried.empty() ? ": neither side has anything of the other's" : " yet" + tried;

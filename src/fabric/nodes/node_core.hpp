@@ -22,6 +22,9 @@
 #include "fabric/keys/announcement.hpp"
 #include "fabric/keys/turn.hpp"
 #include "fabric/nodes/context_fabric.hpp"
+#include "fabric/nodes/discovery_news.hpp"
+#include "fabric/nodes/found_changes.hpp"
+#include "fabric/nodes/node_events.hpp"
 #include "fabric/ports/node_port.hpp"
 #include "fabric/samples/event_log.hpp"
 #include "fabric/ways/peer_name.hpp"
@@ -83,13 +86,13 @@ class NodeCore final : public NodePort,
   void unfollow(const Follower& follower, EntityAnnouncement said) override;
   void connect_again(const Follower& follower, const PublisherId& publisher) override;
   [[nodiscard]] const std::shared_ptr<ZenohPort>& zenoh() const noexcept override {
-    return zenoh_.port;
+    return ways_.zenoh;
   }
   [[nodiscard]] const std::shared_ptr<PlainOutlet>& plain_outlet() const noexcept override {
     return fabric_->plain_outlet();
   }
   [[nodiscard]] Result<void> hear_plain_peers(const std::shared_ptr<PlainInbox>& inbox) override {
-    return zenoh_.ear->hear(inbox);
+    return ways_.ear->hear(inbox);
   }
   [[nodiscard]] bool hears_plain_peers_on(const KeyExpression& keys) const override;
   void tell(FabricEvent event) override;
@@ -117,17 +120,10 @@ class NodeCore final : public NodePort,
   void on_directory_change(const DirectoryChange& change) override;
 
  private:
+  using Match = FoundChanges::Match;
+  using Found = FoundChanges;
   using EntitiesOf = const AnnouncedEntities& (KnownPeers::*)() const noexcept;
   [[nodiscard]] std::vector<EntityInfo> described(EntitiesOf those) const;
-  /// A node that discovery tells of no more, while samples of it come.
-  struct Missing {
-    std::string name;
-    std::chrono::steady_clock::time_point due;  // to tell of it
-  };
-  static constexpr std::chrono::milliseconds kUndiscoverableAfter{500};
-  /// The routers as this node knows them. `gone`: not for long enough to tell of it, because
-  /// another one, or another node of this host, may serve a moment later.
-  enum class Routers : std::uint8_t { awaited, there, gone, lost };
   /// Keys that were called stay followed, for the next call: so many.
   static constexpr std::size_t kMostCalledKeys = 64;
 
@@ -138,20 +134,6 @@ class NodeCore final : public NodePort,
   void look(const DiscoveryTurn& turn) TENDON_EXCLUDES(looking_);
   /// False: that was all.
   [[nodiscard]] bool look_at_some() TENDON_REQUIRES(looking_);
-  /// A subscriber here, and a publisher that it may take.
-  struct Match {
-    std::shared_ptr<Follower> subscriber;
-    EntityAnnouncement publisher;
-  };
-  /// What follows from changes, to be done without the lock.
-  struct Found {
-    std::vector<Match> matches;
-    std::vector<Wants::Want> gone;  // publishers are not announced any more
-    std::vector<Match> to_want;     // their nodes are announced from now on
-    std::set<ContextId> touched;    // the reasons to follow their nodes may have changed
-    std::map<std::string, std::size_t> name_counts;  // of names that came or went
-    std::map<ContextId, std::string> gone_nodes;
-  };
   [[nodiscard]] Found note(const std::vector<ChangedKey>& taken) TENDON_REQUIRES(mutex_);
   void note_entity(KeyChange change, const EntityAnnouncement& entity, Found& found)
       TENDON_REQUIRES(mutex_);
@@ -170,12 +152,7 @@ class NodeCore final : public NodePort,
                                          const EntityAnnouncement& publisher,
                                          const Dialler::Dial& dial);
   [[nodiscard]] std::optional<EntityAnnouncement> announced(const PublisherId& publisher) const;
-  /// A Context as one look finds it: how its node is named, and where it listens.
-  struct Whereabouts {
-    PeerName name;
-    std::vector<std::string> addresses;
-  };
-  [[nodiscard]] std::optional<Whereabouts> whereabouts_of(const ContextId& context) const;
+  [[nodiscard]] std::optional<NodeWhereabouts> whereabouts_of(const ContextId& context) const;
   void keep_name(const ContextId& context, const PeerName& name);
   void note_names(const LinkList& links) TENDON_REQUIRES(mutex_);
   [[nodiscard]] PeerName name_of(const ContextId& context) const TENDON_REQUIRES(mutex_);
@@ -186,43 +163,23 @@ class NodeCore final : public NodePort,
 
   const std::shared_ptr<ContextFabric> fabric_;
   const NodeOptions options_;
-  struct ByZenoh {
-    std::shared_ptr<ZenohPort> port;  ///< null: without Zenoh
-    std::shared_ptr<PlainEar> ear;
-  };
-  const ByZenoh zenoh_;
+  const ContextFabric::Ways ways_;
   const std::shared_ptr<Caller> caller_;
   std::string address_;
   std::shared_ptr<Acceptor> acceptor_;  // null: only that of the Context
   NodeDiscovery discovery_;
-  const std::shared_ptr<Detours> detours_;  // null: without Zenoh
   NodeAnnouncement self_;
-  struct Events {
-    EventCallbacks<FabricEvent> callbacks;
-    EventLog log;
-  };
-  Events events_;
+  NodeEvents events_;
   std::atomic<std::uint64_t> looks_{0};
   Mutex looking_;
-  struct SeenInLooks {
-    std::set<std::string> twins;  // names that two nodes have
-    std::map<ContextId, Missing> missing;
-    Routers routers = Routers::there;
-    std::optional<std::chrono::steady_clock::time_point> lost_at{};  // when to tell of it
-    std::set<ContextId> to_follow;  // though nothing there is wanted, or as soon as it succeeds
-  };
-  SeenInLooks seen_ TENDON_GUARDED_BY(looking_);
+  DiscoveryNews news_ TENDON_GUARDED_BY(looking_);
+  // Though nothing there is wanted, or as soon as it succeeds.
+  std::set<ContextId> to_follow_ TENDON_GUARDED_BY(looking_);
   mutable Mutex mutex_;
   KnownPeers known_ TENDON_GUARDED_BY(mutex_);
   // While a living link leads to a Context, its node keeps its name, announced or not.
   std::map<ContextId, std::string> names_ TENDON_GUARDED_BY(mutex_);
-  /// What it has and wants, by which changes are looked at.
-  struct Interest {
-    OwnSubscribers subscribers;
-    Wants wants;
-    CalledKeys called;
-  };
-  Interest interest_ TENDON_GUARDED_BY(mutex_);
+  NodeInterest interest_ TENDON_GUARDED_BY(mutex_);
   bool closed_ TENDON_GUARDED_BY(mutex_) = false;
 };
 

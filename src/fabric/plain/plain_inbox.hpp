@@ -23,6 +23,22 @@
 
 namespace tendon::v0::detail {
 
+/// What a subscriber wants of plain Zenoh peers.
+struct PlainWanted {
+  KeyExpression keys;
+  std::size_t most_samples = 1;
+  std::shared_ptr<const Schema> schema = nullptr;  ///< null: any
+  PlainContent content = PlainContent::tensors;
+};
+/// Samples of plain Zenoh peers, by what became of them.
+struct PlainCounts {
+  std::uint64_t taken = 0;
+  std::uint64_t dropped = 0;
+  std::uint64_t refused = 0;
+  std::uint64_t mismatches = 0;
+  std::uint64_t deleted = 0;
+};
+
 /// What plain Zenoh peers put on the keys of a subscriber, until it is taken. What publishers of
 /// Tendon put there is passed over: links deliver it, or an event says why not.
 ///
@@ -36,25 +52,13 @@ namespace tendon::v0::detail {
 /// Cost:    of take(): one copy of the sample.
 class PlainInbox : public std::enable_shared_from_this<PlainInbox> {
  public:
-  struct Wanted {
-    KeyExpression keys;
-    std::size_t most_samples = 1;
-    std::shared_ptr<const Schema> schema = nullptr;  ///< null: any
-    PlainContent content = PlainContent::tensors;
-  };
+  using Wanted = PlainWanted;
+  using Counts = PlainCounts;
   /// Both are called by any thread, under no lock.
   struct Told {
     std::function<void()> on_came;
     std::function<void(FabricEvent)> on_event;
   };
-  struct Counts {
-    std::uint64_t taken = 0;
-    std::uint64_t dropped = 0;
-    std::uint64_t refused = 0;
-    std::uint64_t mismatches = 0;
-    std::uint64_t deleted = 0;
-  };
-
   PlainInbox(Wanted wanted, Told told) : wanted_(std::move(wanted)), told_(std::move(told)) {}
 
   /// From now on.

@@ -103,7 +103,4 @@ class NodePort {
                                        const Dialler::Dial& dial) const = 0;
 };
 
-/// not_supported: the node has no Zenoh.
-[[nodiscard]] Error no_plain_peers(std::string_view where);
-
 }  // namespace tendon::v0::detail

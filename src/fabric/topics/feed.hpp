@@ -6,9 +6,7 @@
 #include <optional>
 #include <string>
 #include <tendon/core/result.hpp>
-#include <tendon/fabric/ended.hpp>
 #include <tendon/fabric/gap.hpp>
-#include <tendon/memory/storage.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
 #include <vector>
 
@@ -17,6 +15,7 @@
 #include "fabric/samples/gap_finder.hpp"
 #include "fabric/samples/sample_header.hpp"
 #include "fabric/topics/feed_queue.hpp"
+#include "fabric/topics/taken_sample.hpp"
 #include "memory/segment.hpp"
 #include "runtime/context_core.hpp"
 
@@ -36,6 +35,8 @@ namespace tendon::v0::detail {
 class Feed final : public ChannelEvents, public std::enable_shared_from_this<Feed> {
  public:
   using State = Channel::State;
+  using Taken = TakenSample;
+  using Ending = StreamEnding;
   struct Options {
     Window window;
     std::uint32_t max_held = 0;
@@ -43,26 +44,6 @@ class Feed final : public ChannelEvents, public std::enable_shared_from_this<Fee
     /// The last sample that was taken over another link; a sequence of 0: none.
     SampleHeader seen{};
   };
-  /// A sample as it came, without the names that its subscriber knows.
-  struct Taken {
-    SampleHeader header;
-    std::uint32_t tag = 0;
-    std::optional<GapFinder::Missing> missing;  ///< before it
-    std::uint64_t thinned = 0;                  ///< left out by the rate, before it
-    std::optional<TensorDict> tensors;
-    Storage bytes;
-    bool copied = false;  ///< because `max_held` are kept
-    bool more = false;    ///< the next one is here, and the queue was not told
-    /// Why it cannot be read: then it has no content. Its header is zero where that is the reason.
-    std::unique_ptr<Error> unreadable;
-  };
-  /// The end of the publisher's samples, as far as this link tells.
-  struct Ending {
-    EndReason reason = EndReason::closed;
-    std::uint64_t last_published = 0;  ///< exact, or at least
-    bool exact = false;
-  };
-
   /// `queue` is told, under the link's receive lock, when there is something to take, when nothing
   /// more will come, and when more is known of the end.
   Feed(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link, std::uint32_t pipe,

@@ -116,8 +116,16 @@ Result<std::shared_ptr<PublisherCore>> PublisherCore::create(std::shared_ptr<Nod
       std::make_shared<Fanout>(core->entities_->context(), [weak = std::weak_ptr(core)] {
         if (const auto publisher = weak.lock()) publisher->show_what_can_be();
       });
-  TENDON_CHECK(core->put_for_plain_peers());
-  if (core->plain_.bare != nullptr) return core;  // nobody finds it
+  TENDON_TRY(plain,
+             PlainService::declare(
+                 {.zenoh = core->node_->zenoh(),
+                  .outlet = core->node_->plain_outlet(),
+                  .context = core->context_.id(),
+                  .entity = core->entity_,
+                  .wake = [context = core->entities_->context()] { context->wake_others(); }},
+                 core->key_, options));
+  core->plain_ = std::move(plain);
+  if (core->plain_.bare() != nullptr) return core;  // nobody finds it
   core->entities_->add(Purpose::fabric, core->entity_, core);
   TENDON_CHECK(core->node_->announce(announcement_of(*core), "publisher.declare"));
   if (options.schema != nullptr)
@@ -136,28 +144,6 @@ PublisherCore::PublisherCore(std::shared_ptr<NodePort> node, KeyExpression key,
       entity_(entities_->next_number()),
       head_(std::move(head)),
       history_(options.history.samples) {}
-
-// As its options say.
-Result<void> PublisherCore::put_for_plain_peers() {
-  const auto& zenoh = node_->zenoh();
-  PlainForm form{.most_bytes = options_.plain_bytes};
-  if (!options_.encoding.empty()) form.encoding = options_.encoding;
-  const auto wake = [context = entities_->context()] { context->wake_others(); };
-  if (options_.plain == PlainPeers::bare) {
-    if (zenoh == nullptr) return no_plain_peers("publisher.declare");
-    TENDON_TRY(bare, BareTopic::declare(*zenoh, key_, std::move(form), wake));
-    plain_.bare = std::move(bare);
-  } else if (options_.plain == PlainPeers::automatic && zenoh != nullptr) {
-    TENDON_TRY(plain, PlainTopic::declare(*zenoh, node_->plain_outlet(), key_,
-                                          {.context = context_.id(),
-                                           .entity = entity_,
-                                           .form = std::move(form),
-                                           .on_matching = wake}));
-    plain_.topic = std::move(plain);
-    plain_.audience = std::make_shared<PlainAudience>(zenoh, key_, wake);
-  }
-  return {};
-}
 
 PublisherCore::~PublisherCore() {
   if (!context_.forked()) entities_->remove(entity_);
@@ -223,7 +209,7 @@ Result<Published> PublisherCore::publish(const TensorDict& sample, Deadline dead
                                          const GoOn& go_on) {
   TENDON_CHECK(usable(kWhere));
   TENDON_CHECK(check(sample));
-  if (plain_.bare != nullptr) return plain_.bare->publish(sample);
+  if (plain_.bare() != nullptr) return plain_.bare()->publish(sample);
   auto kept = std::make_shared<KeptSample>();
   TENDON_CHECK(kept->pack(sample, sizeof(SampleHeader), acquiring()));
   return publish(std::move(kept), deadline, go_on);
@@ -235,7 +221,7 @@ Result<Published> PublisherCore::publish(Bytes sample, Deadline deadline, const 
     return Error{ErrorCode::schema_mismatch, kWhere,
                  key_.text() + " was declared with a schema: raw bytes have none"};
   }
-  if (plain_.bare != nullptr) return plain_.bare->publish(sample);
+  if (plain_.bare() != nullptr) return plain_.bare()->publish(sample);
   SharedMessage message;
   message.descriptor.kind = MessageKind::bytes;
   message.descriptor.payload_bytes = sample.size();
@@ -246,7 +232,7 @@ Result<Published> PublisherCore::publish(Bytes sample, Deadline deadline, const 
 
 Result<Loan> PublisherCore::loan(const std::shared_ptr<const Schema>& schema) {
   TENDON_CHECK(usable("publisher.loan"));
-  if (plain_.bare != nullptr) {
+  if (plain_.bare() != nullptr) {
     return Error{ErrorCode::not_supported, "publisher.loan",
                  "a bare publisher puts by Zenoh, which has no memory to lend: publish a "
                  "TensorDict or bytes"};
@@ -270,7 +256,7 @@ Result<Loan> PublisherCore::loan(const std::shared_ptr<const Schema>& schema) {
 
 Result<Published> PublisherCore::publish(Loan&& sample, Deadline deadline, const GoOn& go_on) {
   TENDON_CHECK(usable(kWhere));
-  if (plain_.bare != nullptr)
+  if (plain_.bare() != nullptr)
     return Error{ErrorCode::wrong_link, kWhere, "the loan was taken from another publisher"};
   if (sample.slot_ != nullptr) {
     return Error{ErrorCode::wrong_link, kWhere,
@@ -314,8 +300,7 @@ Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Dea
       Fanout::Round round(*sender_);
       for (const auto& subscription : std::vector(subscriptions_)) show(*subscription, round);
     }
-    if (plain_.topic != nullptr && plain_.topic->matches())
-      plain_.topic->offer(history_.find(published.sequence));
+    if (plain_.is_asked_for()) plain_.offer(history_.find(published.sequence));
     tell(published);
     if (!published.lagging.empty()) note_behind();
     if (options_.overflow != Overflow::block || published.lagging.empty()) return published;
@@ -325,11 +310,11 @@ Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Dea
     tell(published);
     return published;
   }
-  for (const Excused& excused : excuse(published)) {
+  for (const auto& [name, why] : excuse(published)) {
     node_->tell({.kind = FabricEventKind::lagging,
                  .key = key_.text(),
-                 .node = excused.name,
-                 .reason = "sample " + std::to_string(published.sequence).append(excused.why)});
+                 .node = name,
+                 .reason = "sample " + std::to_string(published.sequence).append(why)});
   }
   return published;
 }
@@ -370,11 +355,11 @@ std::vector<PublisherCore::Excused> PublisherCore::excuse(Published& published) 
     if (position.cursor.next() > published.sequence) continue;
     if (const auto why = why_not_waited_for(*subscription); !why.empty()) {
       if (!std::exchange(position.told_of_receiver, true))
-        newly.push_back({subscription->name(), why});
+        newly.emplace_back(subscription->name(), why);
     } else if (!std::exchange(position.excused, true)) {
       round.wait_no_more(*subscription->samples());
-      newly.push_back({subscription->name(),
-                       " waited for it until the deadline; none waits again until it takes one"});
+      newly.emplace_back(subscription->name(),
+                         " waited for it until the deadline; none waits again until it takes one");
     }
   }
   return newly;
@@ -621,8 +606,8 @@ Result<void> PublisherCore::wait_for_subscribers(std::size_t count, Deadline dea
   std::size_t ready = 0;
   std::optional<Error> error;
   for (bool is_over = false; !is_over;) {
-    const bool asks = asks_for_plain_peers();
-    if (asks) plain_.audience->ask_if_due();
+    const bool asks = plain_.is_asked_for();
+    if (asks) plain_.ask_if_due();
     const Deadline slice = asks ? earlier(deadline, Deadline(PlainAudience::kAskAgain)) : deadline;
     is_over = deadline.has_passed();
     (void)context_.wait(nullptr, slice, [&] {
@@ -630,13 +615,13 @@ Result<void> PublisherCore::wait_for_subscribers(std::size_t count, Deadline dea
         error = std::move(still).error();
         return true;
       }
-      ready = plain_peer_count();
+      ready = plain_.peer_count();
       const Lock lock(mutex_);
       ready +=
           static_cast<std::size_t>(std::ranges::count_if(subscriptions_, [](const auto& known) {
             return known->position.cursor.next() > known->position.late_until;
           }));
-      return ready >= count || asks != asks_for_plain_peers();
+      return ready >= count || asks != plain_.is_asked_for();
     });
     if (error) return *std::move(error);
     if (ready >= count) return {};
@@ -646,17 +631,11 @@ Result<void> PublisherCore::wait_for_subscribers(std::size_t count, Deadline dea
                    std::to_string(count) + " before the deadline" + node_->but_no_router()};
 }
 
-// All together are one: Zenoh says whether there is any.
-std::size_t PublisherCore::plain_peer_count() const {
-  if (plain_.bare != nullptr) return plain_.bare->matches() ? 1 : 0;
-  return asks_for_plain_peers() && plain_.audience->is_plain() ? 1 : 0;
-}
-
 PublisherStats PublisherCore::stats() const {
   if (context_.forked()) return {};
-  if (plain_.bare != nullptr)
-    return {.published = plain_.bare->put_count(), .plain_put = plain_.bare->put_count()};
-  const auto plain = plain_.topic == nullptr ? PlainTopic::Counts() : plain_.topic->counts();
+  if (plain_.bare() != nullptr)
+    return {.published = plain_.bare()->put_count(), .plain_put = plain_.bare()->put_count()};
+  const auto plain = plain_.counts();
   const Lock lock(mutex_);
   return {.published = history_.last(),
           .history_trimmed = trimmed_,
@@ -701,9 +680,7 @@ Result<void> PublisherCore::close(Deadline deadline) { return close(deadline, Lo
 Result<void> PublisherCore::close(Deadline deadline, Lost lost) {
   State open = State::open;
   if (context_.forked() || !state_.compare_exchange_strong(open, State::closing)) return {};
-  if (plain_.audience != nullptr) plain_.audience->close();
-  if (plain_.topic != nullptr) plain_.topic->close(deadline);
-  if (plain_.bare != nullptr) plain_.bare->close();
+  plain_.close(deadline);
   const auto begun = std::chrono::steady_clock::now();
   {
     const Lock lock(mutex_);

@@ -11,13 +11,12 @@
 #include <tendon/core/result.hpp>
 #include <tendon/fabric/key_expression.hpp>
 #include <tendon/fabric/publisher.hpp>
+#include <utility>
 #include <vector>
 
 #include "channel/fanout.hpp"
 #include "channel/kept_body.hpp"
-#include "fabric/plain/bare_topic.hpp"
-#include "fabric/plain/plain_audience.hpp"
-#include "fabric/plain/plain_topic.hpp"
+#include "fabric/plain/plain_service.hpp"
 #include "fabric/ports/entities.hpp"
 #include "fabric/ports/head_pages.hpp"
 #include "fabric/ports/node_port.hpp"
@@ -122,21 +121,13 @@ class PublisherCore final : public EntityDoor,
       TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool has_share(const Subscription& subscription, const KeptSample& sample) const
       TENDON_REQUIRES(mutex_);
-  /// A subscription that nobody waits for any more, and why.
-  struct Excused {
-    std::string name;
-    std::string_view why;
-  };
+  /// Subscriptions that nobody waits for any more: name, and why.
+  using Excused = std::pair<std::string, std::string_view>;
   [[nodiscard]] std::vector<Excused> excuse(Published& published);
   void tell(Published& published) const TENDON_REQUIRES(mutex_);
   [[nodiscard]] std::vector<std::string> behind(std::uint64_t sequence) const
       TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool all_shown(std::uint64_t sequence) const TENDON_REQUIRES(mutex_);
-  [[nodiscard]] Result<void> put_for_plain_peers();
-  [[nodiscard]] bool asks_for_plain_peers() const {
-    return plain_.topic != nullptr && plain_.topic->matches();
-  }
-  [[nodiscard]] std::size_t plain_peer_count() const;
   [[nodiscard]] bool is_idle() TENDON_REQUIRES(mutex_);
   [[nodiscard]] std::vector<std::string> unsent() TENDON_REQUIRES(mutex_);
   void give_up(Subscription& subscription, const Error& why) TENDON_REQUIRES(mutex_);
@@ -163,13 +154,7 @@ class PublisherCore final : public EntityDoor,
   const std::shared_ptr<std::atomic<std::uint64_t>> copied_ =
       std::make_shared<std::atomic<std::uint64_t>>(0);
   std::shared_ptr<Fanout> sender_;
-  /// How it serves plain Zenoh peers; all null: not at all.
-  struct Plain {
-    std::shared_ptr<PlainTopic> topic;        // what is put beside the channels
-    std::shared_ptr<PlainAudience> audience;  // of `topic`
-    std::shared_ptr<BareTopic> bare;          // set: it is a plain peer itself
-  };
-  Plain plain_;
+  PlainService plain_;
   std::atomic<State> state_{State::open};
   std::atomic<bool> noted_behind_{false};  // with the HeadTeller
 };

@@ -19,38 +19,11 @@
 #include "fabric/samples/pending_gaps.hpp"
 #include "fabric/topics/break_pace.hpp"
 #include "fabric/topics/feed.hpp"
+#include "fabric/topics/stream.hpp"
+#include "fabric/topics/stream_changes.hpp"
 #include "fabric/ways/peer_name.hpp"
 
 namespace tendon::v0::detail {
-
-/// The samples of one publisher at one subscriber, over all links on which they arrive.
-///
-///   open -> parted    its link is lost, or its channel broke: a new one goes on behind it
-///   parted -> open    there is a new channel
-///   open, parted -> told    the end is known: the publisher said so, its process died, or it has
-///                           been parted for a lease. What arrived before is still to be read
-///   told -> over      all of that was read
-struct Stream {
-  enum class State : std::uint8_t { open, parted, told };
-
-  PublisherId publisher;
-  std::string key;
-  PeerName node;
-  std::uint64_t incarnation = 0;
-  std::shared_ptr<Feed> feed;                     ///< the newest
-  std::vector<std::shared_ptr<Feed>> channels{};  ///< that are not read out, in order
-  PendingGaps gaps{};                             ///< of the receiver
-  State state = State::open;
-  std::chrono::steady_clock::time_point parted_at{};
-  Feed::Ending ending{};        ///< when told
-  std::uint64_t last_seen = 0;  ///< likewise
-  std::uint64_t told_as = 0;    ///< which of all ends that were told
-
-  /// Its end, as the program hears of it, when it is told.
-  [[nodiscard]] Ended ended() const;
-  /// The gaps before what the program gets next.
-  [[nodiscard]] std::vector<Gap> take_gaps(std::uint64_t of_incarnation);
-};
 
 /// The streams of one subscriber: which channels are read, in which order, and when each stream
 /// ends.
@@ -64,60 +37,15 @@ struct Stream {
 class Streams {
  public:
   using Time = std::chrono::steady_clock::time_point;
+  using Entry = StreamEntry;
+  using Connections = StreamLinks;
+  using Candidate = StreamCandidate;
+  using Changes = StreamChanges;
   struct Options {
     std::chrono::milliseconds lease{};
     GapFinder::Rate rate = GapFinder::Rate::all;
     bool newest_only = false;
   };
-  /// A channel to read.
-  struct Entry {
-    std::shared_ptr<Stream> stream;
-    std::shared_ptr<Feed> feed;
-    /// With `newest_only`: those that are followed instead of this one while their links live.
-    std::vector<std::shared_ptr<Feed>> newer{};
-    /// Those that are read out before this one, once they are over.
-    std::vector<std::shared_ptr<Feed>> older{};
-
-    /// May it be read? An end waits for that of an older incarnation which was told before it. The
-    /// samples behind that end wait for both.
-    [[nodiscard]] bool has_its_turn() const;
-  };
-  /// The links on which samples may come, each once.
-  struct Connections {
-    std::vector<std::shared_ptr<Link>> kept;
-    std::vector<Link*> links;
-  };
-  /// The publisher to be connected.
-  struct Candidate {
-    PublisherId publisher;
-    std::string key;
-    PeerName node;
-    std::uint64_t incarnation = 0;
-  };
-  /// Something that follows from a change, for the owner to do without its lock.
-  struct Changes {
-    struct Over {
-      std::shared_ptr<Stream> stream;
-      GapFinder::Found last;  ///< missing behind its last sample
-    };
-    /// A channel that broke, or that its publisher has no room for: a pause follows.
-    struct Broken {
-      enum class By : std::uint8_t { violation, limit };
-      std::shared_ptr<Stream> stream;
-      Error why;
-      By by = By::violation;
-      bool tell = false;
-    };
-    std::vector<Ended> told;
-    std::vector<Over> over;
-    std::vector<Broken> broken;
-    std::vector<std::shared_ptr<Feed>> read_out;  ///< to be closed
-    std::vector<PublisherId> again;               ///< to be connected again, now
-    std::optional<Time> next;                     ///< settle() has to look again then
-    bool connections_changed = false;             ///< there are other links
-    bool entries_changed = false;                 ///< what entry_of() returned may be old
-  };
-
   explicit Streams(const Options& options)
       : options_(options), connections_(std::make_shared<const Connections>()) {}
 

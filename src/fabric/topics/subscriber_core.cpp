@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "fabric/plain/plain_service.hpp"
 #include "fabric/ports/subscription_request.hpp"
 #include "fabric/samples/sample_age.hpp"
 #include "fabric/topics/posted_sample.hpp"
@@ -104,11 +105,9 @@ bool SubscriberCore::takes(const EntityAnnouncement& publisher) {
                              " was subscribed with: the two are not connected";
   {
     const Lock lock(mutex_);
-    if (refused_.told.size() >= kMaxAnnouncements ||
-        !refused_.told.emplace(id, *publisher.schema).second)
-      return false;
+    if (!refused_.is_news(id, *publisher.schema)) return false;
     ++stats_.schema_mismatches;
-    refused_.last = node + " on " + publisher.topic.text() + ": " + reason;
+    refused_.note_last(node + " on " + publisher.topic.text() + ": " + reason);
   }
   node_->tell({.kind = FabricEventKind::schema_mismatch,
                .key = publisher.topic.text(),
@@ -193,14 +192,9 @@ std::shared_ptr<const SubscriberCore::Connections> SubscriberCore::connections()
   return streams_.connections();
 }
 
-// The connections may be newer than the version. Then it changes at once, or has changed.
 const SubscriberCore::Connections& SubscriberCore::connections_at(std::uint64_t version) {
   drop_old_entry();
-  if (turn_.connections == nullptr || turn_.connections_version != version) {
-    turn_.connections = connections();
-    turn_.connections_version = version;
-  }
-  return *turn_.connections;
+  return turn_.links_at(version, [&] { return connections(); });
 }
 
 std::shared_ptr<const SubscriberCore::Entry> SubscriberCore::entry_of(const Feed& feed) const {
@@ -278,7 +272,7 @@ void SubscriberCore::act_on(Streams::Changes changes) {
     {
       const Lock lock(mutex_);
       if (!is_refused) ++stats_.violations;
-      refused_.last = broken.why.detail;
+      refused_.note_last(broken.why.detail);
     }
     if (broken.tell || !is_refused) context_->log(LogLevel::warn, kWhere, broken.why.message());
     if (!broken.tell) continue;
@@ -321,20 +315,15 @@ Result<Sample> SubscriberCore::recv(Deadline deadline) {
 // A change is noted before take_kept() looks for a receiver, and a receiver has left before it
 // looks for a change: one of the two drops what has changed.
 SubscriberCore::Kept SubscriberCore::leave_seat() {
-  const auto connections =
-      turn_.connections == nullptr ? std::optional<std::uint64_t>() : turn_.connections_version;
-  const auto entries =
-      turn_.last == nullptr ? std::optional<std::uint64_t>() : turn_.entries_version;
+  const ReceiverTurn::Seen seen = turn_.seen();
   seat_.leave();
-  const bool has_changed = (connections && *connections != versions_.receiving.load()) ||
-                           (entries && *entries != versions_.entries.load());
-  return has_changed ? take_kept() : Kept();
+  return seen.is_old(versions_) ? take_kept() : Kept();
 }
 
 SubscriberCore::Kept SubscriberCore::take_kept() {
   if (!seat_.borrow()) return {};
   queue_the_rest();
-  Kept kept{std::move(turn_.connections), std::move(turn_.last)};
+  Kept kept = turn_.take();
   seat_.leave();
   return kept;
 }
@@ -370,16 +359,14 @@ Result<Sample> SubscriberCore::receive(Deadline deadline) {
 
 std::optional<SubscriberCore::Numbered> SubscriberCore::take_returned() {
   const Lock lock(mutex_);
-  if (returned_.empty()) return std::nullopt;
-  auto first = returned_.extract(returned_.begin());
-  return Numbered{first.key(), std::move(first.mapped())};
+  return returned_.take();
 }
 
 void SubscriberCore::put_back(std::uint64_t number, Sample sample) {
   {
     const Lock lock(mutex_);
     if (closed_) return;
-    returned_.emplace(number, std::move(sample));
+    returned_.put(number, std::move(sample));
   }
   context_->wake_others();
 }
@@ -500,7 +487,7 @@ std::string SubscriberCore::nothing_came() const {
     text += "; " + std::to_string(stats_.expired) +
             " samples so far were older than max_age, or of unknown age";
   }
-  if (!refused_.last.empty()) text += "; refused last: " + refused_.last;
+  if (!refused_.last().empty()) text += "; refused last: " + refused_.last();
   return text;
 }
 
@@ -540,7 +527,7 @@ bool SubscriberCore::try_last_again(Sample& sample) {
 
 // Behind the feeds that wait.
 void SubscriberCore::queue_the_rest() {
-  if (std::exchange(turn_.more, false)) queue_->push(*turn_.last->feed);
+  if (std::exchange(turn_.more, false)) queue_->push(*turn_.last()->feed);
 }
 
 SubscriberCore::Attempt SubscriberCore::try_waiting(Sample& sample) {
@@ -556,8 +543,7 @@ SubscriberCore::Attempt SubscriberCore::try_waiting(Sample& sample) {
       continue;
     }
     if (take_from(*entry, sample)) {
-      turn_.last = entry;
-      turn_.entries_version = version;
+      turn_.note_last(entry, version);
       return Attempt::sample;
     }
     if (!feed->is_over()) continue;
@@ -568,14 +554,15 @@ SubscriberCore::Attempt SubscriberCore::try_waiting(Sample& sample) {
 }
 
 void SubscriberCore::drop_old_entry() {
-  if (turn_.entries_version == versions_.entries.load()) return;
+  if (turn_.is_last_of(versions_)) return;
   queue_the_rest();
-  turn_.last = nullptr;
+  turn_.forget_last();
 }
 
 const SubscriberCore::Entry* SubscriberCore::last_entry() {
   drop_old_entry();
-  return turn_.last != nullptr && turn_.last->has_its_turn() ? turn_.last.get() : nullptr;
+  const auto& last = turn_.last();
+  return last != nullptr && last->has_its_turn() ? last.get() : nullptr;
 }
 
 bool SubscriberCore::take_from(const Entry& entry, Sample& sample) {
@@ -632,7 +619,7 @@ bool SubscriberCore::accept(const Entry& entry, Feed::Taken& taken, Sample& samp
     if (taken.copied) ++stats_.copied;
     if (taken.unreadable) {
       ++stats_.undecodable;
-      refused_.last = stream.node.text + " on " + stream.key + ": " + taken.unreadable->detail;
+      refused_.note_last(stream.node.text + " on " + stream.key + ": " + taken.unreadable->detail);
       left_out = GapReason::undecodable;
     } else if (options_.max_age && (!age || *age > *options_.max_age)) {
       ++stats_.expired;
@@ -669,11 +656,11 @@ bool SubscriberCore::accept(const Entry& entry, Feed::Taken& taken, Sample& samp
 bool SubscriberCore::refuse(const Entry& entry, const Feed::Taken& taken) {
   ++stats_.schema_mismatches;
   const SchemaHash hash = taken.tensors ? taken.tensors->schema()->hash() : SchemaHash{};
-  refused_.last = entry.stream->node.text + " on " + entry.stream->key + ": " +
-                  (taken.tensors ? describe_difference(*options_.schema, *taken.tensors->schema())
-                                 : std::string("raw bytes have no schema"));
-  return refused_.told.size() < kMaxAnnouncements &&
-         refused_.told.emplace(entry.stream->publisher, hash).second;
+  refused_.note_last(entry.stream->node.text + " on " + entry.stream->key + ": " +
+                     (taken.tensors
+                          ? describe_difference(*options_.schema, *taken.tensors->schema())
+                          : std::string("raw bytes have no schema")));
+  return refused_.is_news(entry.stream->publisher, hash);
 }
 
 Result<void> SubscriberCore::wait_for_publishers(std::size_t count, Deadline deadline) {

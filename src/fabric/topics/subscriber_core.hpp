@@ -25,6 +25,9 @@
 #include "fabric/samples/receiver_seat.hpp"
 #include "fabric/topics/feed.hpp"
 #include "fabric/topics/feed_queue.hpp"
+#include "fabric/topics/receiver_turn.hpp"
+#include "fabric/topics/refused_schemas.hpp"
+#include "fabric/topics/returned_samples.hpp"
 #include "fabric/topics/streams.hpp"
 #include "runtime/timers.hpp"
 
@@ -96,23 +99,13 @@ class SubscriberCore final : public Follower,
  private:
   using Connections = Streams::Connections;
   using Entry = Streams::Entry;
+  using Kept = ReceiverTurn::Kept;
+  using Numbered = NumberedSample;
   enum class Attempt : std::uint8_t { nothing, sample, look_again };
-  /// A sample, and which one it is of all that were taken.
-  struct Numbered {
-    std::uint64_t number = 0;
-    Sample sample;
-  };
-
   [[nodiscard]] Result<void> usable(std::string_view where) const;
   [[nodiscard]] std::shared_ptr<const Connections> connections() const;
   /// The connections of this version, for the receiver.
   [[nodiscard]] const Connections& connections_at(std::uint64_t version);
-  /// References that a receiver kept. They may be the last ones to a link: no lock is held when
-  /// they end.
-  struct Kept {
-    std::shared_ptr<const Connections> connections;
-    std::shared_ptr<const Entry> last;
-  };
   /// The receiver leaves, and keeps nothing that has changed meanwhile.
   Kept leave_seat();
   /// Nothing while there is a receiver, which looks for itself what has changed.
@@ -159,36 +152,17 @@ class SubscriberCore final : public Follower,
   const std::shared_ptr<LastReceiver> last_receiver_ = std::make_shared<LastReceiver>();
   ReceiverSeat seat_;
   std::atomic<bool> closed_{false};
-  struct Turn {
-    std::size_t feeds_first = 0;    // that come before plain peers
-    std::uint64_t taken_count = 0;  // all samples that were taken
-    // Kept from one receive to the next: a look at them takes no lock and counts no reference.
-    std::shared_ptr<const Connections> connections;
-    std::uint64_t connections_version = 0;  // of versions_.receiving, when they were read
-    std::shared_ptr<const Entry> last;      // whose feed gave the last sample
-    std::uint64_t entries_version = 0;      // when that was
-    bool more = false;                      // that feed has more, and is not in the queue
-  };
-  Turn turn_;                         // the holder of seat_ alone touches it
+  ReceiverTurn turn_;                 // the holder of seat_ alone touches it
   std::shared_ptr<FeedQueue> queue_;  // set before anybody else has this
   Mutex posting_;
   std::shared_ptr<PostedSample> posted_ TENDON_GUARDED_BY(posting_);  // it is the receiver
   mutable Mutex mutex_;
   Streams streams_ TENDON_GUARDED_BY(mutex_);
-  struct Versions {
-    std::atomic<std::uint64_t> receiving{0};  // of connections, of ends_: a receiver looks again
-    std::atomic<std::uint64_t> entries{0};
-  };
-  Versions versions_;
+  StreamVersions versions_;
   std::deque<Sample> ends_ TENDON_GUARDED_BY(mutex_);  // to be delivered
-  struct Refused {
-    std::set<std::pair<PublisherId, SchemaHash>> told;  // of differences of schemas
-    std::string last;                                   // for recv() when nothing arrives
-  };
-  Refused refused_ TENDON_GUARDED_BY(mutex_);
+  RefusedSchemas refused_ TENDON_GUARDED_BY(mutex_);
   SubscriberStats stats_ TENDON_GUARDED_BY(mutex_);
-  // By when they were taken; those of a receiver that has just returned: 0.
-  std::multimap<std::uint64_t, Sample> returned_ TENDON_GUARDED_BY(mutex_);
+  ReturnedSamples returned_ TENDON_GUARDED_BY(mutex_);
 };
 
 }  // namespace tendon::v0::detail

@@ -19,6 +19,7 @@
 #include "core/fd.hpp"
 #include "core/thread.hpp"
 #include "fabric/ways/cable.hpp"
+#include "fabric/ways/laid_cable.hpp"
 #include "fabric/zenoh/zenoh_port.hpp"
 #include "runtime/connect.hpp"
 #include "runtime/user_event.hpp"
@@ -75,18 +76,7 @@ class Cables : public std::enable_shared_from_this<Cables> {
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// A cable here, as the thread sees it.
-  struct Laid {
-    Cable cable;
-    KeyExpression key;  // where its frames go
-    Lane lane;
-    OwnedFd far;
-    std::deque<Storage> frames;     // that came, and are not in the pair yet
-    std::size_t written_bytes = 0;  // of the payload of the first one
-    std::string why_cut = {};       // not empty: it is over
-    Clock::time_point next_beat = {};
-    Clock::time_point hung_up_at = {};  // by the link, while there was no room for its last bytes
-  };
+  using Laid = LaidCable;
   using Every = std::map<Nonce128, std::unique_ptr<Laid>>;
   /// A frame that came, and the memory that it lies in.
   struct Came {

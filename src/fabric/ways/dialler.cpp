@@ -84,7 +84,7 @@ void Dialler::stop() {
     targets.swap(targets_);
     peers.swap(peers_);
     for (Turns& turns : queues_) turns.clear();
-    knocking_.clear();
+    knocking_.forget_peers();
     threads.swap(threads_);
   }
   changed_.notify_all();
@@ -277,8 +277,9 @@ void Dialler::knock(Clock::time_point now) {
 }
 
 bool Dialler::may_knock(Queue queue) const {
-  if (first_knocks_ + knocks_again_ >= kMostKnocks) return false;
-  return queue == Queue::first || (queue == Queue::retry && knocks_again_ < kMostKnocksAgain);
+  if (knocking_.count() >= kMostKnocks) return false;
+  return queue == Queue::first ||
+         (queue == Queue::retry && knocking_.count(KnockKind::again) < kMostKnocksAgain);
 }
 
 // A first try goes to the first address alone: a stranger that announces four gets no more.
@@ -287,9 +288,8 @@ void Dialler::knock_at(const std::shared_ptr<Peer>& peer) {
   peer->state = Peer::State::knocking;
   std::vector<std::string> addresses = peer->addresses;
   addresses.resize(std::min(addresses.size(), peer->has_failed ? kMostKnocksOfPeer : 1));
-  std::size_t& count = peer->has_failed ? knocks_again_ : first_knocks_;
-  count += addresses.size();
-  knocking_.emplace(++number_, Asked{peer, count, addresses.size()});
+  knocking_.add(++number_, peer, peer->has_failed ? KnockKind::again : KnockKind::first,
+                addresses.size());
   const auto begun =
       knocks_->begin(number_, addresses, peer->has_failed ? kPatience : kFirstPatience);
   if (begun) return;
@@ -301,13 +301,9 @@ void Dialler::knock_at(const std::shared_ptr<Peer>& peer) {
 }
 
 std::shared_ptr<Dialler::Peer> Dialler::knocked(Knocks::Number number) {
-  const auto found = knocking_.find(number);
-  if (found == knocking_.end()) return nullptr;
-  const Asked asked = found->second;
-  knocking_.erase(found);
-  asked.count -= asked.addresses;
-  asked.peer->state = Peer::State::idle;
-  return asked.peer;
+  const std::shared_ptr<Peer> peer = knocking_.take(number);
+  if (peer != nullptr) peer->state = Peer::State::idle;
+  return peer;
 }
 
 void Dialler::on_answer(Knocks::Number number, Knocks::Answer answer) {

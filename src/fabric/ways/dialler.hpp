@@ -19,7 +19,9 @@
 #include <vector>
 
 #include "core/thread.hpp"
+#include "fabric/ways/dial_target.hpp"
 #include "fabric/ways/knocks.hpp"
+#include "fabric/ways/knocks_under_way.hpp"
 #include "observe/line_pace.hpp"
 #include "runtime/backoff.hpp"
 
@@ -57,35 +59,12 @@ namespace tendon::v0::detail {
 /// Cost:    each attempt takes some steps in ordered trees.
 class Dialler {
  public:
-  /// The source of a peer's addresses.
-  enum class Whence : std::uint8_t {
-    user,         ///< the program's user named it
-    this_host,    ///< a socket of this user is tried first, announced addresses later
-    announcement  ///< anybody may have written it
-  };
-  /// One attempt, as it is to be made.
-  struct Dial {
-    Deadline deadline;
-    Whence whence;  ///< this_host: by the socket of this user alone
-  };
-  enum class Outcome : std::uint8_t {
-    done,       ///< there is nothing left to do
-    again,      ///< this target pauses; its peer was reached
-    unreached,  ///< the peer pauses
-  };
-  using Attempt = std::function<Outcome(const Dial&)>;
-  enum class Haste : std::uint8_t {
-    none,
-    called,  ///< a call waits for it, so a pause of its peer ends
-  };
-  struct Wanted {
-    std::string key;
-    std::string peer;  ///< the target is reached through it
-    Attempt attempt;
-    Whence whence = Whence::announcement;
-    std::vector<std::string> addresses = {};  ///< to knock at, as announced
-    Haste haste = Haste::none;
-  };
+  using Whence = DialTarget::Whence;
+  using Dial = DialTarget::Dial;
+  using Outcome = DialTarget::Outcome;
+  using Attempt = DialTarget::Attempt;
+  using Haste = DialTarget::Haste;
+  using Wanted = DialTarget;
 
   explicit Dialler(std::unique_ptr<Knocks> knocks = make_knocks());
   Dialler(const Dialler&) = delete;
@@ -125,12 +104,6 @@ class Dialler {
   /// The time at which it is due, and its number, which decides between equal times.
   using Turn = std::pair<Clock::time_point, std::uint64_t>;
   using Turns = std::map<Turn, std::shared_ptr<Peer>>;
-  /// A peer that is knocked at.
-  struct Asked {
-    std::shared_ptr<Peer> peer;
-    std::size_t& count;  // first_knocks_ or knocks_again_
-    std::size_t addresses;
-  };
   /// Where peers wait.
   enum class Queue : std::uint8_t {
     known,     ///< they need no place
@@ -187,14 +160,11 @@ class Dialler {
   std::map<std::string, std::shared_ptr<Target>, std::less<>> targets_ TENDON_GUARDED_BY(mutex_);
   std::map<std::string, std::shared_ptr<Peer>> peers_ TENDON_GUARDED_BY(mutex_);
   std::array<Turns, kQueues> queues_ TENDON_GUARDED_BY(mutex_);
-  std::map<Knocks::Number, Asked> knocking_ TENDON_GUARDED_BY(mutex_);
+  KnocksUnderWay<Peer> knocking_ TENDON_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Target>> running_ TENDON_GUARDED_BY(mutex_);  // dropped ones too
   std::vector<Thread> threads_ TENDON_GUARDED_BY(mutex_);
   /// Attempts that run, by the queue that their peers came from.
   std::array<std::size_t, kQueues> running_count_ TENDON_GUARDED_BY(mutex_){};
-  /// Addresses that are knocked at, first or again.
-  std::size_t first_knocks_ TENDON_GUARDED_BY(mutex_) = 0;
-  std::size_t knocks_again_ TENDON_GUARDED_BY(mutex_) = 0;
   std::size_t idle_count_ TENDON_GUARDED_BY(mutex_) = 0;
   std::uint64_t number_ TENDON_GUARDED_BY(mutex_) = 0;  // of turns, knocks and seeds
   /// Queues whose last turn was not that of the newest.

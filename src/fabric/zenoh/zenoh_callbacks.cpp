@@ -13,9 +13,6 @@ namespace tendon::v0::detail {
 
 namespace {
 
-/// What an event takes in the queue besides its bytes.
-constexpr std::uint64_t kEventBytes = 256;
-
 /// How long the exit of the process waits for callbacks that run.
 constexpr std::chrono::seconds kExitPatience{1};
 
@@ -68,15 +65,6 @@ class ExitGate {
 constinit PerProcess<ExitGate> ExitGate::gate_;
 constinit std::atomic<bool> ExitGate::serves_{false};
 thread_local bool ExitGate::inside_ = false;
-
-std::uint64_t bytes_of(const ZenohCallbacks::Event& event) {
-  if (const auto* const token = std::get_if<ZenohCallbacks::Token>(&event))
-    return kEventBytes + token->key.size();
-  const auto* const message = std::get_if<ZenohMessage>(&event);
-  if (message == nullptr) return 0;
-  return kEventBytes + message->key.size() + message->encoding.size() +
-         message->payload.size_bytes() + message->attachment.size_bytes();
-}
 
 }  // namespace
 
@@ -131,12 +119,12 @@ void ZenohCallbacks::remove(Number number) {
 
 void ZenohCallbacks::close() {
   std::map<Number, Recipient> gone;
-  std::deque<std::unique_ptr<Queued>> not_told;
+  ZenohEventQueue not_told;
   {
     const Lock lock(mutex_);
     closed_ = true;
     gone.swap(recipients_);
-    not_told.swap(queue_);
+    std::swap(not_told, queue_);
     queued_.notify_one();
   }
   thread_.join();
@@ -147,23 +135,15 @@ void ZenohCallbacks::post(Number number, Event event) noexcept {
   const Lock lock(mutex_);
   const auto recipient = recipients_.find(number);
   if (closed_ || recipient == recipients_.end()) return;
-  const std::uint64_t size_bytes = bytes_of(event);
-  const Budget& budget = budget_of(event);
-  if (size_bytes > 0 && budget.queued + size_bytes > budget.most)
-    return miss(number, recipient->second, event);
+  if (!queue_.has_room_for(event)) return miss(number, recipient->second, event);
   if (recipient->second.missed && std::holds_alternative<Ending>(event)) {
     event = Ending::timed_out;
   }
-  push(number, std::move(event), size_bytes);
+  push(number, std::move(event));
 }
 
-ZenohCallbacks::Budget& ZenohCallbacks::budget_of(const Event& event) {
-  return std::holds_alternative<Token>(event) ? tokens_ : messages_;
-}
-
-void ZenohCallbacks::push(Number number, Event event, std::uint64_t size_bytes) {
-  budget_of(event).queued += size_bytes;
-  queue_.push_back(std::make_unique<Queued>(Queued{number, std::move(event), size_bytes}));
+void ZenohCallbacks::push(Number number, Event event) {
+  queue_.push(number, std::move(event));
   queued_.notify_one();
 }
 
@@ -184,14 +164,9 @@ void ZenohCallbacks::miss(Number number, Recipient& recipient, const Event& even
 ZenohCallbacks::Missed& ZenohCallbacks::untold_of(Number number, Recipient& recipient) {
   if (!recipient.untold) {
     recipient.untold.emplace();
-    push(number, Missed{}, 0);
+    push(number, Missed{});
   }
   return *recipient.untold;
-}
-
-void ZenohCallbacks::Missed::add(const std::string& key, std::uint64_t count) {
-  const bool is_named = messages.contains(key) || messages.size() < kMostMissedKeys;
-  messages[is_named ? key : std::string()] += count;
 }
 
 void ZenohCallbacks::set_state(SessionState state) noexcept {
@@ -199,7 +174,7 @@ void ZenohCallbacks::set_state(SessionState state) noexcept {
   const Lock lock(mutex_);
   if (closed_ || std::exchange(state_, state) == state) return;
   for (const auto& [number, recipient] : recipients_) {
-    if (recipient.listens) queue_.push_back(std::make_unique<Queued>(Queued{number, state, 0}));
+    if (recipient.listens) queue_.push(number, state);
   }
   queued_.notify_one();
 }
@@ -232,15 +207,13 @@ ZenohCallbacks::Call ZenohCallbacks::begin_call() {
   Lock lock(mutex_);
   while (queue_.empty() && !closed_) queued_.wait(mutex_);
   if (closed_) return {};
-  std::unique_ptr<Queued> next = std::move(queue_.front());
-  queue_.pop_front();
-  budget_of(next->event).queued -= next->size_bytes;
-  const auto recipient = recipients_.find(next->number);
+  std::unique_ptr<Queued> next = queue_.pop();
+  const auto recipient = recipients_.find(next->recipient);
   // A question that nobody takes is given back without the lock: that may call post().
   if (recipient == recipients_.end()) return {nullptr, std::move(next)};
   if (auto* const missed = std::get_if<Missed>(&next->event))
     *missed = *std::exchange(recipient->second.untold, std::nullopt);
-  running_ = next->number;
+  running_ = next->recipient;
   return {recipient->second.callback, std::move(next)};
 }
 

@@ -14,6 +14,7 @@
 #include <variant>
 
 #include "core/thread.hpp"
+#include "fabric/zenoh/zenoh_event.hpp"
 #include "fabric/zenoh/zenoh_port.hpp"
 
 namespace tendon::v0::detail {
@@ -32,22 +33,10 @@ namespace tendon::v0::detail {
 class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
  public:
   using Number = std::uint64_t;
-  struct Token {
-    TokenChange change;
-    std::string key;
-  };
-  /// Tokens, or messages: how many of each key. Beyond kMostMissedKeys they count for "".
-  struct Missed {
-    std::map<std::string, std::uint64_t> messages;
-    void add(const std::string& key, std::uint64_t count);
-  };
-  using Event = std::variant<Token, ZenohMessage, std::unique_ptr<ZenohQuestion>, SessionState,
-                             Ending, Matching, Missed>;
+  using Token = ZenohToken;
+  using Missed = ZenohMissed;
+  using Event = ZenohEvent;
   using Callback = std::function<void(Event)>;
-
-  static constexpr std::uint64_t kMaxQueuedBytes = std::uint64_t{64} << 20;
-  static constexpr std::uint64_t kMaxQueuedTokenBytes = std::uint64_t{32} << 20;
-  static constexpr std::size_t kMostMissedKeys = 64;
 
   /// With its thread.
   [[nodiscard]] static Result<std::shared_ptr<ZenohCallbacks>> start();
@@ -81,16 +70,7 @@ class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
     bool missed = false;             ///< something, for want of room
     std::optional<Missed> untold{};  ///< what it missed, while the word of that is queued
   };
-  struct Budget {
-    std::uint64_t most = 0;
-    std::uint64_t queued = 0;
-  };
-  struct Queued {
-    Number number = 0;
-    Event event;
-    std::uint64_t size_bytes = 0;
-  };
-
+  using Queued = ZenohEventQueue::Queued;
   struct Call {
     std::shared_ptr<Callback> callback;  ///< none where the recipient is gone
     std::unique_ptr<Queued> what;        ///< none once all is closed
@@ -99,8 +79,7 @@ class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
   ZenohCallbacks() = default;
   [[nodiscard]] Number add(Recipient recipient) TENDON_EXCLUDES(mutex_);
   void run() TENDON_EXCLUDES(mutex_);
-  [[nodiscard]] Budget& budget_of(const Event& event) TENDON_REQUIRES(mutex_);
-  void push(Number number, Event event, std::uint64_t size_bytes) TENDON_REQUIRES(mutex_);
+  void push(Number number, Event event) TENDON_REQUIRES(mutex_);
   void miss(Number number, Recipient& recipient, const Event& event) TENDON_REQUIRES(mutex_);
   /// Messages that this recipient will be told it missed.
   [[nodiscard]] Missed& untold_of(Number number, Recipient& recipient) TENDON_REQUIRES(mutex_);
@@ -114,9 +93,7 @@ class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
   CondVar queued_;
   CondVar returned_;
   std::map<Number, Recipient> recipients_ TENDON_GUARDED_BY(mutex_);
-  std::deque<std::unique_ptr<Queued>> queue_ TENDON_GUARDED_BY(mutex_);
-  Budget messages_ TENDON_GUARDED_BY(mutex_){.most = kMaxQueuedBytes};
-  Budget tokens_ TENDON_GUARDED_BY(mutex_){.most = kMaxQueuedTokenBytes};
+  ZenohEventQueue queue_ TENDON_GUARDED_BY(mutex_);
   std::uint64_t dropped_ TENDON_GUARDED_BY(mutex_) = 0;
   Number last_number_ TENDON_GUARDED_BY(mutex_) = 0;
   Number running_ TENDON_GUARDED_BY(mutex_) = 0;  ///< 0: none

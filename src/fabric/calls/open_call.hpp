@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tendon/core/error.hpp>
+#include <vector>
+
+#include "channel/kept_body.hpp"
+#include "fabric/calls/call_channel.hpp"
+#include "fabric/keys/publisher_id.hpp"
+
+namespace tendon::v0::detail {
+
+/// What became of a call at one responder:
+///
+///   dialling -> asked -> arrived -> done
+///                                -> failed
+///                     -> failed
+struct CallPart {
+  enum class State : std::uint8_t { dialling, asked, arrived, done, failed };
+  PublisherId responder;
+  State state = State::dialling;
+  std::string node{};  ///< empty: not known yet
+  std::shared_ptr<CallChannel> channel{};
+  std::optional<CallChannel::Received> received{};
+  std::optional<Error> error{};  ///< failed; dialling: of the last attempt
+};
+/// A call that a thread waits for.
+struct OpenCall {
+  CallWord word;
+  std::shared_ptr<const KeptBody> request;
+  std::vector<CallPart> parts;
+  bool moved = false;  ///< since its thread looked
+};
+
+}  // namespace tendon::v0::detail

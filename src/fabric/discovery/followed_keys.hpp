@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+
+#include "fabric/discovery/discovery.hpp"
+#include "fabric/zenoh/zenoh_port.hpp"
+
+namespace tendon::v0::detail {
+
+/// A set of keys that is followed, and what is known of it.
+struct FollowedKeys {
+  /// Lost to a flood: keys that found no room, or words of the watch.
+  enum class Missed : std::uint8_t { nothing, keys, changes };
+  /// on_time() does this with a pattern.
+  enum class Next : std::uint8_t { nothing, ask, begin };
+  using Keys = std::set<std::string, std::less<>>;
+
+  std::size_t count = 0;
+  std::uint64_t number = 0;  // of what was declared: what an earlier watch tells is old
+  Picture picture = Picture::incomplete;
+  Missed missed = Missed::nothing;
+  Next next = Next::nothing;
+  Keys keys;
+  Keys unconfirmed;  // were there before words were missed; those not told again have gone
+  ZenohPort::Handle watch;
+  ZenohPort::Handle request;
+};
+
+}  // namespace tendon::v0::detail

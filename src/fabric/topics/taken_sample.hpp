@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <tendon/core/error.hpp>
+#include <tendon/fabric/ended.hpp>
+#include <tendon/memory/storage.hpp>
+#include <tendon/tensor/tensor_dict.hpp>
+
+#include "fabric/samples/gap_finder.hpp"
+#include "fabric/samples/sample_header.hpp"
+
+namespace tendon::v0::detail {
+
+/// A sample as it came, without the names that its subscriber knows.
+struct TakenSample {
+  SampleHeader header;
+  std::uint32_t tag = 0;
+  std::optional<GapFinder::Missing> missing;  ///< before it
+  std::uint64_t thinned = 0;                  ///< left out by the rate, before it
+  std::optional<TensorDict> tensors;
+  Storage bytes;
+  bool copied = false;  ///< because `max_held` are kept
+  bool more = false;    ///< the next one is here, and the queue was not told
+  /// Why it cannot be read: then it has no content. Its header is zero where that is the reason.
+  std::unique_ptr<Error> unreadable;
+};
+/// The end of the publisher's samples, as far as this link tells.
+struct StreamEnding {
+  EndReason reason = EndReason::closed;
+  std::uint64_t last_published = 0;  ///< exact, or at least
+  bool exact = false;
+};
+
+}  // namespace tendon::v0::detail

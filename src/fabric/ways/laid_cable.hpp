@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <string>
+#include <tendon/fabric/key_expression.hpp>
+#include <tendon/memory/storage.hpp>
+
+#include "core/fd.hpp"
+#include "fabric/ways/cable.hpp"
+#include "runtime/connect.hpp"
+
+namespace tendon::v0::detail {
+
+/// A cable here, as the thread sees it.
+struct LaidCable {
+  Cable cable;
+  KeyExpression key;  // where its frames go
+  Lane lane;
+  OwnedFd far;
+  std::deque<Storage> frames;     // that came, and are not in the pair yet
+  std::size_t written_bytes = 0;  // of the payload of the first one
+  std::string why_cut = {};       // not empty: it is over
+  std::chrono::steady_clock::time_point next_beat = {};
+  std::chrono::steady_clock::time_point hung_up_at =
+      {};  // by the link, while there was no room for its last bytes
+};
+
+}  // namespace tendon::v0::detail
