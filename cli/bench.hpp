@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <tendon/core/result.hpp>
+#include <tendon/core/words.hpp>
 #include <tendon/group/reduce_op.hpp>
 #include <tendon/pipe/pipe.hpp>
 #include <tendon/runtime/context.hpp>
@@ -63,8 +64,8 @@ struct BenchTopicOptions {
 
 /// How the nodes of a fabric find each other.
 enum class FabricDiscovery : std::uint8_t { addresses, zenoh };
-[[nodiscard]] constexpr std::string_view to_string(FabricDiscovery discovery) {
-  return discovery == FabricDiscovery::zenoh ? "zenoh" : "static";
+[[nodiscard]] consteval std::array<Word<FabricDiscovery>, 2> words_of(FabricDiscovery) {
+  return {{{FabricDiscovery::addresses, "static"}, {FabricDiscovery::zenoh, "zenoh"}}};
 }
 
 struct BenchFabricOptions {
@@ -102,8 +103,22 @@ enum class Collective : std::uint8_t {
   stage_whole,  ///< each sends all of it to its counterpart
   stage_first,  ///< the first sends all of it to the first, which broadcasts it
 };
+/// The verbs.
+[[nodiscard]] consteval std::array<Word<Collective>, 9> words_of(Collective) {
+  using enum Collective;
+  return {{{all_reduce, "allreduce"},
+           {all_gather, "allgather"},
+           {reduce_scatter, "reducescatter"},
+           {all_to_all, "alltoall"},
+           {broadcast, "broadcast"},
+           {send_recv, "sendrecv"},
+           {stage, "stage"},
+           {stage_whole, "stage_whole"},
+           {stage_first, "stage_first"}}};
+}
 /// Where the tensors of a collective lie: in private memory, or in the Context's pool.
 enum class BenchMemory : std::uint8_t { ordinary, pool };
+TENDON_WORDS(BenchMemory, ordinary, pool);
 
 struct BenchCollectiveOptions {
   Collective collective = Collective::all_reduce;

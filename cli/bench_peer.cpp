@@ -19,8 +19,8 @@ Result<void> play(const std::string& role, const Value& parameters) {
   if (role == "topic") return play_topic_readers(parameters);
   if (role == "fabric") return play_fabric_node(parameters);
   if (role == "group-detect") return play_detect_rank(parameters);
-  TENDON_TRY(transport, parse_transport(parameter(parameters, "path").as_string()));
-  TENDON_TRY(policy, parse_wait_policy(parameter(parameters, "policy").as_string()));
+  const auto transport = choice<Transport>(parameters, "path");
+  const auto policy = choice<WaitPolicy>(parameters, "policy");
   const Value* name = parameters.find("name");
   // A peer that is stopped on purpose must not be given up by its own lease.
   TENDON_TRY(context, Context::create({.name = name == nullptr ? "bench peer" : name->as_string(),

@@ -234,8 +234,8 @@ struct Reader {
   }
 
   [[nodiscard]] static Result<Reader> make(const Value& parameters, std::uint64_t number) {
-    TENDON_TRY(transport, parse_transport(parameter(parameters, "path").as_string()));
-    TENDON_TRY(policy, parse_wait_policy(parameter(parameters, "policy").as_string()));
+    const auto transport = choice<Transport>(parameters, "path");
+    const auto policy = choice<WaitPolicy>(parameters, "policy");
     const std::string name = reader_name(number);
     TENDON_TRY(context,
                Context::create({.name = name, .wait_policy = policy, .transport = transport}));

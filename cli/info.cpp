@@ -160,18 +160,6 @@ Value::Map machine_facts() {
           {"uid", detail::user_id()}};
 }
 
-std::string_view to_string(Transport transport) {
-  switch (transport) {
-    case Transport::automatic:
-      return "automatic";
-    case Transport::shm:
-      return "shm";
-    case Transport::tcp:
-      return "tcp";
-  }
-  return "automatic";
-}
-
 std::string text_of(const char* variable) {
   return std::string(detail::environment_variable(variable));
 }
@@ -204,16 +192,16 @@ Value::Map rendezvous_setting() {
 /// check_docs.py looks that each variable of the library stands here.
 Result<Value::Map> effective_settings() {
   TENDON_TRY(options, detail::resolve_options({}));
-  const LogLevel level = parse_log_level(text_of("TENDON_LOG")).value_or(LogLevel::warn);
+  const LogLevel level = parse_word<LogLevel>(text_of("TENDON_LOG")).value_or(LogLevel::warn);
   const auto directory = detail::runtime_directory();
   Value::Map settings = {
       {"name", setting(options.name, "TENDON_NAME")},
       {"transport", setting(to_string(options.transport), "TENDON_TRANSPORT")},
-      {"log", setting(v0::to_string(level), "TENDON_LOG")},
+      {"log", setting(to_string(level), "TENDON_LOG")},
       {"runtime_directory",
        setting(directory ? *directory : directory.error().detail, "TENDON_RUNTIME_DIR")},
-      {"progress", setting("service")},
-      {"wait_policy", setting("balanced")},
+      {"progress", setting(to_string(options.progress))},
+      {"wait_policy", setting(to_string(options.wait_policy))},
       {"link_cap_bytes", setting(options.link_cap_bytes)},
       {"pool_cap_bytes", setting(options.pool_cap_bytes)},
       {"publish_bytes", setting(options.publish_bytes)},

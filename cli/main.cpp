@@ -42,12 +42,7 @@ CLI::Validator size_value() {
 
 template <class T>
 using Names = std::map<std::string, T>;
-const Names<Transport> kTransports = {
-    {"auto", Transport::automatic}, {"shm", Transport::shm}, {"tcp", Transport::tcp}};
-const Names<SendMode> kModes = {{"loan", SendMode::loan}, {"copy", SendMode::copy}};
-const Names<WaitPolicy> kPolicies = {{"latency", WaitPolicy::latency},
-                                     {"balanced", WaitPolicy::balanced},
-                                     {"blocking", WaitPolicy::blocking}};
+const Names<Transport> kPaths = {{"shm", Transport::shm}, {"tcp", Transport::tcp}};
 const Names<std::vector<BenchMemory>> kMemories = {
     {"ordinary", {BenchMemory::ordinary}},
     {"pool", {BenchMemory::pool}},
@@ -56,41 +51,26 @@ const Names<Collective> kStageWays = {{"chunks", Collective::stage},
                                       {"whole", Collective::stage_whole},
                                       {"first", Collective::stage_first}};
 /// What a check has numbers for; by Tendon's names and by those of nccl-tests.
-const Names<DType> kDTypes = {{"i8", DType::i8},
-                              {"u8", DType::u8},
-                              {"i16", DType::i16},
-                              {"u16", DType::u16},
-                              {"i32", DType::i32},
-                              {"u32", DType::u32},
-                              {"i64", DType::i64},
-                              {"u64", DType::u64},
-                              {"f16", DType::f16},
-                              {"bf16", DType::bf16},
-                              {"f32", DType::f32},
-                              {"f64", DType::f64},
-                              {"f8_e4m3fn", DType::f8_e4m3fn},
-                              {"f8_e5m2", DType::f8_e5m2},
-                              {"int8", DType::i8},
-                              {"uint8", DType::u8},
-                              {"int32", DType::i32},
-                              {"uint32", DType::u32},
-                              {"int64", DType::i64},
-                              {"uint64", DType::u64},
-                              {"half", DType::f16},
-                              {"bfloat16", DType::bf16},
-                              {"float", DType::f32},
-                              {"double", DType::f64},
-                              {"f8e4m3", DType::f8_e4m3fn},
-                              {"f8e5m2", DType::f8_e5m2}};
-const Names<ReduceKind> kReduceKinds = {
-    {"sum", ReduceKind::sum},         {"prod", ReduceKind::product},
-    {"product", ReduceKind::product}, {"min", ReduceKind::min},
-    {"max", ReduceKind::max},         {"avg", ReduceKind::avg},
-    {"bit_and", ReduceKind::bit_and}, {"bit_or", ReduceKind::bit_or},
-    {"bit_xor", ReduceKind::bit_xor}};
-const Names<ProgressStyle> kStyles = {{"auto", ProgressStyle::automatic},
-                                      {"lines", ProgressStyle::lines},
-                                      {"off", ProgressStyle::off}};
+const Names<DType> kDTypes = [] {
+  Names<DType> names = {{"half", DType::f16},
+                        {"float", DType::f32},
+                        {"double", DType::f64},
+                        {"f8e4m3", DType::f8_e4m3fn},
+                        {"f8e5m2", DType::f8_e5m2}};
+  for (const DType type : {DType::i8, DType::u8, DType::i16, DType::u16, DType::i32, DType::u32,
+                           DType::i64, DType::u64, DType::f16, DType::bf16, DType::f32, DType::f64,
+                           DType::f8_e4m3fn, DType::f8_e5m2}) {
+    names.emplace(to_string(type), type);
+    names.emplace(full_name(type), type);
+  }
+  return names;
+}();
+const Names<ReduceKind> kReduceKinds = [] {
+  Names<ReduceKind> names = {{"prod", ReduceKind::product}};
+  for (const auto& [kind, word] : kWords<ReduceKind>)
+    if (kind != ReduceKind::premul_sum) names.emplace(word, kind);
+  return names;
+}();
 
 // CLI11 calls a verb's callback after all of its flags were read, so that options live in the
 // callback and are filled by then.
@@ -112,6 +92,19 @@ void add_choice(CLI::App* verb, const std::string& flag, Target& target, const N
       ->check(CLI::IsMember(&names));
 }
 
+/// `flag` takes one of the words of Enum. `target` may be an optional.
+template <class Enum, class Target>
+void add_choice(CLI::App* verb, const std::string& flag, Target& target, const std::string& help) {
+  const std::string legal = "{" + legal_words<Enum>() + "}";
+  const auto check = [legal](const std::string& word) {
+    return parse_word<Enum>(word) ? std::string() : word + " not in " + legal;
+  };
+  verb->add_option_function<std::string>(
+          flag, [&target](const std::string& word) { target = parse_word<Enum>(word).value(); },
+          help)
+      ->check(CLI::Validator(check, legal));
+}
+
 void add_json(CLI::App* verb, Format& format) {
   add_switch(verb, "--json", format, Format::json, "JSON on stdout");
 }
@@ -119,8 +112,9 @@ void add_json(CLI::App* verb, Format& format) {
 /// What `send` and `recv` have in common.
 template <class Options>
 void add_transfer_flags(CLI::App* verb, Options& options) {
-  add_choice(verb, "--path", options.transport, kTransports, "auto, shm or tcp [auto]");
-  add_choice(verb, "--progress", options.progress, kStyles, "auto, lines or off [auto]");
+  add_choice<Transport>(verb, "--path", options.transport, "How bytes travel [automatic]");
+  add_choice<ProgressStyle>(verb, "--progress", options.progress,
+                            "What is said on stderr [automatic]");
   add_switch(verb, "--insecure-plaintext", options.profile, Profile::plaintext,
              "Other users and machines too; nothing is encrypted");
   add_json(verb, options.format);
@@ -136,8 +130,9 @@ void add_send(CLI::App& app, int& exit_code) {
                    "Seconds to wait for the receiver, and for each step after that [30]")
       ->check(CLI::Range(0.0, kMaxTimeoutSeconds));
   verb->add_option("--name", options->name, "The file's name at the receiver [that of FILE]");
-  add_choice(verb, "--mode", options->mode, kModes,
-             "loan: written where the peer reads; copy: sent from the mapped file [loan]");
+  add_choice<SendMode>(
+      verb, "--mode", options->mode,
+      "loan: written where the peer reads; copy: sent from the mapped file [loan]");
   verb->add_option("--max-rate", options->max_rate_mb_per_s, "MB/s at most; 0 is no limit [0]")
       ->check(CLI::Range(0.0, 1e6));
   add_transfer_flags(verb, *options);
@@ -176,7 +171,7 @@ void add_fabric_flags(CLI::App* verb, TopicOptions& options) {
                    "Nodes of one domain find each other [TENDON_DOMAIN, else default]");
   verb->add_option("--timeout", options.timeout_s, "Seconds for nodes to be found [5]")
       ->check(CLI::Range(0.0, kMaxTimeoutSeconds));
-  add_choice(verb, "--path", options.transport, kTransports, "auto, shm or tcp [auto]");
+  add_choice<Transport>(verb, "--path", options.transport, "How bytes travel [automatic]");
   add_switch(verb, "--no-routed", options.routed, false, "No link through routers");
   add_switch(verb, "--insecure-plaintext", options.profile, Profile::plaintext,
              "Let nodes of other hosts and users in, unencrypted");
@@ -413,18 +408,17 @@ void add_sizes(CLI::App* verb, Options& options) {
 }
 
 void add_bench_topic(CLI::App* bench, int& exit_code) {
-  static const Names<Transport> kPaths = {{"shm", Transport::shm}, {"tcp", Transport::tcp}};
   auto options = std::make_shared<BenchTopicOptions>();
   CLI::App* verb = bench->add_subcommand("topic", "What a publisher and its subscribers take");
   add_sizes(verb, *options);
   verb->add_option("--readers", options->reader_count, "Subscribers, each with its Context [1]")
       ->check(CLI::Range(1, 64));
   add_choice(verb, "--path", options->transport, kPaths, "shm or tcp [both]");
-  add_choice(verb, "--mode", options->mode, kModes, "loan or copy [both]");
+  add_choice<SendMode>(verb, "--mode", options->mode,
+                       "How samples or messages are handed over [both]");
   add_switch(verb, "--fill", options->loans, LoanUse::filled,
              "Write every byte of a loan before it is handed over");
-  add_choice(verb, "--policy", options->policy, kPolicies,
-             "latency, balanced or blocking [latency]");
+  add_choice<WaitPolicy>(verb, "--policy", options->policy, "How both processes wait [latency]");
   add_switch(verb, "--no-pin", options->pinning, Pinning::none, "Leave both processes unpinned");
   verb->add_option("--listen", options->listen,
                    "Where the publisher listens, unencrypted: HOST:PORT [on 127.0.0.1]");
@@ -437,17 +431,14 @@ void add_bench_topic(CLI::App* bench, int& exit_code) {
 }
 
 void add_bench_fabric(CLI::App* bench, int& exit_code) {
-  static const Names<Transport> kPaths = {{"shm", Transport::shm}, {"tcp", Transport::tcp}};
-  static const Names<FabricDiscovery> kDiscoveries = {{"static", FabricDiscovery::addresses},
-                                                      {"zenoh", FabricDiscovery::zenoh}};
   auto options = std::make_shared<BenchFabricOptions>();
   CLI::App* verb = bench->add_subcommand(
       "fabric", "A brain of 24 processes: what is lost, and what a node takes");
   verb->add_option("--seconds", options->seconds, "How long its nodes publish [60]")
       ->check(CLI::Range(1, 86400));
   add_choice(verb, "--path", options->transport, kPaths, "shm or tcp [both]");
-  add_choice(verb, "--discovery", options->discovery, kDiscoveries,
-             "static or zenoh [zenoh, if this build has it]");
+  add_choice<FabricDiscovery>(verb, "--discovery", options->discovery,
+                              "How nodes find each other [zenoh, if this build has it]");
   add_json(verb, options->format);
   verb->callback([options, &exit_code] { exit_code = run_bench_fabric(*options); });
 }
@@ -458,10 +449,10 @@ void add_bench_pipe(CLI::App* bench, int& exit_code) {
   add_sizes(verb, *options);
   verb->add_option("-w", options->warm_up_count, "Iterations before measuring [a tenth of -n]")
       ->check(CLI::PositiveNumber);
-  add_choice(verb, "--path", options->transport, kTransports, "auto, shm or tcp [shm and tcp]");
-  add_choice(verb, "--mode", options->mode, kModes, "loan or copy [both]");
-  add_choice(verb, "--policy", options->policy, kPolicies,
-             "latency, balanced or blocking [latency]");
+  add_choice<Transport>(verb, "--path", options->transport, "How bytes travel [shm and tcp]");
+  add_choice<SendMode>(verb, "--mode", options->mode,
+                       "How samples or messages are handed over [both]");
+  add_choice<WaitPolicy>(verb, "--policy", options->policy, "How both processes wait [latency]");
   verb->add_option("--streams", options->streams, "Bulk connections of a tcp link [1]")
       ->check(CLI::Range(1, 16));
   add_switch(verb, "--check", options->check, Check::every_byte, "Verify every byte, both ways");
@@ -475,7 +466,7 @@ void add_bench_collective(CLI::App* bench, Collective collective, const std::str
                           int& exit_code) {
   auto options = std::make_shared<BenchCollectiveOptions>();
   options->collective = collective;
-  CLI::App* verb = bench->add_subcommand(std::string(to_string(collective)), help);
+  CLI::App* verb = bench->add_subcommand(std::string(word_of(collective)), help);
   verb->ignore_underscore();  // "all_reduce", as the library has it
   const auto size = size_value();
   verb->add_option("-b,--minbytes", options->begin_bytes,
@@ -515,9 +506,9 @@ void add_bench_collective(CLI::App* bench, Collective collective, const std::str
                        ? "Ranks to start, an even number [4; under a launcher its own]"
                        : "Ranks to start [2; under a launcher its own]")
       ->check(CLI::Range(1, static_cast<int>(detail::kMaxPlaces)));
-  add_choice(verb, "--path", options->transport, kTransports, "auto, shm or tcp [auto]");
-  add_choice(verb, "--policy,--wait", options->policy, kPolicies,
-             "latency, balanced or blocking [latency; balanced with more ranks than CPUs]");
+  add_choice<Transport>(verb, "--path", options->transport, "How bytes travel [automatic]");
+  add_choice<WaitPolicy>(verb, "--policy,--wait", options->policy,
+                         "How ranks wait [latency; balanced with more ranks than CPUs]");
   add_switch(verb, "--no-pin", options->pinning, Pinning::none, "Leave all ranks unpinned");
   add_switch(verb, "--insecure-plaintext", options->profile, Profile::plaintext,
              "Under a launcher: let the ranks be on several hosts, unprotected");
@@ -546,7 +537,7 @@ void add_bench_collectives(CLI::App* bench, int& exit_code) {
       ->check(CLI::PositiveNumber);
   verb->add_option("--ranks", options->ranks, "Ranks, 3 at least [3]")
       ->check(CLI::Range(3, static_cast<int>(detail::kMaxPlaces)));
-  add_choice(verb, "--path", options->transport, kTransports, "auto, shm or tcp [shm and tcp]");
+  add_choice<Transport>(verb, "--path", options->transport, "How bytes travel [shm and tcp]");
   add_json(verb, options->format);
   verb->callback([options, &exit_code] { exit_code = run_bench_group_detect(*options); });
 }
@@ -582,7 +573,7 @@ void add_bench(CLI::App& app, int& exit_code) {
     CLI::App* verb = bench->add_subcommand(kind.name, kind.help);
     verb->add_option("-n", options->round_count, "Rounds of each row [50]")
         ->check(CLI::PositiveNumber);
-    add_choice(verb, "--path", options->transport, kTransports, "auto, shm or tcp [shm and tcp]");
+    add_choice<Transport>(verb, "--path", options->transport, "How bytes travel [shm and tcp]");
     add_json(verb, options->format);
     verb->callback([options, run = kind.run, &exit_code] { exit_code = run(*options); });
   }

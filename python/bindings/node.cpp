@@ -62,11 +62,11 @@ void join(NodeHandle* self, const std::string& name, const std::string& domain,
   const NodeOptions options{.domain = domain,
                             .name = name,
                             .routers = std::move(routers),
-                            .discovery = discovery_need_from(discovery),
+                            .discovery = word_from<DiscoveryNeed>("discovery", discovery),
                             .peers = std::move(peers),
                             .listen = listen,
                             .routed = routed,
-                            .profile = profile_from(profile),
+                            .profile = word_from<Profile>("profile", profile),
                             .plain = std::move(plain)};
   auto joined = wait_beside(deadline_of(timeout, handle.timeout_s),
                             [shared = handle.context, options](Deadline deadline) {
@@ -103,13 +103,13 @@ void bind_node(nb::module_& module) {
                    "timeout: float | None = ...) -> None"))
       .def("publisher", declare_publisher, nb::arg("key"), nb::kw_only(), nb::arg("history") = 1,
            nb::arg("overflow") = "drop_oldest", nb::arg("priority") = "normal",
-           nb::arg("schema").none() = nb::none(), nb::arg("plain") = "auto",
+           nb::arg("schema").none() = nb::none(), nb::arg("plain") = "automatic",
            nb::arg("plain_bytes") = kDefaultPlainBytes, nb::arg("encoding") = "",
            nb::arg("block_for").none() = 30.0, kPublisherDoc,
            nb::sig("def publisher(self, key: str, *, history: int = 1, overflow: str = "
                    "'drop_oldest', priority: str = 'normal', schema: object = None, plain: str = "
-                   "'auto', plain_bytes: int = 49152, encoding: str = '', block_for: float | None "
-                   "= 30) -> Publisher"))
+                   "'automatic', plain_bytes: int = 49152, encoding: str = '', block_for: float | "
+                   "None = 30) -> Publisher"))
       .def("subscriber", declare_subscriber, nb::arg("keys"), nb::kw_only(), nb::arg("window") = 16,
            nb::arg("max_held") = 4, nb::arg("max_age").none() = nb::none(),
            nb::arg("max_hz").none() = nb::none(), nb::arg("newest_only").none() = nb::none(),

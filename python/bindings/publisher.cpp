@@ -159,10 +159,10 @@ PublisherHandle declare_publisher(nb::object node, const std::string& key, std::
                                   std::uint64_t plain_bytes, const std::string& encoding,
                                   nb::object block_for) {
   const PublisherOptions options{.history = keep_last(history),
-                                 .overflow = overflow_from(overflow),
-                                 .priority = priority_from(priority),
+                                 .overflow = word_from<Overflow>("overflow", overflow),
+                                 .priority = word_from<Priority>("priority", priority),
                                  .schema = schema.is_none() ? nullptr : schema_from(schema),
-                                 .plain = plain_peers_from(plain),
+                                 .plain = word_from<PlainPeers>("plain", plain),
                                  .plain_bytes = plain_bytes,
                                  .encoding = encoding,
                                  .block_for = block_time_from(block_for)};

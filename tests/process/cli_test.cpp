@@ -989,6 +989,8 @@ TEST(Cli, CompletionCompletesVerbsAndFlags) {
   EXPECT_EQ(complete("tendon info co", 2), "collectives\n");
   EXPECT_EQ(complete("tendon info collectives --ho", 3), "--hosts\n");
   EXPECT_EQ(complete(TENDON_CLI_PATH " explain peer_", 2), "peer_lost\n");
+  EXPECT_EQ(complete(TENDON_CLI_PATH " send file --path ''", 4), "automatic shm tcp\n");
+  EXPECT_EQ(complete(TENDON_CLI_PATH " bench allreduce --policy bl", 4), "blocking\n");
 }
 
 }  // namespace

@@ -6,12 +6,11 @@ _tendon() {
   COMPREPLY=()
 
   case $previous in
-    --mode) mapfile -t COMPREPLY < <(compgen -W "loan copy" -- "$word"); return ;;
-    --path) mapfile -t COMPREPLY < <(compgen -W "auto shm tcp" -- "$word"); return ;;
-    --discovery) mapfile -t COMPREPLY < <(compgen -W "static zenoh" -- "$word"); return ;;
-    --memory) mapfile -t COMPREPLY < <(compgen -W "ordinary pool both" -- "$word"); return ;;
-    --policy | --wait) mapfile -t COMPREPLY < <(compgen -W "latency balanced blocking" -- "$word"); return ;;
-    --progress) mapfile -t COMPREPLY < <(compgen -W "auto lines off" -- "$word"); return ;;
+    --mode | --path | --discovery | --memory | --policy | --wait | --progress)
+      # The command's own help lists the words of a flag.
+      mapfile -t COMPREPLY < <(compgen -W "$("${COMP_WORDS[@]:0:COMP_CWORD-1}" --help 2>/dev/null |
+        sed -n "s/^ *[^{]*$previous[ ,].*{\(.*\)}.*/\1/p" | tr , ' ')" -- "$word")
+      return ;;
     -o | --output | --output-dir) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
   esac
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tendon/core/words.hpp>
 #include <tendon/fabric/qos.hpp>
 #include <tendon/session/profile.hpp>
 #include <tendon/tensor/schema.hpp>
@@ -16,6 +17,7 @@ inline namespace v0 {
 /// each second until one answers; FabricEventKind::discovery_found says so. A survey, waits
 /// for subscribers and calls wait for it within their own deadlines.
 enum class DiscoveryNeed : std::uint8_t { required, background };
+TENDON_WORDS(DiscoveryNeed, required, background);
 
 struct NodeOptions {
   /// Nodes of one domain find each other. Empty: that of the environment, TENDON_DOMAIN, else

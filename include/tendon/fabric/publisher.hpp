@@ -12,6 +12,7 @@
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/core/words.hpp>
 #include <tendon/fabric/limits.hpp>
 #include <tendon/fabric/qos.hpp>
 #include <tendon/tensor/loan.hpp>
@@ -38,6 +39,7 @@ enum class PlainPeers : std::uint8_t {
   /// has no links and no history; subscribers of Tendon hear it by SubscriberOptions::plain.
   bare,
 };
+TENDON_WORDS(PlainPeers, automatic, off, bare);
 
 struct PublisherOptions {
   /// The newest samples, for subscribers that come late or fall behind: 1 to kMaxHistorySamples.

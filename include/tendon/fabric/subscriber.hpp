@@ -12,6 +12,7 @@
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/core/words.hpp>
 #include <tendon/fabric/fabric_event.hpp>
 #include <tendon/fabric/sample.hpp>
 #include <tendon/session/limits.hpp>
@@ -37,6 +38,7 @@ enum class PlainContent : std::uint8_t {
   bytes,    ///< every payload, as Sample::bytes, with Sample::encoding: JSON, Protobuf, CDR
   both,     ///< safetensors as tensors; what is none, as bytes
 };
+TENDON_WORDS(PlainContent, tensors, bytes, both);
 
 struct SubscriberOptions {
   /// Samples of one publisher that may be on their way or wait here, 1 to kPipeWindowMessages.

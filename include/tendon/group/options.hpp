@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <tendon/core/words.hpp>
 #include <tendon/session/profile.hpp>
 
 namespace tendon {
@@ -13,6 +14,7 @@ enum class Minority : std::uint8_t {
   refuse,
   allow,  ///< two halves that cannot reach each other may both go on
 };
+TENDON_WORDS(Minority, refuse, allow);
 
 /// Every member has a default; name the ones you set.
 struct GroupOptions {
@@ -36,6 +38,7 @@ enum class Fence : std::uint8_t {
   /// that are left can agree; after a `timeout` call it again.
   kill,
 };
+TENDON_WORDS(Fence, none, kill);
 
 /// How shrink() and rebuild() treat members that are hung.
 struct ShrinkOptions {

@@ -62,7 +62,7 @@ ControllerHandle make(const ParallelLayout& layout, const std::string& address,
                       double step_heartbeat, nb::object context) {
   context = context_or_default(std::move(context));
   const auto shared = nb::cast<const ContextHandle&>(context).context;
-  ControllerOptions options{.profile = profile_from(profile),
+  ControllerOptions options{.profile = word_from<Profile>("profile", profile),
                             .schema_hash = schema_hash,
                             .idle_heartbeat = duration_of(idle_heartbeat, "idle_heartbeat"),
                             .step_heartbeat = duration_of(step_heartbeat, "step_heartbeat")};
