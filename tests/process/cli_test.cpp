@@ -187,6 +187,9 @@ TEST(Cli, InfoShowsSettingsAndWhereTheyComeFrom) {
   EXPECT_EQ(info["version"], std::string(kVersion));
   EXPECT_EQ(info["limits"]["kMaxLeaves"], kMaxLeaves);
   EXPECT_EQ(info["limits"]["kPipeWindowBytes"], kPipeWindowBytes);
+  EXPECT_EQ(info["limits"]["kMaxTensorBytes"], kMaxTensorBytes);
+  EXPECT_EQ(info["limits"]["kFlowHandshakeTimeout"], 2) << "seconds";
+  EXPECT_FALSE(info["limits"].contains("kMaxPlaces")) << "no limit of a public header";
   EXPECT_EQ(info["settings"]["streams"]["source"], "default");
   EXPECT_TRUE(info["paths"]["shm"]["available"].get<bool>());
   EXPECT_EQ(info["settings"]["name"]["source"], "default");
