@@ -150,7 +150,7 @@ void bind_stats(nb::module_& module) {
 SubscriberHandle declare_subscriber(nb::object node, const std::string& keys, std::uint32_t window,
                                     std::uint32_t max_held, std::optional<double> max_age,
                                     std::optional<double> max_hz, std::optional<bool> newest_only,
-                                    nb::object schema, std::optional<bool> plain,
+                                    nb::object schema, std::optional<bool> hears_plain,
                                     const std::string& plain_content, bool ends) {
   const SubscriberOptions options{
       .window = window,
@@ -159,7 +159,7 @@ SubscriberHandle declare_subscriber(nb::object node, const std::string& keys, st
       .max_hz = max_hz,
       .newest_only = newest_only,
       .schema = schema.is_none() ? nullptr : schema_from(schema),
-      .plain = plain,
+      .hears_plain = hears_plain,
       .plain_content = word_from<PlainContent>("plain_content", plain_content),
       .ends = ends};
   const auto shared = nb::cast<const NodeHandle&>(node).node;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tendon/core/formerly.hpp>
 #include <tendon/core/words.hpp>
 #include <tendon/fabric/qos.hpp>
 #include <tendon/session/profile.hpp>
@@ -51,8 +52,10 @@ struct NodeOptions {
   /// Context have the same.
   Profile profile = Profile::local;
   /// Sets of keys, "sensors/**": subscribers whose keys are all in one of them also hear plain
-  /// Zenoh peers, where they say nothing (SubscriberOptions::plain) and have no `max_age`.
-  std::vector<std::string> plain = {};
+  /// Zenoh peers, where they say nothing (SubscriberOptions::hears_plain) and have no `max_age`.
+  std::vector<std::string> plain_keys = {};
+  /// Deprecated: plain_keys.
+  Formerly<std::vector<std::string>> plain = {};
 };
 
 /// A publisher, a subscriber or a responder, as its node has announced it.

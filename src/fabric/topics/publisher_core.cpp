@@ -142,11 +142,11 @@ Result<void> PublisherCore::put_for_plain_peers() {
   PlainForm form{.most_bytes = options_.plain_bytes};
   if (!options_.encoding.empty()) form.encoding = options_.encoding;
   const auto wake = [context = entities_->context()] { context->wake_others(); };
-  if (options_.plain == PlainPeers::bare) {
+  if (options_.plain_peers == PlainPeers::bare) {
     if (zenoh == nullptr) return no_plain_peers("publisher.declare");
     TENDON_TRY(bare, BareTopic::declare(*zenoh, key_, std::move(form), wake));
     plain_.bare = std::move(bare);
-  } else if (options_.plain == PlainPeers::automatic && zenoh != nullptr) {
+  } else if (options_.plain_peers == PlainPeers::automatic && zenoh != nullptr) {
     TENDON_TRY(plain, PlainTopic::declare(*zenoh, node_->plain_outlet(), key_,
                                           {.context = context_.id(),
                                            .entity = entity_,
