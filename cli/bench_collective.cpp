@@ -436,7 +436,7 @@ Result<std::vector<Row>> run_launched(const BenchCollectiveOptions& options,
                                        .wait_policy = policy,
                                        .transport = options.transport}));
   TENDON_TRY(group,
-             Group::join(context, rendezvous, kLaunchedJoinLimit, {.profile = options.profile}));
+             Group::join(context, rendezvous, kLaunchedJoinLimit, {.security = {options.profile}}));
   const Place place = local_rank && local_size ? place_of(options, *local_rank, *local_size)
                                                : Place{{}, "pinning left to the launcher"};
   Ranks ranks(options, context, group);

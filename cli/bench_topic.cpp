@@ -147,7 +147,7 @@ std::string reader_name(std::uint64_t number) { return fmt::format("reader {}", 
 NodeOptions node_options(const std::string& domain, std::string name, const std::string& router,
                          bool between_hosts) {
   NodeOptions options{.domain = domain, .name = std::move(name)};
-  if (between_hosts) options.profile = Profile::plaintext;
+  if (between_hosts) options.security.profile = Profile::plaintext;
   if (router.empty()) {
     options.peers.emplace();
   } else {
@@ -182,7 +182,7 @@ Result<Row> measure_row(const BenchTopicOptions& options, Transport transport, S
   NodeOptions joining = node_options(domain, "publisher", options.router, options.between_hosts());
   joining.listen = options.between_hosts() ? options.listen : "127.0.0.1:0";
   TENDON_TRY(node, Node::join(context, std::move(joining), row_deadline()));
-  TENDON_TRY(publisher, Publisher::declare(node, "ping", {.overflow = Overflow::block}));
+  TENDON_TRY(publisher, Publisher::declare(node, "ping", {.qos = {.overflow = Overflow::block}}));
   TENDON_TRY(answers, Subscriber::declare(node, "pong"));
   Value::Map parameters = plan.to_parameters();
   parameters.emplace_back("domain", domain);

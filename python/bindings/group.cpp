@@ -135,7 +135,7 @@ nb::object join(nb::object rendezvous, nb::object context, nb::object rank, nb::
   const auto& handle = nb::cast<const ContextHandle&>(context);
   const GroupOptions options{.name = name,
                              .listen = listen,
-                             .profile = word_from<Profile>("profile", profile),
+                             .security = {word_from<Profile>("profile", profile)},
                              .minority = word_from<Minority>("minority", minority)};
   const Deadline deadline = deadline_of(timeout, handle.timeout_s);
   const auto call = [shared = handle.context, place = where.rendezvous, options](Deadline end) {

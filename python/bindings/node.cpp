@@ -66,7 +66,7 @@ void join(NodeHandle* self, const std::string& name, const std::string& domain,
                             .peers = std::move(peers),
                             .listen = listen,
                             .routed = routed,
-                            .profile = word_from<Profile>("profile", profile),
+                            .security = {word_from<Profile>("profile", profile)},
                             .plain_keys = std::move(plain_keys)};
   auto joined = wait_beside(deadline_of(timeout, handle.timeout_s),
                             [shared = handle.context, options](Deadline deadline) {

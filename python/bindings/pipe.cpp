@@ -503,7 +503,7 @@ PipeHandle connect_pipe(nb::object context, const std::string& address, nb::obje
                         const std::string& profile, bool wait, std::stop_source stop) {
   prepare_conversions();
   const auto& handle = nb::cast<const ContextHandle&>(context);
-  const ConnectOptions options{.profile = word_from<Profile>("profile", profile),
+  const ConnectOptions options{.security = {word_from<Profile>("profile", profile)},
                                .absent = wait ? Absent::wait : Absent::fail,
                                .stop = stop.get_token()};
   auto connected = wait_beside(

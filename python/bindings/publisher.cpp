@@ -158,9 +158,9 @@ PublisherHandle declare_publisher(nb::object node, const std::string& key, std::
                                   nb::object schema, const std::string& plain_peers,
                                   std::uint64_t plain_bytes, const std::string& encoding,
                                   nb::object block_for) {
-  const PublisherOptions options{.history = keep_last(history),
-                                 .overflow = word_from<Overflow>("overflow", overflow),
-                                 .priority = word_from<Priority>("priority", priority),
+  const PublisherOptions options{.qos = {.history = keep_last(history),
+                                         .overflow = word_from<Overflow>("overflow", overflow),
+                                         .priority = word_from<Priority>("priority", priority)},
                                  .schema = schema.is_none() ? nullptr : schema_from(schema),
                                  .plain_peers = word_from<PlainPeers>("plain_peers", plain_peers),
                                  .plain_bytes = plain_bytes,
@@ -168,7 +168,7 @@ PublisherHandle declare_publisher(nb::object node, const std::string& key, std::
                                  .block_for = block_time_from(block_for)};
   const auto shared = nb::cast<const NodeHandle&>(node).node;
   auto declared = without_gil([&] { return Publisher::declare(*shared, key, options); });
-  return {std::move(node), ends_without_gil(unwrap(std::move(declared))), options.overflow,
+  return {std::move(node), ends_without_gil(unwrap(std::move(declared))), options.qos.overflow,
           options.block_for};
 }
 

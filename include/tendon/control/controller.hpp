@@ -32,7 +32,9 @@ struct ControllerOptions {
   /// `plaintext`, by name: workers of other hosts too; their worker pipes are unprotected, and the
   /// flows go over tcp with CURVE, whose keys travel on those pipes. That keeps out accidents and
   /// other users, not an attacker on the path.
-  Profile profile = Profile::local;
+  Security security = {};
+  /// Deprecated: security.profile.
+  Formerly<Profile> profile = {};
   /// Names the version of the messages in the payloads: a worker with another one is refused.
   std::uint64_t payload_version = 0;
   /// Deprecated: payload_version.

@@ -31,8 +31,10 @@ struct WorkerOptions {
   std::uint64_t payload_version = 0;
   /// Deprecated: payload_version.
   Formerly<std::uint64_t> schema_hash = {};
-  /// As ControllerOptions::profile, for the worker pipe and the groups.
-  Profile profile = Profile::local;
+  /// As ControllerOptions::security, for the worker pipe and the groups.
+  Security security = {};
+  /// Deprecated: security.profile.
+  Formerly<Profile> profile = {};
   /// As GroupOptions::listen, for the groups. Empty: TENDON_LISTEN, else a free port of the
   /// interface that reaches the controller.
   std::string listen = {};

@@ -19,8 +19,7 @@ template <class T>
 class Formerly {
  public:
   constexpr Formerly() = default;
-  [[deprecated(
-      "this option has another name: the comment of its field says which")]] constexpr Formerly(T value)
+  [[deprecated("its comment has its present name")]] constexpr Formerly(T value)
       : value_(std::move(value)) {}
 
   /// What was set by this name, else `now`: the option under its present name.

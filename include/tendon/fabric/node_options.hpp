@@ -50,7 +50,9 @@ struct NodeOptions {
   bool routed = true;
   /// Profile::plaintext for links that are not proved to be of this host and user. All nodes of a
   /// Context have the same.
-  Profile profile = Profile::local;
+  Security security = {};
+  /// Deprecated: security.profile.
+  Formerly<Profile> profile = {};
   /// Sets of keys, "sensors/**": subscribers whose keys are all in one of them also hear plain
   /// Zenoh peers, where they say nothing (SubscriberOptions::hears_plain) and have no `max_age`.
   std::vector<std::string> plain_keys = {};

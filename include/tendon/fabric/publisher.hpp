@@ -43,10 +43,11 @@ enum class PlainPeers : std::uint8_t {
 TENDON_WORDS(PlainPeers, automatic, off, bare);
 
 struct PublisherOptions {
-  /// The newest samples, for subscribers that come late or fall behind: 1 to kMaxHistorySamples.
-  History history = keep_last(1);
-  Overflow overflow = Overflow::drop_oldest;
-  Priority priority = Priority::normal;
+  Qos qos = {};
+  /// Deprecated: qos.history, qos.overflow, qos.priority.
+  Formerly<History> history = {};
+  Formerly<Overflow> overflow = {};
+  Formerly<Priority> priority = {};
   /// What its samples are; null: any TensorDict, and raw bytes.
   std::shared_ptr<const Schema> schema = nullptr;
   /// While somebody subscribes by Zenoh, the newest sample is also put there, as safetensors, by a

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <tendon/core/formerly.hpp>
 #include <tendon/core/words.hpp>
 #include <tendon/session/profile.hpp>
 
@@ -24,7 +25,9 @@ struct GroupOptions {
   /// docs/collectives.md#where-a-member-listens says. Rank 0 takes the port of the rendezvous.
   std::string listen = {};
   /// `local` keeps the group to this user on one host; `plaintext` lets it span hosts, unprotected.
-  Profile profile = Profile::local;
+  Security security = {};
+  /// Deprecated: security.profile.
+  Formerly<Profile> profile = {};
   Minority minority = Minority::refuse;
 };
 

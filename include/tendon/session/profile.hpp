@@ -22,6 +22,13 @@ enum class Profile : std::uint8_t {
 
 TENDON_WORDS(Profile, local, plaintext);
 
+/// What an option says of the protection of its connections: .security = {Profile::plaintext}.
+struct Security {
+  Profile profile = Profile::local;
+
+  friend bool operator==(const Security&, const Security&) = default;
+};
+
 /// Anything else is invalid_argument.
 [[deprecated("parse_word<Profile>()")]] [[nodiscard]] inline Result<Profile> parse_profile(
     std::string_view text) {

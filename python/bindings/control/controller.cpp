@@ -62,7 +62,7 @@ ControllerHandle make(const ParallelLayout& layout, const std::string& address,
                       double idle_heartbeat, double step_heartbeat, nb::object context) {
   context = context_or_default(std::move(context));
   const auto shared = nb::cast<const ContextHandle&>(context).context;
-  ControllerOptions options{.profile = word_from<Profile>("profile", profile),
+  ControllerOptions options{.security = {word_from<Profile>("profile", profile)},
                             .payload_version = payload_version,
                             .idle_heartbeat = duration_of(idle_heartbeat, "idle_heartbeat"),
                             .step_heartbeat = duration_of(step_heartbeat, "step_heartbeat")};

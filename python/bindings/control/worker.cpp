@@ -56,7 +56,7 @@ WorkerHandle connect(const std::string& address, const ParallelLayout& layout, n
   const auto& handle = nb::cast<const ContextHandle&>(context);
   const Deadline deadline = deadline_of(timeout, handle.timeout_s);
   const WorkerOptions options{.payload_version = payload_version,
-                              .profile = word_from<Profile>("profile", profile),
+                              .security = {word_from<Profile>("profile", profile)},
                               .listen = listen,
                               .free_blocks = free_blocks};
   auto made =

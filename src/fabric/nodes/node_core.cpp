@@ -15,6 +15,7 @@
 #include "fabric/ways/announced_dial.hpp"
 #include "runtime/reach.hpp"
 #include "session/interfaces.hpp"
+#include "session/proofs.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -64,7 +65,7 @@ Result<Node> NodeCore::join(const std::shared_ptr<ContextCore>& context, NodeOpt
   options.plain_keys = options.plain.over(std::move(options.plain_keys));
   TENDON_CHECK(name_to_chunk(options.domain));
   TENDON_CHECK(name_to_chunk(options.name));
-  TENDON_TRY(fabric, ContextFabric::of(context, options.profile));
+  TENDON_TRY(fabric, ContextFabric::of(context, profile_of(options)));
   for (const std::string& keys : options.plain_keys) TENDON_CHECK(KeyExpression::canonize(keys));
   TENDON_TRY(ways, fabric->ways_of(options, deadline));
   if (!options.plain_keys.empty() && ways.zenoh == nullptr) return no_plain_peers("node.join");

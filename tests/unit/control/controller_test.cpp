@@ -480,11 +480,11 @@ TEST(Control, NeedsTheServiceThread) {
 
 TEST(Control, BetweenHostsFlowsGoOverTcpInEachRosterAnew) {
   Context context = Context::create({.name = "controller"}).value();
-  Controller controller =
-      Controller::bind(context, layout_of(2, 1, 1), "127.0.0.1:0", {.profile = Profile::plaintext})
-          .value();
+  Controller controller = Controller::bind(context, layout_of(2, 1, 1), "127.0.0.1:0",
+                                           {.security = {Profile::plaintext}})
+                              .value();
   WorkerThreads workers(controller);
-  const WorkerOptions plaintext{.profile = Profile::plaintext};
+  const WorkerOptions plaintext{.security = {Profile::plaintext}};
   workers.start(0, echo_steps, plaintext);
   workers.start(
       1,
