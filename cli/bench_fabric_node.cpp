@@ -153,7 +153,7 @@ struct Topic {
 
 Result<Topic> declare_topic(Node& node, const std::string& key, std::uint64_t ticks,
                             std::size_t reader_count) {
-  TENDON_TRY(publisher, Publisher::declare(node, key, {.qos = {.history = keep_last(kHistory)}}));
+  TENDON_TRY(publisher, Publisher::declare(node, key, {.qos = {keep_last(kHistory)}}));
   TENDON_CHECK(publisher.wait_for_subscribers(reader_count, row_deadline()));
   return Topic{std::move(publisher), {}, ticks};
 }

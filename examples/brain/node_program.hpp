@@ -162,8 +162,7 @@ class NodeProgram {
 
   [[nodiscard]] tendon::Context& context() { return context_; }
   [[nodiscard]] tendon::Publisher publisher(std::string_view key) {
-    return tendon::Publisher::declare(node_, key, {.qos = {.history = tendon::keep_last(kHistory)}})
-        .value();
+    return tendon::Publisher::declare(node_, key, {.qos = {tendon::keep_last(kHistory)}}).value();
   }
   void subscribe(std::string_view keys, Inbox::OnSample on_sample,
                  tendon::SubscriberOptions options = {.window = kWindow}) {

@@ -976,24 +976,24 @@ TEST(Cli, CompletionCompletesVerbsAndFlags) {
   const std::string script = (folder.path() / "tendon.bash").string();
   write_file(script, run_tendon({"completion", "bash"}).out);
   const auto complete = [&](const std::string& words, int index) {
-    const std::string program = "source " + script + "; COMP_WORDS=(" + words +
+    const std::string program = "source " + script + "; COMP_WORDS=(" TENDON_CLI_PATH " " + words +
                                 "); COMP_CWORD=" + std::to_string(index) +
                                 "; _tendon; echo \"${COMPREPLY[*]}\"";
     return Command({"-c", program}, "/bin/bash").finish().out;
   };
-  EXPECT_EQ(complete("tendon se", 1), "send\n");
-  EXPECT_EQ(complete("tendon recv --ke", 2), "--keep\n");
-  EXPECT_EQ(complete("tendon bench de", 2), "detect deadline\n");
-  EXPECT_EQ(complete("tendon bench topic --re", 3), "--readers --readers-by\n");
-  EXPECT_EQ(complete("tendon bench fabric --se", 3), "--seconds\n");
-  EXPECT_EQ(complete("tendon bench alltoall --me", 3), "--memory\n");
-  EXPECT_EQ(complete("tendon topic e", 2), "echo\n");
-  EXPECT_EQ(complete("tendon topic pub --su", 3), "--subscribers\n");
-  EXPECT_EQ(complete("tendon info co", 2), "collectives\n");
-  EXPECT_EQ(complete("tendon info collectives --ho", 3), "--hosts\n");
-  EXPECT_EQ(complete(TENDON_CLI_PATH " explain peer_", 2), "peer_lost\n");
-  EXPECT_EQ(complete(TENDON_CLI_PATH " send file --path ''", 4), "automatic shm tcp\n");
-  EXPECT_EQ(complete(TENDON_CLI_PATH " bench allreduce --policy bl", 4), "blocking\n");
+  EXPECT_EQ(complete("se", 1), "send\n");
+  EXPECT_EQ(complete("recv --ke", 2), "--keep\n");
+  EXPECT_EQ(complete("bench de", 2), "detect deadline\n");
+  EXPECT_EQ(complete("bench topic --re", 3), "--readers --readers-by\n");
+  EXPECT_EQ(complete("bench fabric --se", 3), "--seconds\n");
+  EXPECT_EQ(complete("bench alltoall --me", 3), "--memory\n");
+  EXPECT_EQ(complete("topic e", 2), "echo\n");
+  EXPECT_EQ(complete("topic pub --su", 3), "--subscribers\n");
+  EXPECT_EQ(complete("info co", 2), "collectives\n");
+  EXPECT_EQ(complete("info collectives --ho", 3), "--hosts\n");
+  EXPECT_EQ(complete("explain peer_", 2), "peer_lost\n");
+  EXPECT_EQ(complete("send file --path ''", 4), "automatic shm tcp\n");
+  EXPECT_EQ(complete("bench allreduce --policy bl", 4), "blocking\n");
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ class Program {
     if (verb == "publisher") {
       std::uint32_t history = 1;
       words >> history;
-      publisher_ = Publisher::declare(node_, key, {.qos = {.history = keep_last(history)}}).value();
+      publisher_ = Publisher::declare(node_, key, {.qos = {keep_last(history)}}).value();
       return "ok";
     }
     if (verb == "publish") {  // `publish SIZE COUNT [PERIOD_US]`

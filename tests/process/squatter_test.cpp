@@ -58,8 +58,7 @@ class Squatter : public ProcessTest {
 };
 
 TEST_F(Squatter, KeepsNeitherSideFromTheOther) {
-  Publisher publisher =
-      Publisher::declare(node_, "victim/x", {.qos = {.history = keep_last(4)}}).value();
+  Publisher publisher = Publisher::declare(node_, "victim/x", {.qos = {keep_last(4)}}).value();
   Subscriber subscriber = Subscriber::declare(node_, "honest/x").value();
   Peer peer(honest());
   ASSERT_TRUE(is_ok(peer.ask("subscribe victim/x s")));

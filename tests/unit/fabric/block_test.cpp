@@ -152,13 +152,11 @@ TEST_P(Block, TheSlotsOfADeclaredSchemaHaveTheirPagesBeforeTheFirstSample) {
   const auto pool = ContextCore::of(vision.context)->publishing().pool();
   const auto resident = [&] { return pool->stats().slots.resident_bytes; };
   const Publisher undeclared =
-      Publisher::declare(vision.node, "any", {.qos = {.history = keep_last(8)}}).value();
+      Publisher::declare(vision.node, "any", {.qos = {keep_last(8)}}).value();
   const Publisher small =
       Publisher::declare(vision.node, "small", {.schema = numbered(1).schema()}).value();
   const Publisher publisher =
-      Publisher::declare(vision.node, "frames",
-                         {.qos = {.history = keep_last(3)}, .schema = schema})
-          .value();
+      Publisher::declare(vision.node, "frames", {.qos = {keep_last(3)}, .schema = schema}).value();
   EXPECT_TRUE(eventually([&] { return resident() == 4 * 131'072; })) << resident();
 }
 

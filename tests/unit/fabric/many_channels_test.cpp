@@ -132,9 +132,8 @@ TEST_P(ManyChannels, ASubscriberReadsThoseThatHaveSomethingInTurn) {
   Program& motor = start("motor");
   std::vector<Publisher> publishers;
   for (int n = 0; n < kTopics; ++n) {
-    publishers.push_back(Publisher::declare(vision.node, "t/" + std::to_string(n),
-                                            {.qos = {.history = keep_last(4)}})
-                             .value());
+    publishers.push_back(
+        Publisher::declare(vision.node, "t/" + std::to_string(n), {.qos = {keep_last(4)}}).value());
   }
   Subscriber subscriber = Subscriber::declare(motor.node, "t/*").value();
   ASSERT_TRUE(succeeds(subscriber.wait_for_publishers(kTopics, kPatience)));

@@ -122,8 +122,7 @@ TEST_P(Nodes, RawBytesOfAnySizeCome) {
 
 TEST_P(Nodes, ThoseThatComeLateGetTheHistory) {
   Program& vision = start("vision");
-  Publisher publisher =
-      Publisher::declare(vision.node, "count", {.qos = {.history = keep_last(3)}}).value();
+  Publisher publisher = Publisher::declare(vision.node, "count", {.qos = {keep_last(3)}}).value();
   for (int n = 1; n <= 10; ++n) ASSERT_TRUE(succeeds(publisher.publish(numbered(n))));
   Program& motor = start("motor");
   Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
@@ -138,8 +137,7 @@ TEST_P(Nodes, ThoseThatComeLateGetTheHistory) {
 TEST_P(Nodes, OneThatFallsBehindMissesExactlyWhatItsGapSays) {
   Program& vision = start("vision");
   Program& motor = start("motor");
-  Publisher publisher =
-      Publisher::declare(vision.node, "count", {.qos = {.history = keep_last(2)}}).value();
+  Publisher publisher = Publisher::declare(vision.node, "count", {.qos = {keep_last(2)}}).value();
   Subscriber subscriber = Subscriber::declare(motor.node, "count", {.window = 4}).value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   for (int n = 1; n <= 20; ++n) {
@@ -196,8 +194,7 @@ TEST_P(Nodes, OneThatKeepsEverySampleHoldsUpNobody) {
   Program& vision = start("vision", {.publish_bytes = std::uint64_t{8} << 20});
   Program& hoarder = start("hoarder");
   Program& motor = start("motor");
-  Publisher publisher =
-      Publisher::declare(vision.node, "frames", {.qos = {.history = keep_last(4)}}).value();
+  Publisher publisher = Publisher::declare(vision.node, "frames", {.qos = {keep_last(4)}}).value();
   Subscriber keeping = Subscriber::declare(hoarder.node, "frames").value();
   Subscriber subscriber = Subscriber::declare(motor.node, "frames").value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(2, kPatience)));
@@ -225,8 +222,7 @@ TEST_P(Nodes, ThoseThatKeepLargeSamplesLeaveTheOthersAll) {
   constexpr std::uint64_t kEach = 10;
   Program& vision = start("vision", {.publish_bytes = std::uint64_t{8} << 20});
   Program& motor = start("motor");
-  Publisher publisher =
-      Publisher::declare(vision.node, "frames", {.qos = {.history = keep_last(2)}}).value();
+  Publisher publisher = Publisher::declare(vision.node, "frames", {.qos = {keep_last(2)}}).value();
   Subscriber honest = Subscriber::declare(motor.node, "frames").value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   std::uint64_t sequence = 0;
@@ -263,8 +259,7 @@ TEST_P(Nodes, ThoseThatKeepLargeSamplesLeaveTheOthersAll) {
 TEST_P(Nodes, SmallSamplesBetweenLargeOnesTakeNoShareOfMemory) {
   Program& vision = start("vision", {.publish_bytes = 16u << 20});  // a share of 2 MiB
   Program& motor = start("motor");
-  Publisher publisher =
-      Publisher::declare(vision.node, "mixed", {.qos = {.history = keep_last(8)}}).value();
+  Publisher publisher = Publisher::declare(vision.node, "mixed", {.qos = {keep_last(8)}}).value();
   Subscriber subscriber = Subscriber::declare(motor.node, "mixed").value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   std::uint64_t sequence = 0;
@@ -458,8 +453,7 @@ TEST_P(Nodes, BlockWaitsForThoseThatAreBehindAndSaysWhoIs) {
 TEST_P(Nodes, ALostLinkIsMadeAgainAndNothingThatIsKeptIsMissed) {
   Program& vision = start("vision");
   Program& motor = start("motor");
-  Publisher publisher =
-      Publisher::declare(vision.node, "count", {.qos = {.history = keep_last(4)}}).value();
+  Publisher publisher = Publisher::declare(vision.node, "count", {.qos = {keep_last(4)}}).value();
   Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   ASSERT_TRUE(succeeds(publisher.publish(numbered(1))));
@@ -536,8 +530,7 @@ TEST_P(Nodes, TheEndOfAPublisherSaysWhatIsMissing) {
 TEST_P(Nodes, CloseWaitsForThoseThatAreBehind) {
   Program& vision = start("vision");
   Program& motor = start("motor");
-  Publisher publisher =
-      Publisher::declare(vision.node, "count", {.qos = {.history = keep_last(9)}}).value();
+  Publisher publisher = Publisher::declare(vision.node, "count", {.qos = {keep_last(9)}}).value();
   Subscriber subscriber = Subscriber::declare(motor.node, "count", {.window = 2}).value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   for (int n = 1; n <= 9; ++n) ASSERT_TRUE(succeeds(publisher.publish(numbered(n))));
@@ -626,7 +619,7 @@ TEST_P(Nodes, SamplesOutliveAllThatMadeThem) {
     Program& vision = start("vision");
     Program& motor = start("motor");
     Publisher publisher =
-        Publisher::declare(vision.node, "frames", {.qos = {.history = keep_last(8)}}).value();
+        Publisher::declare(vision.node, "frames", {.qos = {keep_last(8)}}).value();
     Subscriber subscriber = Subscriber::declare(motor.node, "frames", {.max_held = 2}).value();
     ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
     for (int n = 0; n < 5; ++n) {
@@ -692,7 +685,7 @@ TEST_P(Nodes, WantOfMemoryTrimsTheHistoryAndIsSaid) {
   Program& vision = start("vision", {.publish_bytes = 8u << 20});
   Program& motor = start("motor");
   Publisher publisher =
-      Publisher::declare(vision.node, "frames", {.qos = {.history = keep_last(100)}}).value();
+      Publisher::declare(vision.node, "frames", {.qos = {keep_last(100)}}).value();
   for (int n = 1; n <= 20; ++n) ASSERT_TRUE(succeeds(publisher.publish(patterned(n, 1'000'000))));
   const std::uint64_t trimmed = publisher.stats().history_trimmed;
   EXPECT_GE(trimmed, 12u);
@@ -708,8 +701,7 @@ TEST_P(Nodes, EverySampleIsAccountedForUnderLoad) {
   Program& motor = start("motor");
   Program& memory = start("memory");
   constexpr int kSamples = 400;
-  Publisher publisher =
-      Publisher::declare(vision.node, "count", {.qos = {.history = keep_last(3)}}).value();
+  Publisher publisher = Publisher::declare(vision.node, "count", {.qos = {keep_last(3)}}).value();
   const auto account = [&](Program& program, std::uint32_t window) {
     Subscriber subscriber = Subscriber::declare(program.node, "count", {.window = window}).value();
     std::uint64_t next = 0;
@@ -808,7 +800,7 @@ TEST(NodeErrors, AreSaidWithTheirRemedy) {
   EXPECT_TRUE(
       fails_with(Publisher::declare(node, "a/*"), ErrorCode::invalid_argument, "wildcards"));
   EXPECT_TRUE(fails_with(Publisher::declare(node, ""), ErrorCode::invalid_argument));
-  EXPECT_TRUE(fails_with(Publisher::declare(node, "a", {.qos = {.history = keep_last(0)}}),
+  EXPECT_TRUE(fails_with(Publisher::declare(node, "a", {.qos = {keep_last(0)}}),
                          ErrorCode::invalid_argument, "history"));
   EXPECT_TRUE(fails_with(Subscriber::declare(node, "a", {.window = 0}), ErrorCode::invalid_argument,
                          "window"));

@@ -134,8 +134,7 @@ TEST_F(RoutedLinks, AreMadeAgainWhenAFrameIsLost) {
   Program vision = start("vision");
   Program motor = start("motor");
   members_.watch(motor.context);
-  Publisher publisher =
-      Publisher::declare(vision.node, "count", {.qos = {.history = keep_last(64)}}).value();
+  Publisher publisher = Publisher::declare(vision.node, "count", {.qos = {keep_last(64)}}).value();
   Subscriber subscriber = Subscriber::declare(motor.node, "count", {.window = 64}).value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   const auto count = std::make_shared<std::atomic<int>>(0);
@@ -157,8 +156,7 @@ TEST_F(RoutedLinks, AreLostWithTheRouterAndResumeWithIt) {
   Program vision = start("vision");
   Program motor = start("motor");
   members_.watch(motor.context);
-  Publisher publisher =
-      Publisher::declare(vision.node, "count", {.qos = {.history = keep_last(4)}}).value();
+  Publisher publisher = Publisher::declare(vision.node, "count", {.qos = {keep_last(4)}}).value();
   Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   publish(publisher, 1, kSmall);
@@ -186,8 +184,7 @@ TEST_F(RoutedLinks, AreNotMovedByStrangers) {
   Program vision = start("vision");
   Program motor = start("motor");
   members_.watch(motor.context);
-  Publisher publisher =
-      Publisher::declare(vision.node, "count", {.qos = {.history = keep_last(4)}}).value();
+  Publisher publisher = Publisher::declare(vision.node, "count", {.qos = {keep_last(4)}}).value();
   Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   const auto stranger = network_.open(++last_host_);
@@ -224,8 +221,7 @@ TEST_F(RoutedLinks, APlainSubscriberOfEverythingDisturbsNobody) {
   Program vision = start("vision");
   Program motor = start("motor");
   members_.watch(motor.context);
-  Publisher publisher =
-      Publisher::declare(vision.node, "count", {.qos = {.history = keep_last(4)}}).value();
+  Publisher publisher = Publisher::declare(vision.node, "count", {.qos = {keep_last(4)}}).value();
   Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   const auto plain = network_.open(++last_host_);
@@ -260,8 +256,7 @@ TEST_F(RoutedLinks, AStoppedReaderHoldsUpNobody) {
   Program vision = start("vision");
   Program stopped = start("stopped", {.progress = Progress::manual});
   Program motor = start("motor");
-  Publisher publisher =
-      Publisher::declare(vision.node, "count", {.qos = {.history = keep_last(4)}}).value();
+  Publisher publisher = Publisher::declare(vision.node, "count", {.qos = {keep_last(4)}}).value();
   Subscriber never = Subscriber::declare(stopped.node, "count").value();
   // Somebody has to make progress for it until it is connected.
   ASSERT_TRUE(eventually([&] {
