@@ -40,7 +40,7 @@ struct Stages {
 
 Stages split(tendon::Context& context) {
   Group all = Group::join(context, tendon::Rendezvous::from_environment(), kLimit,
-                          {.profile = tendon::Profile::plaintext})
+                          {.security = {tendon::Profile::plaintext}})
                   .value();
   const std::uint32_t half = all.size() / 2;
   const std::uint32_t rank = all.rank().value;

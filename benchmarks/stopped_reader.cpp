@@ -118,7 +118,8 @@ peer::Result measure(std::size_t size_bytes, bool one_stops, const peer::Options
   for (const Reader& reader : readers)
     reader.port.write(std::stoull(address.substr(address.rfind(':') + 1)));
   tendon::Publisher publisher =
-      tendon::Publisher::declare(node, kKey, {.overflow = tendon::Overflow::block}).value();
+      tendon::Publisher::declare(node, kKey, {.qos = {.overflow = tendon::Overflow::block}})
+          .value();
   publisher.wait_for_subscribers(readers.size(), kLimit).value();
   TensorDict content;
   content.set(

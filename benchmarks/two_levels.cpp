@@ -109,7 +109,7 @@ int main(int argc, char** argv) {
   const peer::Options options = peer::parse_options(argc, argv, {.begin_bytes = 8});
   tendon::Context context = tendon::Context::create().value();
   Group all = Group::join(context, tendon::Rendezvous::from_environment(), kLimit,
-                          {.profile = tendon::Profile::plaintext})
+                          {.security = {tendon::Profile::plaintext}})
                   .value();
   Levels levels = split(all);
   std::vector<peer::Result> results;

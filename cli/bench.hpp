@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <tendon/core/result.hpp>
+#include <tendon/core/words.hpp>
 #include <tendon/group/reduce_op.hpp>
 #include <tendon/pipe/pipe.hpp>
 #include <tendon/runtime/context.hpp>
@@ -73,8 +74,22 @@ enum class Collective : std::uint8_t {
   stage_whole,  ///< each sends all of it to its counterpart
   stage_first,  ///< the first sends all of it to the first, which broadcasts it
 };
+/// The verbs.
+[[nodiscard]] consteval std::array<Word<Collective>, 9> words_of(Collective) {
+  using enum Collective;
+  return {{{all_reduce, "allreduce"},
+           {all_gather, "allgather"},
+           {reduce_scatter, "reducescatter"},
+           {all_to_all, "alltoall"},
+           {broadcast, "broadcast"},
+           {send_recv, "sendrecv"},
+           {stage, "stage"},
+           {stage_whole, "stage_whole"},
+           {stage_first, "stage_first"}}};
+}
 /// Where the tensors of a collective lie: in private memory, or in the Context's pool.
 enum class BenchMemory : std::uint8_t { ordinary, pool };
+TENDON_WORDS(BenchMemory, ordinary, pool);
 
 struct BenchCollectiveOptions {
   Collective collective = Collective::all_reduce;

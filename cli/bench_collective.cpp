@@ -36,10 +36,6 @@ constexpr std::chrono::seconds kDeadlineUse{10};
 /// The longest a launcher's ranks may come after one another.
 constexpr std::chrono::seconds kLaunchedJoinLimit{120};
 
-std::string_view to_string(BenchMemory memory) {
-  return memory == BenchMemory::pool ? "pool" : "ordinary";
-}
-
 /// What one rank found, or the worst of all ranks.
 struct Figures {
   double p50_us = 0;
@@ -73,7 +69,7 @@ struct Row {
   }
   [[nodiscard]] double busbw() const { return algbw() * bus_factor(call.collective, ranks); }
   [[nodiscard]] std::string redop() const {
-    return reduces(call.collective) ? std::string(v0::to_string(call.op)) : "none";
+    return reduces(call.collective) ? std::string(to_string(call.op)) : "none";
   }
   /// -1: it has none, as nccl-tests shows it.
   [[nodiscard]] std::int64_t root() const {
@@ -81,7 +77,7 @@ struct Row {
   }
   [[nodiscard]] Value::Map to_json() const {
     Value::Map row = {{"path", path},
-                      {"mode", to_string(call.collective)},
+                      {"mode", word_of(call.collective)},
                       {"size_bytes", size_bytes},
                       {"latency_us_p50", figures.p50_us},
                       {"latency_us_p99", figures.p99_us},
@@ -93,7 +89,7 @@ struct Row {
                       {"ranks", ranks},
                       {"memory", to_string(call.memory)},
                       {"count", call.count},
-                      {"type", v0::to_string(call.dtype)},
+                      {"type", to_string(call.dtype)},
                       {"redop", redop()},
                       {"root", root()}};
     if (check == Check::every_byte)
@@ -167,7 +163,7 @@ std::string path_of(const Group& group) {
   std::string path;
   for (const GroupMember& member : group.members()) {
     if (!member.path) continue;
-    const std::string_view kind = v0::to_string(member.path->kind);
+    const std::string_view kind = to_string(member.path->kind);
     if (!path.empty() && path != kind) return "mixed";
     path = kind;
   }
@@ -212,9 +208,9 @@ class Ranks {
   void print_header(WaitPolicy policy, const Place& place) const {
     const Value::Map card = machine_card();
     print_line(fmt::format("# tendon {}, {}, {}: {} rank{}, path {}, policy {}, {}", kVersion,
-                           card.front().second.as_string(), to_string(options_.collective),
+                           card.front().second.as_string(), word_of(options_.collective),
                            group_.size(), group_.size() == 1 ? "" : "s", path_of(group_),
-                           cli::to_string(policy), place.says));
+                           to_string(policy), place.says));
     print_line("# time: p50 of a call. Time, min and p99 are those of the slowest rank.");
     print_line("# algbw: size by time. busbw: algbw times " +
                format_number(bus_factor(options_.collective, group_.size())) +
@@ -292,7 +288,7 @@ class Ranks {
     }();
     if (!measured) {
       return with_context(std::move(measured).error(),
-                          fmt::format("{} of {} bytes in {} memory", to_string(options_.collective),
+                          fmt::format("{} of {} bytes in {} memory", word_of(options_.collective),
                                       row.size_bytes, to_string(memory)));
     }
     row.figures = *measured;
@@ -302,7 +298,7 @@ class Ranks {
   static void print_row(const Row& row) {
     print_line(table().row(
         {std::to_string(row.size_bytes), std::to_string(row.call.count),
-         std::string(v0::to_string(row.call.dtype)), row.redop(), std::to_string(row.root()),
+         std::string(to_string(row.call.dtype)), row.redop(), std::to_string(row.root()),
          std::string(to_string(row.call.memory)), format_number(row.figures.p50_us),
          format_number(row.figures.min_us), format_number(row.figures.p99_us),
          format_number(row.algbw()), format_number(row.busbw()),
@@ -440,7 +436,7 @@ Result<std::vector<Row>> run_launched(const BenchCollectiveOptions& options,
                                        .wait_policy = policy,
                                        .transport = options.transport}));
   TENDON_TRY(group,
-             Group::join(context, rendezvous, kLaunchedJoinLimit, {.profile = options.profile}));
+             Group::join(context, rendezvous, kLaunchedJoinLimit, {.security = {options.profile}}));
   const Place place = local_rank && local_size ? place_of(options, *local_rank, *local_size)
                                                : Place{{}, "pinning left to the launcher"};
   Ranks ranks(options, context, group);
@@ -465,7 +461,7 @@ int run_bench_collective(const BenchCollectiveOptions& options) {
     json.emplace_back(row.to_json());
   }
   if (options.format == Format::json && is_first)
-    print_json(benchmark_document(to_string(options.collective), std::move(json)));
+    print_json(benchmark_document(word_of(options.collective), std::move(json)));
   return all_right ? 0 : error_info(ErrorCode::corrupt_data).exit_code;
 }
 

@@ -45,7 +45,7 @@ struct Plan {
   }
   [[nodiscard]] static Plan of(const Value& parameters) {
     const auto number = [&](std::string_view key) { return parameters.find(key)->as_u64(); };
-    return {parameters.find("mode")->as_string() == "loan" ? SendMode::loan : SendMode::copy,
+    return {choice<SendMode>(parameters, "mode"),
             number("size_bytes"),
             number("warm_up_count"),
             number("count"),
@@ -237,7 +237,7 @@ Result<Row> measure_row(const BenchPipeOptions& options, Transport transport, Se
                                .wait_policy = options.policy,
                                .transport = transport,
                                .streams = options.streams}));
-  row.path = v0::to_string(link.pipe.path().kind);
+  row.path = to_string(link.pipe.path().kind);
   TENDON_TRY(end, End::make(link.pipe, plan));
   Result<void> measured;
   // On a thread of its own: pinning it pins neither the service thread nor the next peer.

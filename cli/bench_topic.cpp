@@ -147,7 +147,7 @@ std::string reader_name(std::uint64_t number) { return fmt::format("reader {}", 
 NodeOptions node_options(const std::string& domain, std::string name, const std::string& router,
                          bool between_hosts) {
   NodeOptions options{.domain = domain, .name = std::move(name)};
-  if (between_hosts) options.profile = Profile::plaintext;
+  if (between_hosts) options.security.profile = Profile::plaintext;
   if (router.empty()) {
     options.peers.emplace();
   } else {
@@ -182,7 +182,7 @@ Result<Row> measure_row(const BenchTopicOptions& options, Transport transport, S
   NodeOptions joining = node_options(domain, "publisher", options.router, options.between_hosts());
   joining.listen = options.between_hosts() ? options.listen : "127.0.0.1:0";
   TENDON_TRY(node, Node::join(context, std::move(joining), row_deadline()));
-  TENDON_TRY(publisher, Publisher::declare(node, "ping", {.overflow = Overflow::block}));
+  TENDON_TRY(publisher, Publisher::declare(node, "ping", {.qos = {.overflow = Overflow::block}}));
   TENDON_TRY(answers, Subscriber::declare(node, "pong"));
   Value::Map parameters = plan.to_parameters();
   parameters.emplace_back("domain", domain);
@@ -234,8 +234,8 @@ struct Reader {
   }
 
   [[nodiscard]] static Result<Reader> make(const Value& parameters, std::uint64_t number) {
-    TENDON_TRY(transport, parse_transport(parameter(parameters, "path").as_string()));
-    TENDON_TRY(policy, parse_wait_policy(parameter(parameters, "policy").as_string()));
+    const auto transport = choice<Transport>(parameters, "path");
+    const auto policy = choice<WaitPolicy>(parameters, "policy");
     const std::string name = reader_name(number);
     TENDON_TRY(context,
                Context::create({.name = name, .wait_policy = policy, .transport = transport}));

@@ -99,44 +99,6 @@ Result<double> memcpy_us(std::uint64_t size_bytes) {
   return percentile(samples, 50);
 }
 
-std::string_view to_string(Transport transport) {
-  switch (transport) {
-    case Transport::shm:
-      return "shm";
-    case Transport::tcp:
-      return "tcp";
-    case Transport::automatic:
-      break;
-  }
-  return "auto";
-}
-
-Result<Transport> parse_transport(std::string_view text) {
-  for (const Transport transport : {Transport::automatic, Transport::shm, Transport::tcp})
-    if (to_string(transport) == text) return transport;
-  return Error{ErrorCode::invalid_argument, kWhere,
-               fmt::format("path '{}'; legal are auto, shm, tcp", text)};
-}
-
-std::string_view to_string(WaitPolicy policy) {
-  switch (policy) {
-    case WaitPolicy::latency:
-      return "latency";
-    case WaitPolicy::blocking:
-      return "blocking";
-    case WaitPolicy::balanced:
-      break;
-  }
-  return "balanced";
-}
-
-Result<WaitPolicy> parse_wait_policy(std::string_view text) {
-  for (const WaitPolicy policy : {WaitPolicy::latency, WaitPolicy::balanced, WaitPolicy::blocking})
-    if (to_string(policy) == text) return policy;
-  return Error{ErrorCode::invalid_argument, kWhere,
-               fmt::format("policy '{}'; legal are latency, balanced, blocking", text)};
-}
-
 const Value& parameter(const Value& parameters, std::string_view key) {
   const Value* found = parameters.find(key);
   if (found == nullptr) {
@@ -147,8 +109,8 @@ const Value& parameter(const Value& parameters, std::string_view key) {
 }
 
 Result<ParentLink> connect_to_parent(const Value& parameters) {
-  TENDON_TRY(transport, parse_transport(parameter(parameters, "path").as_string()));
-  TENDON_TRY(policy, parse_wait_policy(parameter(parameters, "policy").as_string()));
+  const auto transport = choice<Transport>(parameters, "path");
+  const auto policy = choice<WaitPolicy>(parameters, "policy");
   const Value* name = parameters.find("name");
   // A peer that is stopped on purpose must not be given up by its own lease.
   TENDON_TRY(context, Context::create({.name = name == nullptr ? "bench peer" : name->as_string(),

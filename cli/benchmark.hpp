@@ -2,6 +2,8 @@
 // What the benchmarks share: the machine card, percentiles, memcpy, and the way to name the peer.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +11,7 @@
 #include <string_view>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/core/words.hpp>
 #include <tendon/pipe/listener.hpp>
 #include <tendon/pipe/pipe.hpp>
 #include <tendon/runtime/context.hpp>
@@ -43,14 +46,16 @@ namespace tendon::cli {
 /// Time of one memcpy of `size_bytes` between two touched buffers [us, median].
 [[nodiscard]] Result<double> memcpy_us(std::uint64_t size_bytes);
 
-/// "shm" or "tcp" as the Context takes it.
-[[nodiscard]] std::string_view to_string(Transport transport);
-[[nodiscard]] Result<Transport> parse_transport(std::string_view text);
-[[nodiscard]] std::string_view to_string(WaitPolicy policy);
-[[nodiscard]] Result<WaitPolicy> parse_wait_policy(std::string_view text);
-
 /// A parameter that this program gave its own child; throws invalid_argument when it is missing.
 [[nodiscard]] const Value& parameter(const Value& parameters, std::string_view key);
+/// The same of one that is the word of an enumerator.
+template <class Enum>
+[[nodiscard]] Enum choice(const Value& parameters, std::string_view key) {
+  const std::string& word = parameter(parameters, key).as_string();
+  if (const auto value = parse_word<Enum>(word)) return *value;
+  throw Exception(Error{ErrorCode::invalid_argument, "cli.bench",
+                        fmt::format("{} is '{}'; legal are {}", key, word, legal_words<Enum>())});
+}
 
 /// A second process's end of a benchmark.
 struct ParentLink {

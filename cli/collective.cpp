@@ -165,30 +165,6 @@ void fill(const Tensor& tensor, MakeBits&& make_bits) {
 
 }  // namespace
 
-std::string_view to_string(Collective collective) {
-  switch (collective) {
-    case Collective::all_gather:
-      return "allgather";
-    case Collective::reduce_scatter:
-      return "reducescatter";
-    case Collective::all_to_all:
-      return "alltoall";
-    case Collective::broadcast:
-      return "broadcast";
-    case Collective::send_recv:
-      return "sendrecv";
-    case Collective::stage:
-      return "stage";
-    case Collective::stage_whole:
-      return "stage_whole";
-    case Collective::stage_first:
-      return "stage_first";
-    case Collective::all_reduce:
-      break;
-  }
-  return "allreduce";
-}
-
 double bus_factor(Collective collective, std::uint32_t ranks) {
   const double others = static_cast<double>(ranks - 1) / ranks;
   if (collective == Collective::all_reduce) return 2 * others;
@@ -200,7 +176,7 @@ Result<void> check_is_exact(const CollectiveCall& call, std::uint32_t ranks) {
   return Error{ErrorCode::invalid_argument, kWhere,
                fmt::format("the {} of {} ranks is not exact in {}, so it cannot be checked; give "
                            "-c 0, another -d or fewer ranks",
-                           v0::to_string(call.op), ranks, v0::to_string(call.dtype))};
+                           to_string(call.op), ranks, to_string(call.dtype))};
 }
 
 Result<CollectiveRun> CollectiveRun::make(Context& context, Group& group,

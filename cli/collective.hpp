@@ -16,8 +16,6 @@
 
 namespace tendon::cli {
 
-/// "allreduce": the verb.
-[[nodiscard]] std::string_view to_string(Collective collective);
 [[nodiscard]] constexpr bool reduces(Collective collective) {
   return collective == Collective::all_reduce || collective == Collective::reduce_scatter;
 }

@@ -18,47 +18,36 @@ inline const Names<std::vector<BenchMemory>> kMemories = {
     {"pool", {BenchMemory::pool}},
     {"both", {BenchMemory::ordinary, BenchMemory::pool}}};
 inline const Names<Collective> kStageWays = {{"chunks", Collective::stage},
-                                             {"whole", Collective::stage_whole},
-                                             {"first", Collective::stage_first}};
+                                      {"whole", Collective::stage_whole},
+                                      {"first", Collective::stage_first}};
 /// What a check has numbers for; by Tendon's names and by those of nccl-tests.
-inline const Names<DType> kDTypes = {{"i8", DType::i8},
-                                     {"u8", DType::u8},
-                                     {"i16", DType::i16},
-                                     {"u16", DType::u16},
-                                     {"i32", DType::i32},
-                                     {"u32", DType::u32},
-                                     {"i64", DType::i64},
-                                     {"u64", DType::u64},
-                                     {"f16", DType::f16},
-                                     {"bf16", DType::bf16},
-                                     {"f32", DType::f32},
-                                     {"f64", DType::f64},
-                                     {"f8_e4m3fn", DType::f8_e4m3fn},
-                                     {"f8_e5m2", DType::f8_e5m2},
-                                     {"int8", DType::i8},
-                                     {"uint8", DType::u8},
-                                     {"int32", DType::i32},
-                                     {"uint32", DType::u32},
-                                     {"int64", DType::i64},
-                                     {"uint64", DType::u64},
-                                     {"half", DType::f16},
-                                     {"bfloat16", DType::bf16},
-                                     {"float", DType::f32},
-                                     {"double", DType::f64},
-                                     {"f8e4m3", DType::f8_e4m3fn},
-                                     {"f8e5m2", DType::f8_e5m2}};
-inline const Names<ReduceKind> kReduceKinds = {
-    {"sum", ReduceKind::sum},         {"prod", ReduceKind::product},
-    {"product", ReduceKind::product}, {"min", ReduceKind::min},
-    {"max", ReduceKind::max},         {"avg", ReduceKind::avg},
-    {"bit_and", ReduceKind::bit_and}, {"bit_or", ReduceKind::bit_or},
-    {"bit_xor", ReduceKind::bit_xor}};
+inline const Names<DType> kDTypes = [] {
+  Names<DType> names = {{"half", DType::f16},
+                        {"float", DType::f32},
+                        {"double", DType::f64},
+                        {"f8e4m3", DType::f8_e4m3fn},
+                        {"f8e5m2", DType::f8_e5m2}};
+  for (const DType type : {DType::i8, DType::u8, DType::i16, DType::u16, DType::i32, DType::u32,
+                           DType::i64, DType::u64, DType::f16, DType::bf16, DType::f32, DType::f64,
+                           DType::f8_e4m3fn, DType::f8_e5m2}) {
+    names.emplace(to_string(type), type);
+    names.emplace(full_name(type), type);
+  }
+  return names;
+}();
+inline const Names<ReduceKind> kReduceKinds = [] {
+  Names<ReduceKind> names = {{"prod", ReduceKind::product}};
+  for (const auto& [kind, word] : kWords<ReduceKind>)
+    if (kind != ReduceKind::premul_sum) names.emplace(word, kind);
+  return names;
+}();
+
 /// The flags of nccl-tests, by both of their names.
 inline void add_bench_collective(CLI::App* app, Collective collective, const std::string& help,
-                                 int& exit_code) {
+                          int& exit_code) {
   auto options = std::make_shared<BenchCollectiveOptions>();
   options->collective = collective;
-  CLI::App* verb = app->add_subcommand(std::string(to_string(collective)), help);
+  CLI::App* verb = app->add_subcommand(std::string(word_of(collective)), help);
   verb->ignore_underscore();  // "all_reduce", as the library has it
   const auto size = size_value();
   verb->add_option("-b,--minbytes", options->begin_bytes,
@@ -98,9 +87,9 @@ inline void add_bench_collective(CLI::App* app, Collective collective, const std
                        ? "Ranks to start, an even number [4; under a launcher its own]"
                        : "Ranks to start [2; under a launcher its own]")
       ->check(CLI::Range(1, static_cast<int>(detail::kMaxPlaces)));
-  add_choice(verb, "--path", options->transport, kTransports, "auto, shm or tcp [auto]");
-  add_choice(verb, "--policy,--wait", options->policy, kPolicies,
-             "latency, balanced or blocking [latency; balanced with more ranks than CPUs]");
+  add_choice<Transport>(verb, "--path", options->transport, "How bytes travel [automatic]");
+  add_choice<WaitPolicy>(verb, "--policy,--wait", options->policy,
+                         "How ranks wait [latency; balanced with more ranks than CPUs]");
   add_switch(verb, "--no-pin", options->pinning, Pinning::none, "Leave all ranks unpinned");
   add_switch(verb, "--insecure-plaintext", options->profile, Profile::plaintext,
              "Under a launcher: let the ranks be on several hosts, unprotected");

@@ -41,7 +41,7 @@ Result<FabricNode> join_fabric(const FabricOptions& options, std::string_view ve
                       .discovery = options.discovery,
                       .listen = options.listen,
                       .routed = options.routed,
-                      .profile = options.profile};
+                      .security = {options.profile}};
   if (options.is_static() || !options.peers.empty()) joining.peers = options.peers;
   auto joined = Node::join(context, std::move(joining), options.patience());
   if (!joined) return hinted(std::move(joined).error(), options);

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <map>
 #include <string>
+#include <tendon/core/words.hpp>
 #include <tendon/pipe/pipe.hpp>
 #include <tendon/runtime/context.hpp>
 
@@ -26,15 +27,7 @@ inline CLI::Validator size_value() {
 
 template <class T>
 using Names = std::map<std::string, T>;
-inline const Names<Transport> kTransports = {
-    {"auto", Transport::automatic}, {"shm", Transport::shm}, {"tcp", Transport::tcp}};
-inline const Names<SendMode> kModes = {{"loan", SendMode::loan}, {"copy", SendMode::copy}};
-inline const Names<WaitPolicy> kPolicies = {{"latency", WaitPolicy::latency},
-                                            {"balanced", WaitPolicy::balanced},
-                                            {"blocking", WaitPolicy::blocking}};
-inline const Names<ProgressStyle> kStyles = {{"auto", ProgressStyle::automatic},
-                                             {"lines", ProgressStyle::lines},
-                                             {"off", ProgressStyle::off}};
+inline const Names<Transport> kPaths = {{"shm", Transport::shm}, {"tcp", Transport::tcp}};
 
 // CLI11 calls a verb's callback after all of its flags were read, so that options live in the
 // callback and are filled by then.
@@ -54,6 +47,19 @@ void add_choice(CLI::App* verb, const std::string& flag, Target& target, const N
   verb->add_option_function<std::string>(
           flag, [&target, &names](const std::string& name) { target = names.at(name); }, help)
       ->check(CLI::IsMember(&names));
+}
+
+/// `flag` takes one of the words of Enum. `target` may be an optional.
+template <class Enum, class Target>
+void add_choice(CLI::App* verb, const std::string& flag, Target& target, const std::string& help) {
+  const std::string legal = "{" + legal_words<Enum>() + "}";
+  const auto check = [legal](const std::string& word) {
+    return parse_word<Enum>(word) ? std::string() : word + " not in " + legal;
+  };
+  verb->add_option_function<std::string>(
+          flag, [&target](const std::string& word) { target = parse_word<Enum>(word).value(); },
+          help)
+      ->check(CLI::Validator(check, legal));
 }
 
 inline void add_json(CLI::App* verb, Format& format) {

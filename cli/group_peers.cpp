@@ -67,8 +67,8 @@ Result<GroupChild> join_as_child(const Value& parameters) {
   const auto number = [&](std::string_view key) {
     return static_cast<std::uint32_t>(parameter(parameters, key).as_u64());
   };
-  TENDON_TRY(transport, parse_transport(parameter(parameters, "path").as_string()));
-  TENDON_TRY(policy, parse_wait_policy(parameter(parameters, "policy").as_string()));
+  const auto transport = choice<Transport>(parameters, "path");
+  const auto policy = choice<WaitPolicy>(parameters, "policy");
   const std::uint32_t rank = number("rank");
   TENDON_TRY(
       context,

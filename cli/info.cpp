@@ -11,10 +11,9 @@
 #include <tendon/group/rendezvous.hpp>
 #include <tendon/observe/log.hpp>
 #include <tendon/runtime/context.hpp>
-#include <tendon/session/limits.hpp>
-#include <tendon/tensor/limits.hpp>
 #include <vector>
 
+#include "cli/embedded.hpp"
 #include "cli/info_copies.hpp"
 #include "cli/output.hpp"
 #include "cli/verbs.hpp"
@@ -28,50 +27,6 @@
 
 namespace tendon::cli {
 namespace {
-
-struct Limit {
-  std::string_view name;
-  std::uint64_t value;
-  std::string_view unit;
-  std::string_view meaning;
-};
-
-constexpr Limit kLimits[] = {
-    {"kMaxDimensions", kMaxDimensions, "", "dimensions of a tensor"},
-    {"kMaxNameBytes", kMaxNameBytes, "bytes", "one name in a path"},
-    {"kMaxPathBytes", kMaxPathBytes, "bytes", "one path"},
-    {"kMaxDepth", kMaxDepth, "", "names in a path; nesting of non-tensor data"},
-    {"kMaxLeaves", kMaxLeaves, "", "tensors in a TensorDict"},
-    {"kMaxNodes", kMaxNodes, "", "TensorDicts in a TensorDict"},
-    {"kMaxSchemaBytes", kMaxSchemaBytes, "bytes", "encoding of a schema"},
-    {"kMaxValuesBytes", kMaxValuesBytes, "bytes", "non-tensor data of a TensorDict, as JSON"},
-    {"kMaxFileHeaderBytes", kMaxFileHeaderBytes, "bytes", "header of a safetensors file"},
-    {"kMaxTensorBytes", kMaxTensorBytes, "bytes", "one tensor, and all of a TensorDict"},
-    {"kMaxHelloBytes", kMaxHelloBytes, "bytes", "a frame of the handshake"},
-    {"kMaxIdentityTextBytes", kMaxIdentityTextBytes, "bytes", "host and name of a peer, each"},
-    {"kMaxReasonBytes", kMaxReasonBytes, "bytes", "the reason of a rejection"},
-    {"kMaxVersionTextBytes", kMaxVersionTextBytes, "bytes", "the version in a hello"},
-    {"kHandshakeTimeout", static_cast<std::uint64_t>(kHandshakeTimeout.count()), "s",
-     "a whole handshake"},
-    {"kFirstFrameTimeout", static_cast<std::uint64_t>(kFirstFrameTimeout.count()), "s",
-     "the first frame of a connection"},
-    {"kSilentPerListener", kSilentPerListener, "", "connections of a listener before that frame"},
-    {"kHandshakesPerListener", kHandshakesPerListener, "", "handshakes of a listener at once"},
-    {"kConnectionsPerSource", kConnectionsPerSource, "", "both, from one address"},
-    {"kTicketAge", static_cast<std::uint64_t>(kTicketAge.count()), "s",
-     "how long a ticket opens pipes"},
-    {"kBacklog", kBacklog, "", "pipes that wait for accept"},
-    {"kMaxInlineBytes", kMaxInlineBytes, "bytes", "payload that travels beside its descriptor"},
-    {"kMaxFrameBytes", kMaxFrameBytes, "bytes", "a frame of a bulk stream"},
-    {"kMaxMessageHeaderBytes", kMaxMessageHeaderBytes, "bytes", "the header of a raw message"},
-    {"kMaxPipesPerLink", kMaxPipesPerLink, "", "pipes between two Contexts"},
-    {"kPipeWindowMessages", kPipeWindowMessages, "", "messages of a pipe not yet taken"},
-    {"kPipeWindowBytes", kPipeWindowBytes, "bytes", "the same in payload, over tcp"},
-    {"kMaxStreamsPerLink", kMaxStreamsPerLink, "", "bulk connections of a tcp link"},
-    {"kMaxHostNameBytes", kMaxHostNameBytes, "bytes", "a host name"},
-    {"kMaxUnixPathBytes", kMaxUnixPathBytes, "bytes", "path of a unix socket"},
-    {"kMaxPendingLookups", kMaxPendingLookups, "", "host names looked up at once"},
-};
 
 std::string compiler() {
 #if defined(__clang__)
@@ -160,18 +115,6 @@ Value::Map machine_facts() {
           {"uid", detail::user_id()}};
 }
 
-std::string_view to_string(Transport transport) {
-  switch (transport) {
-    case Transport::automatic:
-      return "automatic";
-    case Transport::shm:
-      return "shm";
-    case Transport::tcp:
-      return "tcp";
-  }
-  return "automatic";
-}
-
 std::string text_of(const char* variable) {
   return std::string(detail::environment_variable(variable));
 }
@@ -204,16 +147,16 @@ Value::Map rendezvous_setting() {
 /// check_docs.py looks that each variable of the library stands here.
 Result<Value::Map> effective_settings() {
   TENDON_TRY(options, detail::resolve_options({}));
-  const LogLevel level = parse_log_level(text_of("TENDON_LOG")).value_or(LogLevel::warn);
+  const LogLevel level = parse_word<LogLevel>(text_of("TENDON_LOG")).value_or(LogLevel::warn);
   const auto directory = detail::runtime_directory();
   Value::Map settings = {
       {"name", setting(options.name, "TENDON_NAME")},
       {"transport", setting(to_string(options.transport), "TENDON_TRANSPORT")},
-      {"log", setting(v0::to_string(level), "TENDON_LOG")},
+      {"log", setting(to_string(level), "TENDON_LOG")},
       {"runtime_directory",
        setting(directory ? *directory : directory.error().detail, "TENDON_RUNTIME_DIR")},
-      {"progress", setting("service")},
-      {"wait_policy", setting("balanced")},
+      {"progress", setting(to_string(options.progress))},
+      {"wait_policy", setting(to_string(options.wait_policy))},
       {"link_cap_bytes", setting(options.link_cap_bytes)},
       {"pool_cap_bytes", setting(options.pool_cap_bytes)},
       {"publish_bytes", setting(options.publish_bytes)},
@@ -238,9 +181,9 @@ Result<Value::Map> effective_settings() {
   return settings;
 }
 
-Value::Map limits() {
+Value::Map limit_values() {
   Value::Map map;
-  for (const Limit& limit : kLimits) map.emplace_back(limit.name, limit.value);
+  for (const Limit& limit : limits()) map.emplace_back(limit.name, limit.value);
   return map;
 }
 
@@ -279,9 +222,10 @@ void print_settings(const Value::Map& settings) {
 
 void print_limits() {
   print_line("\nlimits");
-  for (const Limit& limit : kLimits) {
-    print_line(fmt::format("  {:<24} {:>20} {:<6} {}", limit.name, limit.value, limit.unit,
-                           limit.meaning));
+  for (const Limit& limit : limits()) {
+    // The rest, which the page has, is for those that ran into it.
+    const std::string_view clause = limit.meaning.substr(0, limit.meaning.find_first_of(";."));
+    print_line(fmt::format("  {:<26} {:>8}  {}", limit.name, limit.shown, clause));
   }
 }
 
@@ -300,7 +244,7 @@ int run_info(Format format) {
                 {"machine", machine_facts()},
                 {"copies", try_copies()},
                 {"settings", *settings},
-                {"limits", limits()}});
+                {"limits", limit_values()}});
     return 0;
   }
   print_line(fmt::format("tendon {}, protocol {}", kVersion, protocol));

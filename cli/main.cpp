@@ -26,8 +26,9 @@ namespace {
 /// What `send` and `recv` have in common.
 template <class Options>
 void add_transfer_flags(CLI::App* verb, Options& options) {
-  add_choice(verb, "--path", options.transport, kTransports, "auto, shm or tcp [auto]");
-  add_choice(verb, "--progress", options.progress, kStyles, "auto, lines or off [auto]");
+  add_choice<Transport>(verb, "--path", options.transport, "How bytes travel [automatic]");
+  add_choice<ProgressStyle>(verb, "--progress", options.progress,
+                            "What is said on stderr [automatic]");
   add_switch(verb, "--insecure-plaintext", options.profile, Profile::plaintext,
              "Other users and machines too; nothing is encrypted");
   add_json(verb, options.format);
@@ -43,8 +44,9 @@ void add_send(CLI::App& app, int& exit_code) {
                    "Seconds to wait for the receiver, and for each step after that [30]")
       ->check(CLI::Range(0.0, kMaxTimeoutSeconds));
   verb->add_option("--name", options->name, "The file's name at the receiver [that of FILE]");
-  add_choice(verb, "--mode", options->mode, kModes,
-             "loan: written where the peer reads; copy: sent from the mapped file [loan]");
+  add_choice<SendMode>(
+      verb, "--mode", options->mode,
+      "loan: written where the peer reads; copy: sent from the mapped file [loan]");
   verb->add_option("--max-rate", options->max_rate_mb_per_s, "MB/s at most; 0 is no limit [0]")
       ->check(CLI::Range(0.0, 1e6));
   add_transfer_flags(verb, *options);
@@ -83,7 +85,7 @@ void add_fabric_flags(CLI::App* verb, TopicOptions& options) {
                    "Nodes of one domain find each other [TENDON_DOMAIN, else default]");
   verb->add_option("--timeout", options.timeout_s, "Seconds for nodes to be found [5]")
       ->check(CLI::Range(0.0, kMaxTimeoutSeconds));
-  add_choice(verb, "--path", options.transport, kTransports, "auto, shm or tcp [auto]");
+  add_choice<Transport>(verb, "--path", options.transport, "How bytes travel [automatic]");
   add_switch(verb, "--no-routed", options.routed, false, "No link through routers");
   add_switch(verb, "--insecure-plaintext", options.profile, Profile::plaintext,
              "Let nodes of other hosts and users in, unencrypted");
@@ -320,18 +322,17 @@ void add_sizes(CLI::App* verb, Options& options) {
 }
 
 void add_bench_topic(CLI::App* bench, int& exit_code) {
-  static const Names<Transport> kPaths = {{"shm", Transport::shm}, {"tcp", Transport::tcp}};
   auto options = std::make_shared<BenchTopicOptions>();
   CLI::App* verb = bench->add_subcommand("topic", "What a publisher and its subscribers take");
   add_sizes(verb, *options);
   verb->add_option("--readers", options->reader_count, "Subscribers, each with its Context [1]")
       ->check(CLI::Range(1, 64));
   add_choice(verb, "--path", options->transport, kPaths, "shm or tcp [both]");
-  add_choice(verb, "--mode", options->mode, kModes, "loan or copy [both]");
+  add_choice<SendMode>(verb, "--mode", options->mode,
+                       "How samples or messages are handed over [both]");
   add_switch(verb, "--fill", options->loans, LoanUse::filled,
              "Write every byte of a loan before it is handed over");
-  add_choice(verb, "--policy", options->policy, kPolicies,
-             "latency, balanced or blocking [latency]");
+  add_choice<WaitPolicy>(verb, "--policy", options->policy, "How both processes wait [latency]");
   add_switch(verb, "--no-pin", options->pinning, Pinning::none, "Leave both processes unpinned");
   verb->add_option("--listen", options->listen,
                    "Where the publisher listens, unencrypted: HOST:PORT [on 127.0.0.1]");
@@ -349,10 +350,10 @@ void add_bench_pipe(CLI::App* bench, int& exit_code) {
   add_sizes(verb, *options);
   verb->add_option("-w", options->warm_up_count, "Iterations before measuring [a tenth of -n]")
       ->check(CLI::PositiveNumber);
-  add_choice(verb, "--path", options->transport, kTransports, "auto, shm or tcp [shm and tcp]");
-  add_choice(verb, "--mode", options->mode, kModes, "loan or copy [both]");
-  add_choice(verb, "--policy", options->policy, kPolicies,
-             "latency, balanced or blocking [latency]");
+  add_choice<Transport>(verb, "--path", options->transport, "How bytes travel [shm and tcp]");
+  add_choice<SendMode>(verb, "--mode", options->mode,
+                       "How samples or messages are handed over [both]");
+  add_choice<WaitPolicy>(verb, "--policy", options->policy, "How both processes wait [latency]");
   verb->add_option("--streams", options->streams, "Bulk connections of a tcp link [1]")
       ->check(CLI::Range(1, 16));
   add_switch(verb, "--check", options->check, Check::every_byte, "Verify every byte, both ways");
@@ -378,10 +379,9 @@ void add_bench(CLI::App& app, int& exit_code) {
   add_bench_pipe(bench, exit_code);
   add_bench_topic(bench, exit_code);
   add_bench_collectives(bench, exit_code);
-  add_peer_role(app,
-                {{"collective", play_collective_rank},
-                 {"pipe", play_pipe_peer},
-                 {"topic", play_topic_readers}},
+  add_peer_role(app, {{"collective", play_collective_rank},
+                      {"pipe", play_pipe_peer},
+                      {"topic", play_topic_readers}},
                 exit_code);
 }
 
@@ -442,4 +442,6 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace tendon::cli
 
-int main(int argc, char** argv) { return tendon::cli::run_program(argc, argv, tendon::cli::run); }
+int main(int argc, char** argv) {
+  return tendon::cli::run_program(argc, argv, tendon::cli::run);
+}

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <tendon/core/words.hpp>
 
 namespace tendon::cli {
 
@@ -13,6 +14,7 @@ enum class ProgressStyle : std::uint8_t {
   lines,      ///< "progress DONE TOTAL" for programs that watch [bytes]
   off,
 };
+TENDON_WORDS(ProgressStyle, automatic, lines, off);
 
 /// Rate and time left of one transfer.
 ///

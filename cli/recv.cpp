@@ -264,7 +264,7 @@ int run_recv(const RecvOptions& options) {
                                   .link_cap_bytes = kTransferCapBytes,
                                   .pool_cap_bytes = kTransferCapBytes});
   if (!context) return fail(context.error());
-  auto listener = Listener::bind(*context, options.address, {.profile = options.profile});
+  auto listener = Listener::bind(*context, options.address, {.security = {options.profile}});
   if (!listener) return fail(listener.error());
   say(fmt::format("tendon: listening on {}", listener->address()));
   while (true) {

@@ -82,7 +82,8 @@ class SaysThatItDials {
 Result<Pipe> connect(Context& context, const SendOptions& options, Interrupt& interrupt) {
   const Interrupt::Guard end_on_signal(interrupt, [&] { (void)context.close(Deadline::now()); });
   const SaysThatItDials says;
-  auto pipe = Pipe::connect(context, options.address, options.step(), {.profile = options.profile});
+  auto pipe =
+      Pipe::connect(context, options.address, options.step(), {.security = {options.profile}});
   if (interrupt.requested()) return interrupt.error(kWhere);
   return pipe;
 }

@@ -284,7 +284,7 @@ int run_topic_echo(const TopicOptions& options) {
   };
   SubscriberOptions subscriber{.newest_only = false};
   if (options.sources == TopicSources::plain_too) {
-    subscriber.plain = true;  // without ages, which plain samples do not have
+    subscriber.hears_plain = true;  // without ages, which plain samples do not have
     subscriber.plain_content = PlainContent::both;
   } else {
     subscriber.max_age = kAnyAge;

@@ -72,7 +72,7 @@ Result<void> publish(const TopicOptions& options, const Interrupt& interrupt) {
   TENDON_TRY(publish_one, read_sample(options));
   TENDON_TRY(fabric, join_fabric(options, "topic pub"));
   const PublisherOptions how{
-      .plain = options.sink == TopicSink::bare ? PlainPeers::bare : PlainPeers::automatic,
+      .plain_peers = options.sink == TopicSink::bare ? PlainPeers::bare : PlainPeers::automatic,
       .encoding = options.encoding.value_or("")};
   TENDON_TRY(publisher, Publisher::declare(fabric.node, options.key, how));
   TENDON_CHECK(wait_for_subscribers(publisher, options, interrupt));

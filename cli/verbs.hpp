@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <tendon/core/deadline.hpp>
+#include <tendon/core/words.hpp>
 #include <tendon/fabric/node.hpp>
 #include <tendon/runtime/context.hpp>
 #include <tendon/session/profile.hpp>
@@ -21,9 +22,7 @@ namespace tendon::cli {
 
 /// Whether tensors are written where the peer reads them, or sent from where they lie.
 enum class SendMode : std::uint8_t { loan, copy };
-[[nodiscard]] constexpr std::string_view to_string(SendMode mode) {
-  return mode == SendMode::loan ? "loan" : "copy";
-}
+TENDON_WORDS(SendMode, loan, copy);
 
 [[nodiscard]] inline std::chrono::nanoseconds to_duration(double seconds) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(

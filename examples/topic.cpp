@@ -70,8 +70,7 @@ int main(int argc, char** argv) {
                             .listen = role == "see" ? "127.0.0.1:0" : ""},
                            5s)
                     .value();
-  Publisher objects =
-      Publisher::declare(vision, "vision/objects", {.history = keep_last(3)}).value();
+  Publisher objects = Publisher::declare(vision, "vision/objects", {.qos = {keep_last(3)}}).value();
   if (role == "see") return report(see(vision, objects));
   Subscriber seen = Subscriber::declare(vision, "vision/*").value();
   if (const int failed = report(see(vision, objects))) return failed;

@@ -59,7 +59,7 @@ SUBCOMMANDS = re.compile(r"^Subcommands:\n((?: +.*\n?|\n)+)", re.MULTILINE)
 SUBCOMMAND = re.compile(r"^  ([a-z][\w-]*)(?: |$)", re.MULTILINE)
 # A limit is a constant that one side may not exceed; the tables of limits are these headers.
 LIMIT_HEADERS = ("include/tendon/tensor/limits.hpp", "include/tendon/session/limits.hpp",
-                 "include/tendon/fabric/limits.hpp")
+                 "include/tendon/fabric/limits.hpp", "include/tendon/control/limits.hpp")
 CONSTANT = re.compile(r"^inline constexpr [\w:]+(?:<[^>]*>)? (k\w+)\b", re.MULTILINE)
 # A constant of the code, whatever header or source it is in; its value, in braces or not.
 CODE_CONSTANT = re.compile(r"^\s*(?:inline |static )*constexpr ([\w:]+) (k[A-Z]\w*)\s*(?:=\s*([^;]+)|\{([^;]*)\});",

@@ -245,7 +245,7 @@ NUMBERS = {
         ("Up to {} pipes wait to be accepted", "kBacklog"),
     ],
     "python/bindings/node.cpp": [
-        ("'auto', plain_bytes: int = {},", "kDefaultPlainBytes"),
+        ("'automatic', plain_bytes: int = {},", "kDefaultPlainBytes"),
     ],
     "python/bindings/schema.cpp": [
         ("nested deeper than {} levels", "kMaxDepth"),

@@ -93,7 +93,7 @@ if [ "$wanted" = tests ]; then
   tools/build.sh test tendon_cli
   mapfile -t options < <(from_build build/test)
 fi
-mapfile -t inputs < <(find include src cli cmake proto python docs/errors tools/completion CMakeLists.txt \
+mapfile -t inputs < <(find include src cli cmake proto python docs/errors docs/limits.md tools/completion CMakeLists.txt \
                            pyproject.toml README.md LICENSE -type f -not -name '*.pyc' | sort)
 if ! unchanged "$folder/wheel.stamp" "${inputs[@]}"; then
   echo "== python: the wheel, $kind"

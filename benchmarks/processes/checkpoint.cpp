@@ -152,7 +152,7 @@ Result<Row> measure_row(const BenchCheckpointOptions& options, const Safetensors
                               {.name = "bench checkpoint", .transport = transport}));
   Round round(file, batch, sha256, link.pipe);
   Row row;
-  row.path = v0::to_string(link.pipe.path().kind);
+  row.path = to_string(link.pipe.path().kind);
   row.mode = mode;
   row.size_bytes = file.storage().size_bytes();
   row.tensor_count = file.header().entries.size();

@@ -129,7 +129,7 @@ class Calls {
   /// Nobody sends, nobody connects, nobody answers.
   [[nodiscard]] Result<void> measure_waiting() {
     TENDON_TRY(link, start_peer("idle", {}, options()));
-    path_ = v0::to_string(link.pipe.path().kind);
+    path_ = to_string(link.pipe.path().kind);
     TENDON_CHECK(measure(
         "recv", [&](Deadline deadline) { return without_value(link.pipe.recv(deadline)); }));
     TENDON_CHECK(measure("accept", [&](Deadline deadline) {

@@ -45,7 +45,7 @@ Result<void> measure_round(Transport transport, std::uint64_t number, std::mt199
   const std::string victim = fmt::format("victim {}", number);
   TENDON_TRY(link,
              start_peer("idle", {{"name", victim}}, {.name = "survivor", .transport = transport}));
-  row.path = v0::to_string(link.pipe.path().kind);
+  row.path = to_string(link.pipe.path().kind);
   const std::chrono::microseconds delay(
       std::uniform_int_distribution(0, kRandomMicroseconds)(random));
   Clock::time_point killed;

@@ -206,7 +206,7 @@ Result<Row> measure(const BenchFabricOptions& options, Transport transport,
   }
   TENDON_CHECK(wait_for(nodes, interrupt));
   Row row{.path = std::string(to_string(transport)),
-          .discovery = std::string(to_string(discovery)),
+          .discovery = std::string(word_of(discovery)),
           .seconds = options.seconds};
   for (std::uint64_t node = 0; node < kNodeCount; ++node)
     TENDON_CHECK(take_report(brain, node, row));

@@ -153,7 +153,7 @@ struct Topic {
 
 Result<Topic> declare_topic(Node& node, const std::string& key, std::uint64_t ticks,
                             std::size_t reader_count) {
-  TENDON_TRY(publisher, Publisher::declare(node, key, {.history = keep_last(kHistory)}));
+  TENDON_TRY(publisher, Publisher::declare(node, key, {.qos = {keep_last(kHistory)}}));
   TENDON_CHECK(publisher.wait_for_subscribers(reader_count, row_deadline()));
   return Topic{std::move(publisher), {}, ticks};
 }
@@ -162,7 +162,8 @@ Result<Node> join(Context& context, const Value& parameters, std::uint64_t numbe
   NodeOptions options{.domain = parameter(parameters, "domain").as_string(),
                       .name = name(number),
                       .listen = parameter(parameters, "listen").as_string()};
-  if (parameter(parameters, "path").as_string() == "tcp") options.profile = Profile::plaintext;
+  if (parameter(parameters, "path").as_string() == "tcp")
+    options.security.profile = Profile::plaintext;
   for (const Value& router : parameter(parameters, "routers").as_list())
     options.routers.push_back(router.as_string());
   if (const Value* peers = parameters.find("peers")) {

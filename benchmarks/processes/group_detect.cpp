@@ -78,7 +78,7 @@ Result<void> measure_round(const BenchGroupDetectOptions& options, Transport tra
              start_group("group-detect", options.ranks,
                          {{"victim", victim}, {"sleeps", victim_of(round) == Victim::asleep}},
                          {.transport = transport}));
-  way.path = v0::to_string(peers.group.members()[victim].path->kind);
+  way.path = to_string(peers.group.members()[victim].path->kind);
   TENDON_TRY(tensor, small_tensor());
   TENDON_CHECK(reduce_once(peers.group, tensor));
   const std::chrono::microseconds delay(

@@ -17,17 +17,14 @@ namespace tendon::cli {
 namespace {
 
 void add_fabric(CLI::App& app, int& exit_code) {
-  static const Names<Transport> kPaths = {{"shm", Transport::shm}, {"tcp", Transport::tcp}};
-  static const Names<FabricDiscovery> kDiscoveries = {{"static", FabricDiscovery::addresses},
-                                                      {"zenoh", FabricDiscovery::zenoh}};
   auto options = std::make_shared<BenchFabricOptions>();
   CLI::App* verb =
       app.add_subcommand("fabric", "A brain of 24 processes: what is lost, and what a node takes");
   verb->add_option("--seconds", options->seconds, "How long its nodes publish [60]")
       ->check(CLI::Range(1, 86400));
   add_choice(verb, "--path", options->transport, kPaths, "shm or tcp [both]");
-  add_choice(verb, "--discovery", options->discovery, kDiscoveries,
-             "static or zenoh [zenoh, if this build has it]");
+  add_choice<FabricDiscovery>(verb, "--discovery", options->discovery,
+                              "How nodes find each other [zenoh, if this build has it]");
   add_json(verb, options->format);
   verb->callback([options, &exit_code] { exit_code = run_bench_fabric(*options); });
 }
@@ -56,7 +53,7 @@ void add_detect_and_deadline(CLI::App& app, int& exit_code) {
     CLI::App* verb = app.add_subcommand(kind.name, kind.help);
     verb->add_option("-n", options->round_count, "Rounds of each row [50]")
         ->check(CLI::PositiveNumber);
-    add_choice(verb, "--path", options->transport, kTransports, "auto, shm or tcp [shm and tcp]");
+    add_choice<Transport>(verb, "--path", options->transport, "How bytes travel [shm and tcp]");
     add_json(verb, options->format);
     verb->callback([options, run = kind.run, &exit_code] { exit_code = run(*options); });
   }
@@ -71,7 +68,7 @@ void add_group_detect(CLI::App& app, int& exit_code) {
       ->check(CLI::PositiveNumber);
   verb->add_option("--ranks", options->ranks, "Ranks, 3 at least [3]")
       ->check(CLI::Range(3, static_cast<int>(detail::kMaxPlaces)));
-  add_choice(verb, "--path", options->transport, kTransports, "auto, shm or tcp [shm and tcp]");
+  add_choice<Transport>(verb, "--path", options->transport, "How bytes travel [shm and tcp]");
   add_json(verb, options->format);
   verb->callback([options, &exit_code] { exit_code = run_bench_group_detect(*options); });
 }

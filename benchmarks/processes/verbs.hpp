@@ -3,11 +3,12 @@
 // and what its second processes do.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <tendon/core/result.hpp>
+#include <tendon/core/words.hpp>
 #include <tendon/runtime/context.hpp>
 #include <tendon/tensor/value.hpp>
 
@@ -17,8 +18,8 @@ namespace tendon::cli {
 
 /// How the nodes of a fabric find each other.
 enum class FabricDiscovery : std::uint8_t { addresses, zenoh };
-[[nodiscard]] constexpr std::string_view to_string(FabricDiscovery discovery) {
-  return discovery == FabricDiscovery::zenoh ? "zenoh" : "static";
+[[nodiscard]] consteval std::array<Word<FabricDiscovery>, 2> words_of(FabricDiscovery) {
+  return {{{FabricDiscovery::addresses, "static"}, {FabricDiscovery::zenoh, "zenoh"}}};
 }
 
 struct BenchFabricOptions {

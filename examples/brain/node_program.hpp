@@ -162,7 +162,7 @@ class NodeProgram {
 
   [[nodiscard]] tendon::Context& context() { return context_; }
   [[nodiscard]] tendon::Publisher publisher(std::string_view key) {
-    return tendon::Publisher::declare(node_, key, {.history = tendon::keep_last(kHistory)}).value();
+    return tendon::Publisher::declare(node_, key, {.qos = {tendon::keep_last(kHistory)}}).value();
   }
   void subscribe(std::string_view keys, Inbox::OnSample on_sample,
                  tendon::SubscriberOptions options = {.window = kWindow}) {
@@ -220,7 +220,7 @@ class NodeProgram {
     if (const char* address = std::getenv("BRAIN_LISTEN")) options.listen = address;
     const char* profile = std::getenv("BRAIN_PROFILE");
     if (profile != nullptr && std::string_view(profile) == "plaintext")
-      options.profile = tendon::Profile::plaintext;
+      options.security.profile = tendon::Profile::plaintext;
     const char* discovery = std::getenv("BRAIN_DISCOVERY");
     if (discovery != nullptr && std::string_view(discovery) == "background")
       options.discovery = tendon::DiscoveryNeed::background;

@@ -16,14 +16,13 @@ namespace {
 /// The mark of an argument that was not given.
 nb::object nothing() { return nb::borrow(Py_NotImplemented); }
 
-[[noreturn]] void explain(nb::handle function, nb::handle self, const LastArgument& first,
-                          const nb::args& others, const nb::kwargs& named) {
+nb::object explain(nb::handle function, nb::handle self, const LastArgument& first,
+                   const nb::args& others, const nb::kwargs& named) {
   nb::list given;
   if (self.is_valid()) given.append(self);
   if (!first.object.is(nothing())) given.append(first.object);
   for (const nb::handle each : others) given.append(each);
-  nb::module_::import_("tendon._arguments").attr("explain")(function, given, named);
-  throw nb::type_error("the arguments do not fit");  // explain() raises
+  return nb::module_::import_("tendon._arguments").attr("explain")(function, given, named);
 }
 
 /// Adds the overload to a function of `scope`, which is a module or a class.
@@ -37,11 +36,11 @@ void explain_function(nb::handle scope, nb::handle name, nb::handle function, bo
   };
   if (is_method) {
     define([described](nb::handle self, LastArgument first, nb::args others,
-                       nb::kwargs named) { explain(described, self, first, others, named); },
+                       nb::kwargs named) { return explain(described, self, first, others, named); },
            nb::is_method());
   } else {
     define([described](LastArgument first, nb::args others, nb::kwargs named) {
-      explain(described, nb::handle(), first, others, named);
+      return explain(described, nb::handle(), first, others, named);
     });
   }
 }

@@ -70,8 +70,8 @@ void make_context(ContextHandle* self, const std::string& name, const std::strin
                   nb::object timeout, std::uint64_t publish_bytes) {
   ContextOptions options;
   options.name = name;
-  options.transport = transport_from(transport);
-  options.wait_policy = wait_policy_from(wait_policy);
+  options.transport = word_from<Transport>("transport", transport);
+  options.wait_policy = word_from<WaitPolicy>("wait_policy", wait_policy);
   options.link_cap_bytes = link_cap_bytes;
   options.pool_cap_bytes = pool_cap_bytes;
   options.publish_bytes = publish_bytes;
@@ -100,7 +100,7 @@ PipeHandle connect(nb::object self, const std::string& address, nb::object timeo
 nb::object connect_async(nb::object self, const std::string& address, nb::object timeout,
                          const std::string& profile, bool wait) {
   (void)deadline_of(timeout, 0);  // a mistake should not need an await to be noticed
-  (void)profile_from(profile);
+  (void)word_from<Profile>("profile", profile);
   const std::stop_source stop;
   const auto call = [=] { return connect_pipe(self, address, timeout, profile, wait, stop); };
   const auto request = [=] {

@@ -33,7 +33,7 @@ T unwrap(Result<T> result) {
 
 /// A TypeError or ValueError of the caller's own arguments: says what is legal.
 TENDON_BETWEEN_MODULES [[noreturn]] void raise_type_error(const std::string& text);
-[[noreturn]] void raise_value_error(const std::string& text);
+TENDON_BETWEEN_MODULES [[noreturn]] void raise_value_error(const std::string& text);
 
 /// "'numpy.ndarray'": how messages name the type of an object.
 TENDON_BETWEEN_MODULES [[nodiscard]] std::string quoted_type(nb::handle object);

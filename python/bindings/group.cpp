@@ -94,7 +94,7 @@ nb::object split(const GroupHandle& self, nb::object members, nb::object timeout
 
 void shrink(const GroupHandle& self, nb::object timeout, const std::string& fence) {
   const auto group = open(self);
-  const ShrinkOptions options{.fence = fence_from(fence)};
+  const ShrinkOptions options{.fence = word_from<Fence>("fence", fence)};
   unwrap(wait_beside(until(self, timeout),
                      [group, options](Deadline end) { return group->shrink(end, options); }));
 }
@@ -107,7 +107,7 @@ std::uint64_t grow(const GroupHandle& self, nb::object timeout) {
 
 std::uint64_t rebuild(const GroupHandle& self, nb::object timeout, const std::string& fence) {
   const auto group = open(self);
-  const ShrinkOptions options{.fence = fence_from(fence)};
+  const ShrinkOptions options{.fence = word_from<Fence>("fence", fence)};
   return unwrap(wait_serving(self.store, until(self, timeout), [group, options](Deadline end) {
     return group->rebuild(end, options);
   }));
@@ -135,8 +135,8 @@ nb::object join(nb::object rendezvous, nb::object context, nb::object rank, nb::
   const auto& handle = nb::cast<const ContextHandle&>(context);
   const GroupOptions options{.name = name,
                              .listen = listen,
-                             .profile = profile_from(profile),
-                             .minority = minority_from(minority)};
+                             .security = {word_from<Profile>("profile", profile)},
+                             .minority = word_from<Minority>("minority", minority)};
   const Deadline deadline = deadline_of(timeout, handle.timeout_s);
   const auto call = [shared = handle.context, place = where.rendezvous, options](Deadline end) {
     return Group::join(*shared, place, end, options);
@@ -176,11 +176,7 @@ void bind_parts(nb::module_& module) {
       .def_ro("epoch", &GroupStatus::epoch)
       .def_ro("size", &GroupStatus::size, "Members of this epoch.")
       .def_prop_ro(
-          "state",
-          [](const GroupStatus& self) {
-            constexpr std::array kNames = {"idle", "in_operation", "ended"};
-            return kNames.at(static_cast<std::size_t>(self.state));
-          },
+          "state", [](const GroupStatus& self) { return std::string(to_string(self.state)); },
           "'idle', 'in_operation', or 'ended': its epoch; shrink(), grow() or rebuild() make\n"
           "the next one.",
           nb::sig("def state(self) -> str"))

@@ -50,7 +50,7 @@ ListenerHandle bind_listener_to(nb::object context, const std::string& address,
                                 const std::string& profile) {
   const auto shared = nb::cast<const ContextHandle&>(context).context;
   ListenOptions options;
-  options.profile = profile_from(profile);
+  options.security.profile = word_from<Profile>("profile", profile);
   // It waits for names alone, so an event loop may call it.
   const auto bind = [shared, address, options](Deadline) {
     return Listener::bind(*shared, address, options);

@@ -98,8 +98,10 @@ void bind_log(nb::module_& module) {
       });
   // For tendon/_log.py.
   nb::class_<LogQueue>(module, "_LogQueue")
-      .def("__init__", [](LogQueue* self,
-                          const std::string& level) { new (self) LogQueue(log_level_from(level)); })
+      .def("__init__",
+           [](LogQueue* self, const std::string& level) {
+             new (self) LogQueue(word_from<LogLevel>("level", level));
+           })
       .def("next", [](LogQueue& self) { return without_gil([&] { return self.next(); }); })
       .def("finish", &LogQueue::finish);
   module.def("_log_to", [](const std::shared_ptr<LogQueue>& queue) {
@@ -109,11 +111,12 @@ void bind_log(nb::module_& module) {
   module.def(
       "_log",
       [](const std::string& text, const std::string& level) {
-        log(log_level_from(level), "python.test", text);
+        log(word_from<LogLevel>("level", level), "python.test", text);
       },
       nb::arg("text"), nb::arg("level") = "warn");
-  module.def("_log_to_stderr",
-             [](const std::string& level) { set_log_callback(log_level_from(level), {}); });
+  module.def("_log_to_stderr", [](const std::string& level) {
+    set_log_callback(word_from<LogLevel>("level", level), {});
+  });
 }
 
 }  // namespace tendon::python

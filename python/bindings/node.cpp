@@ -41,7 +41,7 @@ constexpr const char* kNodeDoc =
     "and user; port 0 lets the system choose, see address. '': nowhere.\n"
     "routed: with discovery by Zenoh, may links lead through its routers, where\n"
     "neither of two nodes reaches the other? It needs profile='plaintext'.\n"
-    "plain: sets of keys; subscribers whose keys are all in one of them also hear\n"
+    "plain_keys: sets of keys; subscribers whose keys are all in one of them also hear\n"
     "plain Zenoh peers.\n"
     "profile: 'local' or 'plaintext', as for connect; nodes of a Context have the\n"
     "same.\n"
@@ -55,19 +55,19 @@ constexpr const char* kNodeDoc =
 void join(NodeHandle* self, const std::string& name, const std::string& domain,
           std::vector<std::string> routers, const std::string& discovery,
           std::optional<std::vector<std::string>> peers, const std::string& listen, bool routed,
-          const std::string& profile, std::vector<std::string> plain, nb::object context,
+          const std::string& profile, std::vector<std::string> plain_keys, nb::object context,
           nb::object timeout) {
   context = context_or_default(std::move(context));
   const auto& handle = nb::cast<const ContextHandle&>(context);
   const NodeOptions options{.domain = domain,
                             .name = name,
                             .routers = std::move(routers),
-                            .discovery = discovery_need_from(discovery),
+                            .discovery = word_from<DiscoveryNeed>("discovery", discovery),
                             .peers = std::move(peers),
                             .listen = listen,
                             .routed = routed,
-                            .profile = profile_from(profile),
-                            .plain = std::move(plain)};
+                            .security = {word_from<Profile>("profile", profile)},
+                            .plain_keys = std::move(plain_keys)};
   auto joined = wait_beside(deadline_of(timeout, handle.timeout_s),
                             [shared = handle.context, options](Deadline deadline) {
                               return Node::join(*shared, options, deadline);
@@ -90,34 +90,36 @@ Deadline until(nb::handle node, nb::handle timeout) {
 
 void bind_node(nb::module_& module) {
   nb::class_<NodeHandle>(module, "Node", kNodeDoc)
-      .def("__init__", join, nb::arg("name"), nb::kw_only(), nb::arg("domain") = "",
-           nb::arg("routers") = std::vector<std::string>(), nb::arg("discovery") = "required",
-           nb::arg("peers").none() = nb::none(), nb::arg("listen") = "", nb::arg("routed") = true,
-           nb::arg("profile") = "local", nb::arg("plain") = std::vector<std::string>(),
-           nb::arg("context").none() = nb::none(), nb::arg("timeout").none() = nb::ellipsis(),
-           nb::sig("def __init__(self, name: str, *, domain: str = '', routers: "
-                   "collections.abc.Sequence[str] = (), discovery: str = 'required', peers: "
-                   "collections.abc.Sequence[str] | "
-                   "None = None, listen: str = '', routed: bool = True, profile: str = 'local', "
-                   "plain: collections.abc.Sequence[str] = (), context: Context | None = None, "
-                   "timeout: float | None = ...) -> None"))
+      .def(
+          "__init__", join, nb::arg("name"), nb::kw_only(), nb::arg("domain") = "",
+          nb::arg("routers") = std::vector<std::string>(), nb::arg("discovery") = "required",
+          nb::arg("peers").none() = nb::none(), nb::arg("listen") = "", nb::arg("routed") = true,
+          nb::arg("profile") = "local", nb::arg("plain_keys") = std::vector<std::string>(),
+          nb::arg("context").none() = nb::none(), nb::arg("timeout").none() = nb::ellipsis(),
+          nb::sig("def __init__(self, name: str, *, domain: str = '', routers: "
+                  "collections.abc.Sequence[str] = (), discovery: str = 'required', peers: "
+                  "collections.abc.Sequence[str] | "
+                  "None = None, listen: str = '', routed: bool = True, profile: str = 'local', "
+                  "plain_keys: collections.abc.Sequence[str] = (), context: Context | None = None, "
+                  "timeout: float | None = ...) -> None"))
       .def("publisher", declare_publisher, nb::arg("key"), nb::kw_only(), nb::arg("history") = 1,
            nb::arg("overflow") = "drop_oldest", nb::arg("priority") = "normal",
-           nb::arg("schema").none() = nb::none(), nb::arg("plain") = "auto",
+           nb::arg("schema").none() = nb::none(), nb::arg("plain_peers") = "automatic",
            nb::arg("plain_bytes") = kDefaultPlainBytes, nb::arg("encoding") = "",
            nb::arg("block_for").none() = 30.0, kPublisherDoc,
-           nb::sig("def publisher(self, key: str, *, history: int = 1, overflow: str = "
-                   "'drop_oldest', priority: str = 'normal', schema: object = None, plain: str = "
-                   "'auto', plain_bytes: int = 49152, encoding: str = '', block_for: float | None "
-                   "= 30) -> Publisher"))
+           nb::sig(
+               "def publisher(self, key: str, *, history: int = 1, overflow: str = "
+               "'drop_oldest', priority: str = 'normal', schema: object = None, plain_peers: str = "
+               "'automatic', plain_bytes: int = 49152, encoding: str = '', block_for: float | "
+               "None = 30) -> Publisher"))
       .def("subscriber", declare_subscriber, nb::arg("keys"), nb::kw_only(), nb::arg("window") = 16,
            nb::arg("max_held") = 4, nb::arg("max_age").none() = nb::none(),
            nb::arg("max_hz").none() = nb::none(), nb::arg("newest_only").none() = nb::none(),
-           nb::arg("schema").none() = nb::none(), nb::arg("plain").none() = nb::none(),
+           nb::arg("schema").none() = nb::none(), nb::arg("hears_plain").none() = nb::none(),
            nb::arg("plain_content") = "tensors", nb::arg("ends") = false, kSubscriberDoc,
            nb::sig("def subscriber(self, keys: str, *, window: int = 16, max_held: int = 4, "
                    "max_age: float | None = None, max_hz: float | None = None, newest_only: bool | "
-                   "None = None, schema: object = None, plain: bool | None = None, "
+                   "None = None, schema: object = None, hears_plain: bool | None = None, "
                    "plain_content: str = 'tensors', ends: bool = False) -> Subscriber"))
       .def("responder", declare_responder, nb::arg("key"), nb::arg("handler"), nb::kw_only(),
            nb::arg("handlers") = 8, nb::arg("waiting") = 64, kResponderDoc,

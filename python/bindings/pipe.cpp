@@ -132,7 +132,7 @@ nb::object converted_or_given_back(const std::shared_ptr<Pipe>& pipe, TensorDict
 nb::object recv(const PipeHandle& self, nb::object timeout, const std::string& mode, nb::object as,
                 nb::object device) {
   as = conversion_from(as, device);
-  const RecvMode how = recv_mode_from(mode);
+  const RecvMode how = word_from<RecvMode>("mode", mode);
   const auto pipe = self.pipe;
   auto batch = wait_in_slices(
       until(self, timeout), [&](Deadline slice) { return pipe->recv(how, slice); },
@@ -503,7 +503,7 @@ PipeHandle connect_pipe(nb::object context, const std::string& address, nb::obje
                         const std::string& profile, bool wait, std::stop_source stop) {
   prepare_conversions();
   const auto& handle = nb::cast<const ContextHandle&>(context);
-  const ConnectOptions options{.profile = profile_from(profile),
+  const ConnectOptions options{.security = {word_from<Profile>("profile", profile)},
                                .absent = wait ? Absent::wait : Absent::fail,
                                .stop = stop.get_token()};
   auto connected = wait_beside(

@@ -117,7 +117,7 @@ void bind_published(nb::module_& module) {
       .def_ro("sequence", &Published::sequence, "1, 2, 3, ...")
       .def_ro("shown", &Published::shown,
               "Subscribers that have it, or to which it is on its way; of a publisher with\n"
-              "plain='bare': 1 where Zenoh took it and says that somebody subscribes.")
+              "plain_peers='bare': 1 where Zenoh took it and says that somebody subscribes.")
       .def_prop_ro(
           "lagging", [](const Published& self) { return self.lagging; },
           "Those that are behind, by name: they see it later, or it is in a gap of theirs.",
@@ -155,20 +155,20 @@ void bind_stats(nb::module_& module) {
 
 PublisherHandle declare_publisher(nb::object node, const std::string& key, std::uint32_t history,
                                   const std::string& overflow, const std::string& priority,
-                                  nb::object schema, const std::string& plain,
+                                  nb::object schema, const std::string& plain_peers,
                                   std::uint64_t plain_bytes, const std::string& encoding,
                                   nb::object block_for) {
-  const PublisherOptions options{.history = keep_last(history),
-                                 .overflow = overflow_from(overflow),
-                                 .priority = priority_from(priority),
+  const PublisherOptions options{.qos = {.history = keep_last(history),
+                                         .overflow = word_from<Overflow>("overflow", overflow),
+                                         .priority = word_from<Priority>("priority", priority)},
                                  .schema = schema.is_none() ? nullptr : schema_from(schema),
-                                 .plain = plain_peers_from(plain),
+                                 .plain_peers = word_from<PlainPeers>("plain_peers", plain_peers),
                                  .plain_bytes = plain_bytes,
                                  .encoding = encoding,
                                  .block_for = block_time_from(block_for)};
   const auto shared = nb::cast<const NodeHandle&>(node).node;
   auto declared = without_gil([&] { return Publisher::declare(*shared, key, options); });
-  return {std::move(node), ends_without_gil(unwrap(std::move(declared))), options.overflow,
+  return {std::move(node), ends_without_gil(unwrap(std::move(declared))), options.qos.overflow,
           options.block_for};
 }
 

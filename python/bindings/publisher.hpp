@@ -35,7 +35,7 @@ inline constexpr const char* kPublisherDoc =
     "without end.\n"
     "priority: 'normal', or 'control' for commands, for which places are kept.\n"
     "schema: what its samples are, a Schema or what Schema() takes; None: anything.\n"
-    "plain: 'auto': while somebody subscribes by Zenoh and not by Tendon, the newest\n"
+    "plain_peers: 'automatic': while somebody subscribes by Zenoh and not by Tendon, the newest\n"
     "sample is also put there, as safetensors; 'off'; 'bare': it is a plain Zenoh\n"
     "peer itself, which puts each sample by Zenoh alone, in publish(), and raises\n"
     "what does not work: NotSupported without Zenoh, Unreachable, MessageTooLarge.\n"
@@ -46,7 +46,8 @@ inline constexpr const char* kPublisherDoc =
 [[nodiscard]] PublisherHandle declare_publisher(nb::object node, const std::string& key,
                                                 std::uint32_t history, const std::string& overflow,
                                                 const std::string& priority, nb::object schema,
-                                                const std::string& plain, std::uint64_t plain_bytes,
+                                                const std::string& plain_peers,
+                                                std::uint64_t plain_bytes,
                                                 const std::string& encoding, nb::object block_for);
 
 }  // namespace tendon::python

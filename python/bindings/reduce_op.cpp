@@ -20,9 +20,10 @@ constexpr const char* kReduceOpDoc =
     "combined in f32 and rounded once. avg and premul_sum are for floats and\n"
     "complex numbers, bit_* for integers and bool.";
 
-constexpr const char* kLegal =
-    "'sum', 'avg', 'product', 'min', 'max', 'bit_and', 'bit_or', 'bit_xor' and "
-    "tendon.ReduceOp.premul_sum(factor)";
+std::string legal_ops() {
+  const std::string words = legal_words<ReduceKind>("'");
+  return words.substr(0, words.rfind(',')) + " and tendon.ReduceOp.premul_sum(factor)";
+}
 
 std::string text_of(const ReduceOp& op) {
   const std::string name(to_string(op));
@@ -36,11 +37,11 @@ std::string text_of(const ReduceOp& op) {
 ReduceOp reduce_op_from(nb::handle object) {
   if (nb::isinstance<ReduceOp>(object)) return nb::cast<const ReduceOp&>(object);
   if (!PyUnicode_Check(object.ptr()))
-    raise_type_error("op is a " + quoted_type(object) + "; legal are " + kLegal);
+    raise_type_error("op is a " + quoted_type(object) + "; legal are " + legal_ops());
   const auto word = nb::cast<std::string>(object);
-  const auto kind = parse_reduce_kind(word);
+  const auto kind = parse_word<ReduceKind>(word);
   if (!kind || *kind == ReduceKind::premul_sum)
-    raise_value_error("op is '" + word + "'; legal are " + kLegal);
+    raise_value_error("op is '" + word + "'; legal are " + legal_ops());
   return ReduceOp(*kind);
 }
 
@@ -59,9 +60,10 @@ void bind_reduce_op(nb::module_& module) {
            })
       .def("__repr__", text_of);
   // No attributes: a class that holds instances of itself would outlive the interpreter.
-  for (const ReduceOp& op : {ReduceOp::sum, ReduceOp::avg, ReduceOp::product, ReduceOp::min,
-                             ReduceOp::max, ReduceOp::bit_and, ReduceOp::bit_or, ReduceOp::bit_xor})
-    type.def_prop_ro_static(std::string(to_string(op)).c_str(), [op](nb::handle) { return op; });
+  for (const auto& [kind, word] : kWords<ReduceKind>)
+    if (kind != ReduceKind::premul_sum)
+      type.def_prop_ro_static(std::string(word).c_str(),
+                              [op = ReduceOp(kind)](nb::handle) { return op; });
 }
 
 }  // namespace tendon::python

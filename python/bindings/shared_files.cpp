@@ -27,7 +27,7 @@ nb::object load(nb::object path, const std::string& mode, nb::object as, nb::obj
                 nb::object timeout) {
   as = conversion_from(as, device);
   const std::string name = file_name(path);
-  const MapMode map = map_mode_from(mode);
+  const MapMode map = word_from<MapMode>("mode", mode);
   auto read = wait_in_slices(deadline_of(timeout, 0),
                              [&](Deadline until) { return kLoad(name, until, map); });
   TensorDict dict = unwrap(std::move(read));

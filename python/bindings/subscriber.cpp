@@ -150,17 +150,18 @@ void bind_stats(nb::module_& module) {
 SubscriberHandle declare_subscriber(nb::object node, const std::string& keys, std::uint32_t window,
                                     std::uint32_t max_held, std::optional<double> max_age,
                                     std::optional<double> max_hz, std::optional<bool> newest_only,
-                                    nb::object schema, std::optional<bool> plain,
+                                    nb::object schema, std::optional<bool> hears_plain,
                                     const std::string& plain_content, bool ends) {
-  const SubscriberOptions options{.window = window,
-                                  .max_held = max_held,
-                                  .max_age = nanoseconds_of(max_age),
-                                  .max_hz = max_hz,
-                                  .newest_only = newest_only,
-                                  .schema = schema.is_none() ? nullptr : schema_from(schema),
-                                  .plain = plain,
-                                  .plain_content = plain_content_from(plain_content),
-                                  .ends = ends};
+  const SubscriberOptions options{
+      .window = window,
+      .max_held = max_held,
+      .max_age = nanoseconds_of(max_age),
+      .max_hz = max_hz,
+      .newest_only = newest_only,
+      .schema = schema.is_none() ? nullptr : schema_from(schema),
+      .hears_plain = hears_plain,
+      .plain_content = word_from<PlainContent>("plain_content", plain_content),
+      .ends = ends};
   const auto shared = nb::cast<const NodeHandle&>(node).node;
   auto declared = without_gil([&] { return Subscriber::declare(*shared, keys, options); });
   return {std::move(node), ends_without_gil(unwrap(std::move(declared)))};

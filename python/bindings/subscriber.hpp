@@ -31,7 +31,7 @@ inline constexpr const char* kSubscriberDoc =
     "newest_only: of several live nodes of one name, only the one that started last\n"
     "is heard; None: when max_age is set.\n"
     "schema: what it takes, a Schema or what Schema() takes; None: anything.\n"
-    "plain: also what plain Zenoh peers put (Sample.plain). Excludes max_age: such\n"
+    "hears_plain: also what plain Zenoh peers put (Sample.plain). Excludes max_age: such\n"
     "samples have no age. None: where the node says so.\n"
     "plain_content: how they are taken. 'tensors': safetensors alone; 'bytes': every\n"
     "payload as Sample.bytes, with Sample.encoding; 'both': safetensors as tensors,\n"
@@ -42,6 +42,7 @@ inline constexpr const char* kSubscriberDoc =
 [[nodiscard]] SubscriberHandle declare_subscriber(
     nb::object node, const std::string& keys, std::uint32_t window, std::uint32_t max_held,
     std::optional<double> max_age, std::optional<double> max_hz, std::optional<bool> newest_only,
-    nb::object schema, std::optional<bool> plain, const std::string& plain_content, bool ends);
+    nb::object schema, std::optional<bool> hears_plain, const std::string& plain_content,
+    bool ends);
 
 }  // namespace tendon::python

@@ -180,7 +180,7 @@ std::shared_ptr<Started> begin(tendon::Group& group, const table::Request& reque
   auto wanted = take(request.outputs);
   if (!given) return std::make_shared<Started>(given.error());
   if (!wanted) return std::make_shared<Started>(wanted.error());
-  const auto kind = reduce_kind_from_number(request.reduce);
+  const auto kind = enumerator_from<ReduceKind>(request.reduce);
   if (!kind) {
     return std::make_shared<Started>(
         Error{ErrorCode::invalid_argument, "python.torch",

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import types
-from typing import Any, NoReturn
+from typing import Any
 
 from . import _tendon
 
@@ -19,6 +19,14 @@ _TEXT = {
 }
 _MOST = {"tag": 2**32 - 1, "streams": 16}
 _MOST_OF_ALL = 2**64 - 1
+# Arguments that had another name one minor version ago, by the class or the function.
+_FORMER = {
+    "Node": {"plain": "plain_keys"},
+    "publisher": {"plain": "plain_peers"},
+    "subscriber": {"plain": "hears_plain"},
+    "Controller": {"schema_hash": "payload_version"},
+    "Worker": {"schema_hash": "payload_version"},
+}
 
 
 def functions_of(module: types.ModuleType) -> list[tuple[Any, str, Any, bool]]:
@@ -77,13 +85,20 @@ def _without_self(signature: Any) -> Any:
     return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
-def explain(function: tuple[str, tuple[Any, ...], bool], given: list[Any], named: dict[str, Any]) -> NoReturn:
-    """Raises the TypeError or ValueError of a call that no overload takes."""
+def explain(function: tuple[str, tuple[Any, ...], bool], given: list[Any], named: dict[str, Any]) -> Any:
+    """Makes the call with the present names of its arguments; if it has them, raises its TypeError or ValueError."""
     name, described, is_method = function
+    owner = type(given[0]).__name__ if name == "__init__" else name
+    former = {old: new for old, new in _FORMER.get(owner, {}).items() if old in named and new not in named}
+    if former:
+        import warnings
+
+        for old, new in former.items():
+            warnings.warn(f"{owner}(): {old}= is called {new}= now", DeprecationWarning, stacklevel=2)
+        return getattr(given[0], name)(*given[1:], **{former.get(key, key): value for key, value in named.items()})
     signature = signature_of(described)
     if is_method:
-        if name == "__init__":
-            name = type(given[0]).__name__
+        name = owner
         signature, given = _without_self(signature), given[1:]
     try:
         bound = signature.bind(*given, **named)

@@ -7,6 +7,7 @@
 #include "control/zmq_network.hpp"
 #include "core/left_to_parent.hpp"
 #include "session/nonce128.hpp"
+#include "session/proofs.hpp"
 
 namespace tendon {
 inline namespace v0 {
@@ -43,7 +44,8 @@ Result<Controller> Controller::bind(Context& context, const ParallelLayout& layo
   TENDON_TRY(network, detail::zmq_network());
   TENDON_TRY(wake, detail::open_wake());
   TENDON_TRY(run, detail::random_nonce());
-  TENDON_TRY(listener, Listener::bind(context, address, {.profile = options.profile}));
+  TENDON_TRY(listener,
+             Listener::bind(context, address, {.security = {detail::profile_of(options)}}));
   auto core = std::make_shared<detail::ControllerCore>(
       layout, std::move(options), std::move(network), std::move(wake),
       std::string(reinterpret_cast<const char*>(run.data()), run.size()));

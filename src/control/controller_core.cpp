@@ -104,10 +104,11 @@ Result<void> ControllerCore::may_join(const v1::Join& join) const {
     return refuse("rank " + std::to_string(join.rank()) + " of " + std::to_string(seats_.size()) +
                   " workers");
   }
-  if (join.schema_hash() != options_.schema_hash) {
-    return refuse("the worker's messages have the schema hash " +
-                  std::to_string(join.schema_hash()) + ", the controller's " +
-                  std::to_string(options_.schema_hash));
+  const std::uint64_t version = options_.schema_hash.over(options_.payload_version);
+  if (join.payload_version() != version) {
+    return refuse("the worker's payloads have the version " +
+                  std::to_string(join.payload_version()) + ", the controller's " +
+                  std::to_string(version));
   }
   if (seats_.at({join.rank()}).state != SeatState::empty) {
     return refuse(name_of({join.rank()}) + " is there already");

@@ -83,8 +83,8 @@ void HostRelay::follow_controller(const std::shared_ptr<ContextCore>& context,
   const Deadline until = earlier(deadline, Deadline(kControllerRepliesWithin));
   auto follows = std::make_shared<RelayedTensors>(place_, calls_);
   const auto follow = [&]() -> Result<void> {
-    TENDON_TRY(pipe,
-               connect_in(context, address, until, {.profile = profile, .absent = Absent::fail}));
+    TENDON_TRY(
+        pipe, connect_in(context, address, until, {.security = {profile}, .absent = Absent::fail}));
     return follows->follow(std::move(pipe), until);
   };
   if (const auto followed = follow(); followed.has_value()) {

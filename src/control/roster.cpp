@@ -8,6 +8,7 @@
 #include "control/controller_core.hpp"
 #include "control/host_relay.hpp"
 #include "core/text.hpp"
+#include "session/proofs.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -174,7 +175,7 @@ void ControllerCore::give_up(GlobalRank rank, const std::string& why) {
 
 Result<void> ControllerCore::open_roster() {
   StepPlace place;
-  if (options_.profile == Profile::plaintext) {
+  if (profile_of(options_) == Profile::plaintext) {
     place = {.host = host_of(address()), .worker_keys = seats_.public_keys()};
   }
   // A worker has taken all but the steps in flight; a stranger that never reads keeps no more.

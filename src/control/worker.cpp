@@ -7,6 +7,7 @@
 #include "control/worker_core.hpp"
 #include "control/zmq_network.hpp"
 #include "core/left_to_parent.hpp"
+#include "session/proofs.hpp"
 
 namespace tendon {
 inline namespace v0 {
@@ -35,8 +36,9 @@ Result<Worker> Worker::connect(Context& context, std::string_view address,
   TENDON_CHECK(detail::require_service_thread(context, "control.connect"));
   TENDON_TRY(network, detail::zmq_network());
   TENDON_TRY(wake, detail::open_wake());
-  TENDON_TRY(pipe, Pipe::connect(context, address, deadline,
-                                 {.profile = options.profile, .absent = Absent::fail}));
+  TENDON_TRY(pipe,
+             Pipe::connect(context, address, deadline,
+                           {.security = {detail::profile_of(options)}, .absent = Absent::fail}));
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto core = std::make_shared<detail::WorkerCore>(
       detail::WorkerPlace{.layout = layout,

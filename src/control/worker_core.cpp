@@ -70,7 +70,7 @@ Result<void> WorkerCore::join(Context& context, Pipe pipe, Deadline deadline) {
   join.set_pipeline_parallel_size(sizes.pipeline);
   join.set_kv_parallel_size(sizes.kv);
   join.set_incarnation(place_.incarnation);
-  join.set_schema_hash(place_.options.schema_hash);
+  join.set_payload_version(place_.options.schema_hash.over(place_.options.payload_version));
   TENDON_TRY(keys, network_->make_keys());
   keys_ = std::move(keys);
   join.set_public_key(keys_.public_key);

@@ -8,6 +8,7 @@
 #include "control/worker_core.hpp"
 #include "core/text.hpp"
 #include "session/own_host.hpp"
+#include "session/proofs.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -93,7 +94,7 @@ Result<void> WorkerCore::await_rebuild(Deadline deadline) {
 
 Result<std::shared_ptr<Group>> WorkerCore::join_world(Deadline deadline) {
   GroupOptions options{.name = "world"};
-  options.profile = place_.options.profile;
+  options.security.profile = profile_of(place_.options);
   options.listen = place_.options.listen;
   // Through a store nobody knows an interface: the controller's is the one that others reach.
   if (const char* const told = std::getenv("TENDON_LISTEN");
@@ -204,7 +205,8 @@ std::shared_ptr<HostRelay> WorkerCore::meet_host(const Group& world, Deadline de
   if (pipe_->path().kind != PathKind::shm)
     relay->meet(meeting_.context, *meeting_.store, world.members(), deadline);
   if (!place_.address.empty())
-    relay->follow_controller(meeting_.context, place_.address, place_.options.profile, deadline);
+    relay->follow_controller(meeting_.context, place_.address, profile_of(place_.options),
+                             deadline);
   return relay;
 }
 

@@ -137,22 +137,6 @@ std::optional<ErrorInfo> find_error(std::string_view id_or_name) {
   return std::nullopt;
 }
 
-std::string_view to_string(Remedy remedy) {
-  switch (remedy) {
-    case Remedy::fix_the_call:
-      return "fix_the_call";
-    case Remedy::retry_later:
-      return "retry_later";
-    case Remedy::reconnect:
-      return "reconnect";
-    case Remedy::use_another:
-      return "use_another";
-    case Remedy::report_bug:
-      return "report_bug";
-  }
-  return "report_bug";
-}
-
 std::string_view to_string(ErrorCode code) { return error_info(code).name; }
 
 Remedy Error::remedy() const {

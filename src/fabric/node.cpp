@@ -99,8 +99,11 @@ void Node::close() { core_->close(); }
 
 // Publisher
 
-Result<Publisher> Publisher::declare(Node& node, std::string_view key,
-                                     const PublisherOptions& options) {
+Result<Publisher> Publisher::declare(Node& node, std::string_view key, PublisherOptions options) {
+  options.plain_peers = options.plain.over(options.plain_peers);
+  options.qos = {.history = options.history.over(options.qos.history),
+                 .overflow = options.overflow.over(options.qos.overflow),
+                 .priority = options.priority.over(options.qos.priority)};
   const auto& core = NodeCore::of(node);
   TENDON_CHECK(core->context()->usable("publisher.declare"));
   TENDON_TRY(topic, parse_key(key, "publisher.declare", "publisher"));
@@ -201,7 +204,8 @@ Result<void> Responder::close(Deadline deadline) { return core_->close(deadline)
 // Subscriber
 
 Result<Subscriber> Subscriber::declare(Node& node, std::string_view keys,
-                                       const SubscriberOptions& options) {
+                                       SubscriberOptions options) {
+  options.hears_plain = options.plain.over(options.hears_plain);
   const auto& core = NodeCore::of(node);
   TENDON_CHECK(core->context()->usable("subscriber.declare"));
   TENDON_TRY(expression, KeyExpression::canonize(keys));
@@ -221,10 +225,10 @@ Result<Subscriber> Subscriber::declare(Node& node, std::string_view keys,
                      detail::number_text(kLeastMaxHz) + " to " + detail::number_text(kMostMaxHz) +
                      " are legal; leave it out for all samples"};
   }
-  if (options.plain.value_or(false) && options.max_age) {
+  if (options.hears_plain.value_or(false) && options.max_age) {
     return Error{
         ErrorCode::invalid_argument, "subscriber.declare",
-        "`plain` with a max_age: samples of plain Zenoh peers have no age; declare another "
+        "`hears_plain` with a max_age: samples of plain Zenoh peers have no age; declare another "
         "subscriber for them"};
   }
   if (options.schema != nullptr && options.plain_content != PlainContent::tensors) {

@@ -79,18 +79,6 @@ namespace {
 constexpr bool kStreams = !(HWY_IS_ASAN || HWY_IS_TSAN || HWY_IS_MSAN);
 }  // namespace
 
-std::string_view to_string(CopyHint hint) {
-  switch (hint) {
-    case CopyHint::cached:
-      return "cached";
-    case CopyHint::streaming:
-      return "streaming";
-    case CopyHint::prefetched:
-      return "prefetched";
-  }
-  return "unknown";
-}
-
 void copy_bytes(MutableBytes destination, Bytes source, CopyHint hint) {
   if (source.empty()) return;
   auto* const to = reinterpret_cast<std::uint8_t*>(destination.data());

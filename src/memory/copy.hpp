@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string_view>
 #include <tendon/core/bytes.hpp>
+#include <tendon/core/words.hpp>
 
 namespace tendon::v0::detail {
 
@@ -17,7 +18,7 @@ enum class CopyHint : std::uint8_t {
 };
 inline constexpr std::array kCopyHints = {CopyHint::cached, CopyHint::streaming,
                                           CopyHint::prefetched};
-[[nodiscard]] std::string_view to_string(CopyHint hint);
+TENDON_WORDS(CopyHint, cached, streaming, prefetched);
 
 /// Copies `source` to the front of `destination`, which must be at least as long; they must not
 /// overlap. Less than kSmallestStreamed bytes are always cached.

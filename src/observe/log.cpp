@@ -34,12 +34,12 @@ class Logger {
     use_stderr(kStderrAtLoad);
     const char* text = std::getenv("TENDON_LOG");
     if (text == nullptr || *text == '\0') return;
-    if (const auto level = parse_log_level(text)) {
+    if (const auto level = parse_word<LogLevel>(text)) {
       level_.store(*level, std::memory_order_relaxed);
       return;
     }
-    const std::string complaint = "TENDON_LOG is '" + detail::cleaned(text) +
-                                  "'; legal are error, warn, info, debug. Using warn.";
+    const std::string complaint = "TENDON_LOG is '" + detail::cleaned(text) + "'; legal are " +
+                                  legal_words<LogLevel>() + ". Using warn.";
     (*callback_)({.time = std::chrono::system_clock::now(),
                   .pid = static_cast<std::uint32_t>(getpid()),
                   .context = {},
@@ -99,27 +99,6 @@ Logger& logger() {
 }
 
 }  // namespace
-
-std::string_view to_string(LogLevel level) {
-  switch (level) {
-    case LogLevel::error:
-      return "error";
-    case LogLevel::warn:
-      return "warn";
-    case LogLevel::info:
-      return "info";
-    case LogLevel::debug:
-      return "debug";
-  }
-  return "error";
-}
-
-std::optional<LogLevel> parse_log_level(std::string_view text) {
-  for (const LogLevel level : {LogLevel::error, LogLevel::warn, LogLevel::info, LogLevel::debug}) {
-    if (text == to_string(level)) return level;
-  }
-  return std::nullopt;
-}
 
 void set_log_callback(LogLevel level, LogCallback callback) {
   logger().set(level, std::move(callback));

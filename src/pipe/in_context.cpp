@@ -4,12 +4,13 @@
 #include <utility>
 
 #include "pipe/listener_core.hpp"
+#include "session/proofs.hpp"
 
 namespace tendon::v0::detail {
 
 Result<Listener> bind_in(const std::shared_ptr<ContextCore>& context, std::string_view address,
                          ListenOptions options) {
-  TENDON_TRY(core, ListenerCore::bind(context, address, options.profile));
+  TENDON_TRY(core, ListenerCore::bind(context, address, profile_of(options)));
   return ListenerCore::make_listener(std::move(core));
 }
 

@@ -6,6 +6,7 @@
 #include "core/left_to_parent.hpp"
 #include "pipe/listener_core.hpp"
 #include "runtime/awaited.hpp"
+#include "session/proofs.hpp"
 
 namespace tendon::v0 {
 namespace detail {
@@ -257,8 +258,8 @@ Listener::~Listener() {
 }
 
 Result<Listener> Listener::bind(Context& context, std::string_view address, ListenOptions options) {
-  TENDON_TRY(
-      core, detail::ListenerCore::bind(detail::ContextCore::of(context), address, options.profile));
+  TENDON_TRY(core, detail::ListenerCore::bind(detail::ContextCore::of(context), address,
+                                              detail::profile_of(options)));
   return Listener(std::move(core));
 }
 

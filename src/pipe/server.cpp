@@ -9,6 +9,7 @@
 #include "core/left_to_parent.hpp"
 #include "core/thread.hpp"
 #include "pipe/pipe_core.hpp"
+#include "session/proofs.hpp"
 
 namespace tendon::v0 {
 namespace {
@@ -201,7 +202,8 @@ Result<Server> Server::serve(Context& context, std::string_view address, Handler
                      "; legal are 1 to " + std::to_string(kMostClients)};
   }
   if (!handler) return Error{ErrorCode::invalid_argument, "server.serve", "the handler is empty"};
-  TENDON_TRY(listener, Listener::bind(context, address, {.profile = options.profile}));
+  TENDON_TRY(listener,
+             Listener::bind(context, address, {.security = {detail::profile_of(options)}}));
   auto state = std::make_shared<State>(std::move(listener), std::move(handler), options);
   TENDON_CHECK(state->start());
   return Server(std::move(state));

@@ -409,12 +409,12 @@ Result<Connected> connect(ContextCore& context, std::string_view address,
 
 Result<Connected> connect(ContextCore& context, std::string_view address, Profile profile,
                           Deadline deadline) {
-  return connect(context, address, {.profile = profile, .absent = Absent::fail}, deadline);
+  return connect(context, address, {.security = {profile}, .absent = Absent::fail}, deadline);
 }
 
 Result<Connected> connect(ContextCore& context, const ContextId& expected, std::string_view address,
                           Profile profile, Deadline deadline) {
-  Connector connector(context, address, {.profile = profile, .absent = Absent::fail}, deadline);
+  Connector connector(context, address, {.security = {profile}, .absent = Absent::fail}, deadline);
   connector.expect(expected);
   return connector.run();
 }

@@ -17,6 +17,7 @@
 #include "runtime/redial.hpp"
 #include "runtime/same_host.hpp"
 #include "runtime/watch.hpp"
+#include "session/proofs.hpp"
 #include "session/resolve.hpp"
 #include "transport/stream/stream_link.hpp"
 
@@ -31,7 +32,7 @@ class Connector {
             Deadline deadline)
       : context_(context),
         address_text_(address),
-        profile_(options.profile),
+        profile_(profile_of(options)),
         deadline_(deadline),
         absent_(options.absent),
         stop_(options.stop) {}

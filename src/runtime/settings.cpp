@@ -10,6 +10,7 @@
 #include <string>
 #include <tendon/session/limits.hpp>
 
+#include "core/environment.hpp"
 #include "runtime/control_group.hpp"
 #include "tensor/text.hpp"
 
@@ -76,16 +77,13 @@ Result<ContextOptions> resolve_options(ContextOptions options) {
   }
   if (!is_utf8(options.name))
     return wrong("ContextOptions::name is " + quote_text(options.name) + "; it must be UTF-8");
-  if (const char* text = std::getenv("TENDON_TRANSPORT");
-      text != nullptr && options.transport == Transport::automatic) {
-    const std::string_view transport = text;
-    if (transport == "shm")
-      options.transport = Transport::shm;
-    else if (transport == "tcp")
-      options.transport = Transport::tcp;
-    else if (transport != "automatic" && !transport.empty())
-      return wrong("TENDON_TRANSPORT is '" + std::string(transport) +
-                   "'; legal are automatic, shm, tcp");
+  if (const auto text = environment_variable("TENDON_TRANSPORT");
+      !text.empty() && options.transport == Transport::automatic) {
+    const auto transport = parse_word<Transport>(text);
+    if (!transport)
+      return wrong("TENDON_TRANSPORT is '" + std::string(text) + "'; legal are " +
+                   legal_words<Transport>());
+    options.transport = *transport;
   }
   if (options.link_cap_bytes == 0) options.link_cap_bytes = default_cap_bytes();
   if (options.pool_cap_bytes == 0) options.pool_cap_bytes = default_cap_bytes();

@@ -56,40 +56,6 @@ bool has_row(const Table& table, HandshakeState state) {
 
 }  // namespace
 
-std::string_view to_string(HandshakeState state) {
-  switch (state) {
-    case start:
-      return "start";
-    case await_hello:
-      return "await_hello";
-    case choose:
-      return "choose";
-    case await_ready:
-      return "await_ready";
-    case await_attach:
-      return "await_attach";
-    case confirm:
-      return "confirm";
-    case await_first:
-      return "await_first";
-    case answer:
-      return "answer";
-    case await_choice:
-      return "await_choice";
-    case admit:
-      return "admit";
-    case map:
-      return "map";
-    case await_confirm:
-      return "await_confirm";
-    case established:
-      return "established";
-    case failed:
-      return "failed";
-  }
-  return "unknown";
-}
-
 std::string Handshake::peer_text() const {
   return peer_ && peer_->kind == HelloKind::hello ? "peer " + identity_of(*peer_).to_string()
                                                   : "the peer";

@@ -33,6 +33,7 @@
 #include <string_view>
 #include <tendon/core/bytes.hpp>
 #include <tendon/core/error.hpp>
+#include <tendon/core/words.hpp>
 #include <vector>
 
 #include "session/hello.hpp"
@@ -55,7 +56,8 @@ enum class HandshakeState : std::uint8_t {
   established,
   failed,
 };
-[[nodiscard]] std::string_view to_string(HandshakeState state);
+TENDON_WORDS(HandshakeState, start, await_hello, choose, await_ready, await_attach, confirm,
+             await_first, answer, await_choice, admit, map, await_confirm, established, failed);
 
 /// What the transport does after an input.
 enum class Next : std::uint8_t {

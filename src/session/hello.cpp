@@ -502,24 +502,6 @@ std::string range_of(const ProtocolVersion& version) {
 
 }  // namespace
 
-std::string_view to_string(HelloKind kind) {
-  switch (kind) {
-    case HelloKind::hello:
-      return "hello";
-    case HelloKind::attach:
-      return "attach";
-    case HelloKind::path:
-      return "path";
-    case HelloKind::ready:
-      return "ready";
-    case HelloKind::reject:
-      return "reject";
-    case HelloKind::lane:
-      return "lane";
-  }
-  return "unknown";
-}
-
 Result<std::uint16_t> agree_on_major(const ProtocolVersion& ours, const ProtocolVersion& theirs) {
   if (theirs.min_major > theirs.major) {
     return violation("the peer says it speaks versions " + std::to_string(theirs.min_major) +

@@ -16,6 +16,7 @@
 #include <tendon/core/bytes.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/core/version.hpp>
+#include <tendon/core/words.hpp>
 #include <tendon/session/identity.hpp>
 #include <tendon/session/limits.hpp>
 #include <tendon/session/path.hpp>
@@ -36,12 +37,11 @@ enum class HelloKind : std::uint8_t {
   reject = 5,  ///< no, and why; the connection ends
   lane = 6,    ///< connector: this connection is one more lane of a link that exists
 };
+TENDON_WORDS(HelloKind, hello, attach, path, ready, reject, lane);
 /// Does a thread answer for this Context while its user computes? `manual`: silence proves nothing.
 enum class ProgressMode : std::uint8_t { service = 1, manual = 2 };
 /// Has this pair of Contexts a link already?
 enum class Reuse : std::uint8_t { fresh = 1, reuse = 2 };
-
-[[nodiscard]] std::string_view to_string(HelloKind kind);
 
 /// Says which versions of the protocol a side speaks: all majors in [min_major, major].
 struct ProtocolVersion {

@@ -33,4 +33,10 @@ struct Proofs {
   friend bool operator==(const Proofs&, const Proofs&) = default;
 };
 
+/// The profile that options ask for, by its former name too.
+template <class Options>
+[[nodiscard]] Profile profile_of(const Options& options) {
+  return options.profile.over(options.security.profile);
+}
+
 }  // namespace tendon::v0::detail

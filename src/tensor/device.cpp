@@ -1,43 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <array>
 #include <charconv>
 #include <tendon/tensor/device.hpp>
 
 namespace tendon::v0 {
-namespace {
-
-struct Row {
-  DeviceKind kind;
-  std::string_view name;
-};
-
-constexpr std::array kDevices = {
-    Row{DeviceKind::cpu, "cpu"},
-    Row{DeviceKind::cuda, "cuda"},
-    Row{DeviceKind::cuda_host, "cuda_host"},
-    Row{DeviceKind::opencl, "opencl"},
-    Row{DeviceKind::vulkan, "vulkan"},
-    Row{DeviceKind::metal, "metal"},
-    Row{DeviceKind::vpi, "vpi"},
-    Row{DeviceKind::rocm, "rocm"},
-    Row{DeviceKind::rocm_host, "rocm_host"},
-    Row{DeviceKind::extension, "extension"},
-    Row{DeviceKind::cuda_managed, "cuda_managed"},
-    Row{DeviceKind::oneapi, "oneapi"},
-    Row{DeviceKind::webgpu, "webgpu"},
-    Row{DeviceKind::hexagon, "hexagon"},
-    Row{DeviceKind::maia, "maia"},
-    Row{DeviceKind::trainium, "trainium"},
-};
-
-}  // namespace
-
-std::string_view to_string(DeviceKind kind) {
-  for (const Row& row : kDevices)
-    if (row.kind == kind) return row.name;
-  return "unknown";
-}
-
 std::string to_string(Device device) {
   std::string text(to_string(device.kind));
   if (device == cpu()) return text;
@@ -53,19 +18,14 @@ std::optional<Device> parse_device(std::string_view text) {
     if (failure != std::errc() || stop != end || device.index < 0) return std::nullopt;
     text = text.substr(0, colon);
   }
-  for (const Row& row : kDevices) {
-    if (row.name == text) {
-      device.kind = row.kind;
-      return device;
-    }
-  }
-  return std::nullopt;
+  const auto kind = parse_word<DeviceKind>(text);
+  if (!kind) return std::nullopt;
+  device.kind = *kind;
+  return device;
 }
 
 std::optional<DeviceKind> device_kind_from_dlpack(std::int32_t number) {
-  for (const Row& row : kDevices)
-    if (static_cast<std::int32_t>(row.kind) == number) return row.kind;
-  return std::nullopt;
+  return enumerator_from<DeviceKind>(static_cast<std::uint32_t>(number));
 }
 
 std::ostream& operator<<(std::ostream& out, Device device) { return out << to_string(device); }

@@ -5,44 +5,6 @@
 
 namespace tendon::v0::detail {
 
-std::string_view to_string(MessageKind kind) {
-  switch (kind) {
-    case MessageKind::data:
-      return "data";
-    case MessageKind::bytes:
-      return "bytes";
-    case MessageKind::schema:
-      return "schema";
-    case MessageKind::segment:
-      return "segment";
-    case MessageKind::credit:
-      return "credit";
-    case MessageKind::ack:
-      return "ack";
-    case MessageKind::end:
-      return "end";
-    case MessageKind::abort:
-      return "abort";
-    case MessageKind::cancel:
-      return "cancel";
-    case MessageKind::ping:
-      return "ping";
-    case MessageKind::error:
-      return "error";
-    case MessageKind::open:
-      return "open";
-    case MessageKind::goodbye:
-      return "goodbye";
-    case MessageKind::retire:
-      return "retire";
-    case MessageKind::clock:
-      return "clock";
-    case MessageKind::head:
-      return "head";
-  }
-  return "unknown";
-}
-
 bool has_body(MessageKind kind) {
   switch (kind) {
     case MessageKind::data:

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string_view>
 #include <tendon/core/error.hpp>
+#include <tendon/core/words.hpp>
 #include <tendon/tensor/layout.hpp>
 #include <type_traits>
 
@@ -36,6 +37,8 @@ enum class MessageKind : std::uint8_t {
   clock = 15,
   head = 18,  ///< (Feature::heads) the publisher of this channel has published up to `sequence`
 };
+TENDON_WORDS(MessageKind, data, bytes, schema, segment, credit, ack, end, abort, cancel, ping,
+             error, open, goodbye, retire, clock, head);
 
 /// What a pipe is opened for. Numbers are wire contract: append only.
 enum class Purpose : std::uint32_t {
@@ -46,8 +49,6 @@ enum class Purpose : std::uint32_t {
   discovery = 4,  ///< announcements, without a discovery service
 };
 
-/// "data", or "unknown" for a number that is none.
-[[nodiscard]] std::string_view to_string(MessageKind kind);
 /// Do messages of this kind have a body? It may be empty.
 [[nodiscard]] bool has_body(MessageKind kind);
 

@@ -13,8 +13,8 @@ struct Careless {
   int second;
 };
 
-tendon::ConnectOptions pipe() { return {.profile = tendon::Profile::plaintext}; }
-tendon::ListenOptions listen() { return {.profile = tendon::Profile::plaintext}; }
+tendon::ConnectOptions pipe() { return {.security = {tendon::Profile::plaintext}}; }
+tendon::ListenOptions listen() { return {.security = {tendon::Profile::plaintext}}; }
 tendon::ServerOptions serve() { return {.max_clients = 2}; }
 tendon::MessageOptions message() { return {.tag = 3}; }
 tendon::ContextOptions context() { return {.name = "learner"}; }

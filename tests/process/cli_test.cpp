@@ -187,6 +187,9 @@ TEST(Cli, InfoShowsSettingsAndWhereTheyComeFrom) {
   EXPECT_EQ(info["version"], std::string(kVersion));
   EXPECT_EQ(info["limits"]["kMaxLeaves"], kMaxLeaves);
   EXPECT_EQ(info["limits"]["kPipeWindowBytes"], kPipeWindowBytes);
+  EXPECT_EQ(info["limits"]["kMaxTensorBytes"], kMaxTensorBytes);
+  EXPECT_EQ(info["limits"]["kFlowHandshakeTimeout"], 2) << "seconds";
+  EXPECT_FALSE(info["limits"].contains("kMaxPlaces")) << "no limit of a public header";
   EXPECT_EQ(info["settings"]["streams"]["source"], "default");
   EXPECT_TRUE(info["paths"]["shm"]["available"].get<bool>());
   EXPECT_EQ(info["settings"]["name"]["source"], "default");
@@ -973,21 +976,23 @@ TEST(Cli, CompletionCompletesVerbsAndFlags) {
   const std::string script = (folder.path() / "tendon.bash").string();
   write_file(script, run_tendon({"completion", "bash"}).out);
   const auto complete = [&](const std::string& words, int index) {
-    const std::string program = "source " + script + "; COMP_WORDS=(" + words +
+    const std::string program = "source " + script + "; COMP_WORDS=(" TENDON_CLI_PATH " " + words +
                                 "); COMP_CWORD=" + std::to_string(index) +
                                 "; _tendon; echo \"${COMPREPLY[*]}\"";
     return Command({"-c", program}, "/bin/bash").finish().out;
   };
-  EXPECT_EQ(complete("tendon se", 1), "send\n");
-  EXPECT_EQ(complete("tendon recv --ke", 2), "--keep\n");
-  EXPECT_EQ(complete("tendon bench al", 2), "allreduce allgather alltoall\n");
-  EXPECT_EQ(complete("tendon bench topic --re", 3), "--readers --readers-by\n");
-  EXPECT_EQ(complete("tendon bench alltoall --me", 3), "--memory\n");
-  EXPECT_EQ(complete("tendon topic e", 2), "echo\n");
-  EXPECT_EQ(complete("tendon topic pub --su", 3), "--subscribers\n");
-  EXPECT_EQ(complete("tendon info co", 2), "collectives\n");
-  EXPECT_EQ(complete("tendon info collectives --ho", 3), "--hosts\n");
-  EXPECT_EQ(complete(TENDON_CLI_PATH " explain peer_", 2), "peer_lost\n");
+  EXPECT_EQ(complete("se", 1), "send\n");
+  EXPECT_EQ(complete("recv --ke", 2), "--keep\n");
+  EXPECT_EQ(complete("bench al", 2), "allreduce allgather alltoall\n");
+  EXPECT_EQ(complete("bench topic --re", 3), "--readers --readers-by\n");
+  EXPECT_EQ(complete("bench alltoall --me", 3), "--memory\n");
+  EXPECT_EQ(complete("topic e", 2), "echo\n");
+  EXPECT_EQ(complete("topic pub --su", 3), "--subscribers\n");
+  EXPECT_EQ(complete("info co", 2), "collectives\n");
+  EXPECT_EQ(complete("info collectives --ho", 3), "--hosts\n");
+  EXPECT_EQ(complete("explain peer_", 2), "peer_lost\n");
+  EXPECT_EQ(complete("send file --path ''", 4), "automatic shm tcp\n");
+  EXPECT_EQ(complete("bench allreduce --policy bl", 4), "blocking\n");
 }
 
 }  // namespace

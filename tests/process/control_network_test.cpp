@@ -68,7 +68,7 @@ class ControlOverNetworks : public ProcessTest {
       context_.emplace(Context::create({.name = "controller", .lease = lease_}).value());
       controller_.emplace(
           Controller::bind(*context_, ParallelLayout::make({.tensor = kSize}).value(),
-                           Network::address(0) + ":0", {.profile = Profile::plaintext})
+                           Network::address(0) + ":0", {.security = {Profile::plaintext}})
               .value());
       for (std::uint32_t rank = 0; rank < kSize; ++rank) workers_.push_back(start_worker(rank));
       ASSERT_TRUE(succeeds(controller_->wait_for_workers(kPatience)));

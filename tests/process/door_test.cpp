@@ -26,7 +26,7 @@ class DoorOverNetworks : public testing::Test {
     network_->inside(0, [&] {
       server_ = Context::create({.name = "server"}).value();
       listener_ =
-          Listener::bind(*server_, Network::address(0) + ":0", {.profile = Profile::plaintext})
+          Listener::bind(*server_, Network::address(0) + ":0", {.security = {Profile::plaintext}})
               .value();
     });
   }
@@ -50,8 +50,8 @@ class DoorOverNetworks : public testing::Test {
   void an_honest_peer_comes_through(std::uint32_t host) {
     network_->inside(host, [&] {
       Context client = Context::create({.name = "client"}).value();
-      auto from =
-          Pipe::connect(client, listener_->address(), kPatience, {.profile = Profile::plaintext});
+      auto from = Pipe::connect(client, listener_->address(), kPatience,
+                                {.security = {Profile::plaintext}});
       ASSERT_TRUE(succeeds(from));
       EXPECT_TRUE(succeeds(listener_->accept(kPatience)));
     });

@@ -117,8 +117,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Fabric,
                          testing::PrintToStringParamName());
 
 TEST_P(Fabric, AStoppedProcessKeepsItsWindowAndMissesOneGap) {
-  Publisher publisher =
-      Publisher::declare(node_, "frames", {.history = keep_last(kHistory)}).value();
+  Publisher publisher = Publisher::declare(node_, "frames", {.qos = {keep_last(kHistory)}}).value();
   Peer s(other("s", "shm", node_.address()));
   Peer t(other("t", "tcp", node_.address()));
   ASSERT_TRUE(is_ok(s.ask("subscribe frames s1")));
@@ -145,7 +144,7 @@ TEST_P(Fabric, AStoppedProcessKeepsItsWindowAndMissesOneGap) {
 TEST_P(Fabric, AStoppedProcessIsWaitedForOnceWithBlock) {
   Publisher publisher =
       Publisher::declare(node_, "frames",
-                         {.history = keep_last(kHistory), .overflow = Overflow::block})
+                         {.qos = {.history = keep_last(kHistory), .overflow = Overflow::block}})
           .value();
   Peer s(other("s", "shm", node_.address()));
   Peer t(other("t", "tcp", node_.address()));
@@ -179,8 +178,7 @@ TEST_P(Fabric, AStoppedProcessIsWaitedForOnceWithBlock) {
 }
 
 TEST_P(Fabric, AThreadThatStopsHoldsUpNeitherItsProcessNorOthers) {
-  Publisher publisher =
-      Publisher::declare(node_, "frames", {.history = keep_last(kHistory)}).value();
+  Publisher publisher = Publisher::declare(node_, "frames", {.qos = {keep_last(kHistory)}}).value();
   Peer s(other("s", "shm", node_.address()));
   Peer t(other("t", "tcp", node_.address()));
   ASSERT_TRUE(is_ok(s.ask("subscribe frames s1")));  // whose thread takes nothing
@@ -196,8 +194,7 @@ TEST_P(Fabric, AThreadThatStopsHoldsUpNeitherItsProcessNorOthers) {
 }
 
 TEST_P(Fabric, AProcessThatIsLostByItsLeaseComesBackAndKnowsWhatItMissed) {
-  Publisher publisher =
-      Publisher::declare(node_, "frames", {.history = keep_last(kHistory)}).value();
+  Publisher publisher = Publisher::declare(node_, "frames", {.qos = {keep_last(kHistory)}}).value();
   Peer t(other("t", "tcp", node_.address()));
   ASSERT_TRUE(is_ok(t.ask("subscribe frames t")));
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
@@ -227,8 +224,7 @@ TEST_P(Fabric, AProcessThatIsLostByItsLeaseComesBackAndKnowsWhatItMissed) {
 
 // On one host a process that is stopped is known to live, whatever its lease.
 TEST_P(Fabric, OnOneHostALeaseEndsNothing) {
-  Publisher publisher =
-      Publisher::declare(node_, "frames", {.history = keep_last(kHistory)}).value();
+  Publisher publisher = Publisher::declare(node_, "frames", {.qos = {keep_last(kHistory)}}).value();
   Peer s(other("s", "shm", node_.address()));
   Peer t(other("t", "tcp", node_.address()));
   ASSERT_TRUE(is_ok(s.ask("subscribe frames s1")));

@@ -271,7 +271,7 @@ int main(int count, char** values) {
   ContextOptions options{.name = "place " + std::to_string(rank),
                          .transport = tcp ? Transport::tcp : Transport::automatic};
   GroupOptions group_options;
-  if (count > 5 && arguments[5] == "plaintext") group_options.profile = Profile::plaintext;
+  if (count > 5 && arguments[5] == "plaintext") group_options.security.profile = Profile::plaintext;
   if (count > 6) options.lease = std::chrono::milliseconds(std::stol(arguments[6]));
   if (count > 7) group_options.listen = arguments[7];
   say("ready");

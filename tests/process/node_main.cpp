@@ -34,11 +34,6 @@ std::string told(const Error& error) {
   return "error " + std::string(to_string(error.code)) + " " + detail;
 }
 
-Transport transport_of(const std::string& word) {
-  if (word == "auto") return Transport::automatic;
-  return word == "tcp" ? Transport::tcp : Transport::shm;
-}
-
 std::uint64_t publish_bytes_of(const std::vector<std::string>& words) {
   constexpr std::string_view kOption = "publish_bytes=";
   for (const std::string& word : words)
@@ -52,11 +47,11 @@ NodeOptions options_of(const std::string& name, const std::vector<std::string>& 
     const std::string value = word.substr(word.find('=') + 1);
     if (word.starts_with("router=")) {
       options.routers.push_back(value);
-      options.profile = Profile::plaintext;
+      options.security.profile = Profile::plaintext;
     } else if (word.starts_with("listen=")) {
       options.listen = value;
     } else if (word == "plaintext") {
-      options.profile = Profile::plaintext;
+      options.security.profile = Profile::plaintext;
     } else if (word == "star") {
       options.peers.reset();
     } else if (!word.starts_with("publish_bytes=")) {
@@ -71,11 +66,11 @@ class Program {
   Program(const std::string& name, const std::string& transport, int lease_ms,
           const std::vector<std::string>& words)
       : context_(Context::create({.name = name,
-                                  .transport = transport_of(transport),
+                                  .transport = parse_word<Transport>(transport).value(),
                                   .lease = milliseconds(lease_ms),
                                   .publish_bytes = publish_bytes_of(words)})
                      .value()),
-        node_profile_(options_of(name, words).profile),
+        node_profile_(options_of(name, words).security.profile),
         node_(Node::join(context_, options_of(name, words), milliseconds(20'000)).value()) {
     node_.on_event([this](const FabricEvent& event) {
       if (event.kind != FabricEventKind::runtime_directory_changed) return;
@@ -98,7 +93,7 @@ class Program {
     if (verb == "publisher") {
       std::uint32_t history = 1;
       words >> history;
-      publisher_ = Publisher::declare(node_, key, {.history = keep_last(history)}).value();
+      publisher_ = Publisher::declare(node_, key, {.qos = {keep_last(history)}}).value();
       return "ok";
     }
     if (verb == "publish") {  // `publish SIZE COUNT [PERIOD_US]`
@@ -136,7 +131,7 @@ class Program {
                                {.domain = "brain",
                                 .name = "second",
                                 .peers = std::vector<std::string>{key},
-                                .profile = node_profile_},
+                                .security = {node_profile_}},
                                milliseconds(20'000));
       if (!joined) return told(joined.error());
       second_ = *std::move(joined);

@@ -117,7 +117,7 @@ TEST_F(Overlap, MicrobatchesTravelWhileStagesCompute) {
             Context::create({.transport = Transport::tcp, .lease = kLongLease}).value();
         Group all =
             Group::join(context, Rendezvous::at(Network::address(0) + ":7702", GroupRank{rank}, 2),
-                        kPatience, {.profile = Profile::plaintext})
+                        kPatience, {.security = {Profile::plaintext}})
                 .value();
         Group own = all.split(std::array{GlobalRank{rank}}, kPatience, "stage").value();
         Stage stage(all, own);

@@ -64,7 +64,7 @@ T next(Words& words, T otherwise) {
 /// The last word of a command is its deadline [ms].
 Deadline deadline(Words& words) { return milliseconds(next(words, 20'000)); }
 Profile profile(Words& words) {
-  return next<std::string>(words, "local") == "plaintext" ? Profile::plaintext : Profile::local;
+  return parse_word<Profile>(next<std::string>(words, "local")).value();
 }
 
 class Program {
@@ -122,7 +122,7 @@ class Program {
 
   std::string listen(Words& words) {
     const auto address = next<std::string>(words, "127.0.0.1:0");
-    auto listener = Listener::bind(*context_, address, {.profile = profile(words)});
+    auto listener = Listener::bind(*context_, address, {.security = {profile(words)}});
     if (!listener) return told(listener.error());
     listener_ = *std::move(listener);
     return "ok " + listener_->address();
@@ -130,7 +130,7 @@ class Program {
   std::string connect(Words& words) {
     const auto address = next<std::string>(words, "");
     const Profile wanted = profile(words);
-    auto made = Pipe::connect(*context_, address, deadline(words), {.profile = wanted});
+    auto made = Pipe::connect(*context_, address, deadline(words), {.security = {wanted}});
     if (!made) return told(made.error());
     pipe_ = *std::move(made);
     return "ok " + pipe_->path().to_string();
@@ -359,11 +359,9 @@ int run(int argc, char** argv) {
     if (key == "--name")
       options.name = value;
     else if (key == "--transport")
-      options.transport = value == "shm"   ? Transport::shm
-                          : value == "tcp" ? Transport::tcp
-                                           : Transport::automatic;
+      options.transport = parse_word<Transport>(value).value();
     else if (key == "--progress")
-      options.progress = value == "manual" ? Progress::manual : Progress::service;
+      options.progress = parse_word<Progress>(value).value();
     else if (key == "--lease-ms")
       options.lease = milliseconds(std::stoul(value));
     else if (key == "--linger-ms")

@@ -30,7 +30,7 @@ class SameHost : public ProcessTest {
     EXPECT_EQ(refused.find("'plaintext'") != std::string::npos, is_other_user) << refused;
     EXPECT_EQ(refused.find("TENDON_RUNTIME_DIR") != std::string::npos, !is_other_user) << refused;
     Listener plain =
-        Listener::bind(context, "127.0.0.1:0", {.profile = Profile::plaintext}).value();
+        Listener::bind(context, "127.0.0.1:0", {.security = {Profile::plaintext}}).value();
     const std::string path = value_of(peer.ask("connect " + plain.address() + " plaintext"));
     EXPECT_TRUE(path.starts_with("tcp: ")) << path;
     EXPECT_NE(path.find(reason), std::string::npos) << path;

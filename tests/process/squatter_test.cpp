@@ -52,13 +52,13 @@ class Squatter : public ProcessTest {
                            .name = "victim",
                            .peers = std::vector<std::string>{},
                            .listen = "127.0.0.1:0",
-                           .profile = Profile::plaintext},
+                           .security = {Profile::plaintext}},
                           kPatience)
                    .value();
 };
 
 TEST_F(Squatter, KeepsNeitherSideFromTheOther) {
-  Publisher publisher = Publisher::declare(node_, "victim/x", {.history = keep_last(4)}).value();
+  Publisher publisher = Publisher::declare(node_, "victim/x", {.qos = {keep_last(4)}}).value();
   Subscriber subscriber = Subscriber::declare(node_, "honest/x").value();
   Peer peer(honest());
   ASSERT_TRUE(is_ok(peer.ask("subscribe victim/x s")));

@@ -84,8 +84,7 @@ TEST_F(StoppedStar, IsJoinedBesideAndIsOneNetworkAgainWhenItGoesOn) {
   }));
   stop(*holder);
   Program newcomer = join("newcomer");
-  Publisher publisher =
-      Publisher::declare(newcomer.node, "new/1", {.history = keep_last(4)}).value();
+  Publisher publisher = Publisher::declare(newcomer.node, "new/1", {.qos = {keep_last(4)}}).value();
   ASSERT_TRUE(succeeds(publisher.publish(numbered(1), kPatience)));
   const auto sample = heard.recv(kPatience);
   ASSERT_TRUE(succeeds(sample));

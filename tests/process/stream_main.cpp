@@ -74,11 +74,9 @@ class Options {
 };
 
 Context context_of(const std::string& name, const Options& options) {
-  const std::string transport = options.text("transport", "auto");
+  const auto transport = parse_word<Transport>(options.text("transport", "auto"));
   auto context = Context::create({.name = name,
-                                  .transport = transport == "tcp"   ? Transport::tcp
-                                               : transport == "shm" ? Transport::shm
-                                                                    : Transport::automatic,
+                                  .transport = transport.value(),
                                   .lease = milliseconds(options.number("lease", 3000)),
                                   .publish_bytes = options.number("publish_bytes")});
   if (!context) fail(context.error().message());
@@ -92,7 +90,7 @@ Node node_of(Context& context, const std::string& name, const Options& options) 
                   .name = name,
                   .peers = options.all("peer"),
                   .listen = options.text("listen"),
-                  .profile = options.has("strangers") ? Profile::plaintext : Profile::local},
+                  .security = {options.has("strangers") ? Profile::plaintext : Profile::local}},
                  milliseconds(20'000));
   if (!node) fail(node.error().message());
   return *std::move(node);
@@ -184,8 +182,8 @@ class Topic {
     const std::lock_guard lock(mutex);
     auto publisher = Publisher::declare(
         node_, spec_.key,
-        {.history = keep_last(spec_.history),
-         .overflow = spec_.blocks ? Overflow::block : Overflow::drop_oldest,
+        {.qos = {.history = keep_last(spec_.history),
+                 .overflow = spec_.blocks ? Overflow::block : Overflow::drop_oldest},
          .schema = spec_.kind == "small" && spec_.blocks ? numbered(0).schema() : nullptr});
     if (!publisher) fail(publisher.error().message());
     if (++count >= PublisherRecord::kMostLives) fail("too many lives");

@@ -57,9 +57,9 @@ class Topic : public testing::Test {
 
 TEST_F(Topic, ListAndInfoSayWhatIsAnnounced) {
   const Publisher objects =
-      Publisher::declare(node_, "vision/objects", {.history = keep_last(8)}).value();
+      Publisher::declare(node_, "vision/objects", {.qos = {keep_last(8)}}).value();
   const Publisher frames =
-      Publisher::declare(node_, "vision/frames", {.overflow = Overflow::block}).value();
+      Publisher::declare(node_, "vision/frames", {.qos = {.overflow = Overflow::block}}).value();
   const Subscriber commands = Subscriber::declare(node_, "pfc/**").value();
   EXPECT_TRUE(comes_to_print(with_peer({"topic", "list"}), "vision/frames\nvision/objects\n"));
   EXPECT_TRUE(comes_to_print(with_peer({"topic", "list", "--json"}),
@@ -111,7 +111,7 @@ TEST_F(Topic, InfoOfANodeSaysHowItIsReached) {
 
 TEST_F(Topic, EchoPrintsTensorsWithTheirStatistics) {
   Publisher publisher =
-      Publisher::declare(node_, "vision/objects", {.history = keep_last(2)}).value();
+      Publisher::declare(node_, "vision/objects", {.qos = {keep_last(2)}}).value();
   TensorDict sample;
   sample.set("scores", Tensor::of<float>({4}, {1, 2, 3, 6}));
   sample.set("half", Tensor::from_bytes(DType::f16, {2},
@@ -182,7 +182,7 @@ TEST_F(Topic, EchoShowsImagesOnATerminalAlone) {
 }
 
 TEST_F(Topic, MeasuresEndWithTheirFigures) {
-  Publisher publisher = Publisher::declare(node_, "frames", {.history = keep_last(3)}).value();
+  Publisher publisher = Publisher::declare(node_, "frames", {.qos = {keep_last(3)}}).value();
   for (int n = 0; n < 3; ++n) ASSERT_TRUE(publisher.publish(as_bytes("0123456789")));
   for (const char* verb : {"hz", "bw", "delay"}) {
     const Ended ended = run_tendon(with_peer({"topic", verb, "frames", "-n", "3", "--json"}));
@@ -226,7 +226,7 @@ TEST_F(Topic, ASignalEndsWhatHasNoEnd) {
 }
 
 TEST_F(Topic, ReadersSayHowAPublisherEnded) {
-  Publisher publisher = Publisher::declare(node_, "frames", {.history = keep_last(2)}).value();
+  Publisher publisher = Publisher::declare(node_, "frames", {.qos = {keep_last(2)}}).value();
   for (int n = 0; n < 2; ++n) ASSERT_TRUE(publisher.publish(as_bytes("0123456789")));
   Command echo(with_peer({"topic", "echo", "frames"}));
   Command document(with_peer({"topic", "echo", "frames", "--json"}));

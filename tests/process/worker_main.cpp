@@ -61,7 +61,8 @@ int run_worker(const std::string& address, std::uint32_t size, std::uint32_t ran
   Context context =
       Context::create({.name = "worker " + std::to_string(rank), .lease = lease}).value();
   const ParallelLayout layout = ParallelLayout::make({.tensor = size}).value();
-  auto worker = Worker::connect(context, address, layout, {rank}, kPatience, {.profile = profile});
+  auto worker =
+      Worker::connect(context, address, layout, {rank}, kPatience, {.security = {profile}});
   if (!worker.has_value()) {
     say("end", worker.error());
     return 1;

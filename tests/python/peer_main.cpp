@@ -68,7 +68,7 @@ Node join(Context& context, const std::string& address) {
 void publish(Context& context, const std::string& address, int count) {
   Node node = join(context, address);
   Publisher publisher =
-      Publisher::declare(node, "c++/frames", {.overflow = Overflow::block}).value();
+      Publisher::declare(node, "c++/frames", {.qos = {.overflow = Overflow::block}}).value();
   publisher.wait_for_subscribers(1, kPatience).value();
   for (int i = 0; i < count; ++i) {
     Loan loan = publisher.loan(schema()).value();

@@ -113,7 +113,7 @@ def test_a_plain_peer_gets_what_is_published(join, peer):
 
 def test_a_publisher_may_leave_them_out(join, peer):
     vision = join("vision")
-    off = vision.publisher("vision/objects", plain="off")
+    off = vision.publisher("vision/objects", plain_peers="off")
     small = vision.publisher("vision/objects", plain_bytes=1000)
     with peer.declare_subscriber("vision/**", lambda sample: None):
         put_one(small, {"x": np.zeros(10, "u1")})
@@ -127,14 +127,14 @@ def test_a_publisher_may_leave_them_out(join, peer):
         off.close(PATIENCE_S)
         assert off.stats().plain_put == off.stats().plain_dropped == 0
     with pytest.raises(ValueError, match="auto"):
-        vision.publisher("vision/objects", plain="on")
+        vision.publisher("vision/objects", plain_peers="on")
     with pytest.raises(tendon.InvalidArgument, match="plain_bytes"):
         vision.publisher("vision/objects", plain_bytes=0)
 
 
 def test_a_subscriber_hears_a_plain_peer(join, peer):
     motor = join("motor")
-    subscriber = motor.subscriber("sensors/*", plain=True)
+    subscriber = motor.subscriber("sensors/*", hears_plain=True)
     put = matched(peer.declare_publisher("sensors/imu"))
     put.put(b"no safetensors")
     put.put(files.save({"b": np.arange(4, dtype="i2"), "a": np.eye(2)}))
@@ -148,11 +148,11 @@ def test_a_subscriber_hears_a_plain_peer(join, peer):
     stats = subscriber.stats()
     assert (stats.received, stats.plain_received, stats.plain_refused, stats.plain_dropped) == (1, 1, 1, 0)
     with pytest.raises(tendon.InvalidArgument, match="no age"):
-        motor.subscriber("sensors/*", plain=True, max_age=1)
+        motor.subscriber("sensors/*", hears_plain=True, max_age=1)
 
 
 def test_a_schema_is_met_in_whatever_order(join, peer):
-    motor = join("motor", plain=["sensors/**"])
+    motor = join("motor", plain_keys=["sensors/**"])
     schema = {"small": ("uint8", (3,)), "large": ("f64", (2, 2))}
     subscriber = motor.subscriber("sensors/*", schema=schema)
     put = matched(peer.declare_publisher("sensors/imu"))
@@ -167,7 +167,7 @@ def test_a_schema_is_met_in_whatever_order(join, peer):
 def test_samples_of_tendon_are_not_heard_twice(join, peer):
     vision, motor = join("vision"), join("motor")
     publisher = vision.publisher("vision/objects", history=1000)
-    subscriber = motor.subscriber("vision/*", plain=True, window=256)
+    subscriber = motor.subscriber("vision/*", hears_plain=True, window=256)
     publisher.wait_for_subscribers(1, PATIENCE_S)
     last = put_one(publisher, {"n": 1}).sequence  # because of a subscriber that has it already
     put = matched(peer.declare_publisher("vision/objects"))
@@ -186,8 +186,8 @@ def test_samples_of_tendon_are_not_heard_twice(join, peer):
 def test_bytes_of_a_plain_peer_come_with_their_encoding(join, peer):
     motor = join("motor")
     events = motor.events()
-    raw = motor.subscriber("sensors/*", plain=True, plain_content="bytes")
-    both = motor.subscriber("sensors/*", plain=True, plain_content="both")
+    raw = motor.subscriber("sensors/*", hears_plain=True, plain_content="bytes")
+    both = motor.subscriber("sensors/*", hears_plain=True, plain_content="both")
     put = matched(peer.declare_publisher("sensors/imu"))
     peer.put("sensors/ready", b"")
     while both.recv(PATIENCE_S).key != "sensors/ready" or raw.recv(PATIENCE_S).key != "sensors/ready":
@@ -214,16 +214,16 @@ def test_bytes_of_a_plain_peer_come_with_their_encoding(join, peer):
         assert (event.kind, event.key, event.node) == ("plain_deleted", "sensors/imu", "a plain Zenoh peer")
     assert eventually(lambda: raw.stats().plain_deleted == both.stats().plain_deleted == 1)
     with pytest.raises(ValueError, match="'tensors', 'bytes', 'both'"):
-        motor.subscriber("sensors/*", plain=True, plain_content="json")
+        motor.subscriber("sensors/*", hears_plain=True, plain_content="json")
     with pytest.raises(tendon.InvalidArgument, match="schema"):
-        motor.subscriber("sensors/*", plain=True, plain_content="both", schema={"a": ("uint8", (1,))})
+        motor.subscriber("sensors/*", hears_plain=True, plain_content="both", schema={"a": ("uint8", (1,))})
 
 
 def test_a_bare_publisher_is_a_plain_peer(join, peer):
     vision, motor = join("vision"), join("motor")
-    bare = vision.publisher("robot/pose", plain="bare", encoding="application/json", plain_bytes=1000)
+    bare = vision.publisher("robot/pose", plain_peers="bare", encoding="application/json", plain_bytes=1000)
     came: queue.Queue = queue.Queue()
-    subscriber = motor.subscriber("robot/*", plain=True, plain_content="both")
+    subscriber = motor.subscriber("robot/*", hears_plain=True, plain_content="both")
     linked = motor.subscriber("robot/*")
     with peer.declare_subscriber("robot/**", came.put):
         bare.wait_for_subscribers(1, PATIENCE_S)
@@ -249,13 +249,13 @@ def test_a_bare_publisher_is_a_plain_peer(join, peer):
         bare.loan({"x": ("uint8", (3,))})
     bare.close(PATIENCE_S)
     with pytest.raises(tendon.InvalidArgument, match="encoding"):
-        vision.publisher("robot/pose", plain="bare", encoding="e" * 256)
+        vision.publisher("robot/pose", plain_peers="bare", encoding="e" * 256)
 
 
 def test_plain_peers_are_waited_for(join, peer):
     vision, motor = join("vision"), join("motor")
     publisher = vision.publisher("vision/objects")
-    hears = motor.subscriber("vision/*", plain=True)
+    hears = motor.subscriber("vision/*", hears_plain=True)
     publisher.wait_for_subscribers(1, PATIENCE_S)
     assert publisher.stats().subscribers == 1  # counted by its channel
     hears.close()
@@ -288,8 +288,20 @@ def test_without_zenoh_there_are_none(start):
     node = start("alone")
     node.publisher("a")
     with pytest.raises(tendon.NotSupported, match="routers"):
-        node.subscriber("a", plain=True)
+        node.subscriber("a", hears_plain=True)
     with pytest.raises(tendon.NotSupported):
         node.has_plain_subscribers("a")
     with pytest.raises(tendon.NotSupported, match="routers"):
-        node.publisher("a", plain="bare")
+        node.publisher("a", plain_peers="bare")
+
+
+def test_arguments_may_have_their_former_names(start):
+    node = start("alone")
+    with pytest.warns(DeprecationWarning, match="plain= is called plain_keys= now"):
+        tendon.Node("other", peers=[], plain=[], context=node.context).close()
+    with pytest.warns(DeprecationWarning, match="plain= is called plain_peers= now"):
+        assert node.publisher("a", plain="off").key == "a"
+    with pytest.warns(DeprecationWarning, match="plain= is called hears_plain= now"):
+        node.subscriber("a", plain=False)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'plain'"):
+        node.publisher("a", plain="off", plain_peers="off")

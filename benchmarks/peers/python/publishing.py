@@ -94,7 +94,7 @@ def publish_tendon(directory: str, mode: str, size_bytes: int) -> Any:
     source = np.full(size_bytes // 4, 1.5, "f4")
     schema = tendon.Schema({"x": ("f32", source.shape)})
     first = mode.startswith("first")
-    publisher = node.publisher(KEY, overflow="drop_oldest" if first else "block", plain="off",
+    publisher = node.publisher(KEY, overflow="drop_oldest" if first else "block", plain_peers="off",
                                history=HISTORY if first else 1,
                                schema=schema if mode == "first" else None)
     content: Any = bytes(size_bytes) if mode == "bytes" else {"x": source}

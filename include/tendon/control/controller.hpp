@@ -11,6 +11,7 @@
 #include <tendon/control/worker_status.hpp>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
+#include <tendon/core/formerly.hpp>
 #include <tendon/core/parallel_layout.hpp>
 #include <tendon/core/rank.hpp>
 #include <tendon/core/result.hpp>
@@ -31,9 +32,13 @@ struct ControllerOptions {
   /// `plaintext`, by name: workers of other hosts too; their worker pipes are unprotected, and the
   /// flows go over tcp with CURVE, whose keys travel on those pipes. That keeps out accidents and
   /// other users, not an attacker on the path.
-  Profile profile = Profile::local;
+  Security security = {};
+  /// Deprecated: security.profile.
+  Formerly<Profile> profile = {};
   /// Names the version of the messages in the payloads: a worker with another one is refused.
-  std::uint64_t schema_hash = 0;
+  std::uint64_t payload_version = 0;
+  /// Deprecated: payload_version.
+  Formerly<std::uint64_t> schema_hash = {};
   /// Between heartbeats to each worker and back, without and with a step in flight.
   std::chrono::milliseconds idle_heartbeat{1000};
   std::chrono::milliseconds step_heartbeat{100};

@@ -10,6 +10,7 @@
 #include <tendon/control/worker_status.hpp>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
+#include <tendon/core/formerly.hpp>
 #include <tendon/core/parallel_layout.hpp>
 #include <tendon/core/rank.hpp>
 #include <tendon/core/result.hpp>
@@ -26,10 +27,14 @@ class WorkerCore;
 
 /// Every member has a default; name the ones you set.
 struct WorkerOptions {
-  /// As ControllerOptions::schema_hash.
-  std::uint64_t schema_hash = 0;
-  /// As ControllerOptions::profile, for the worker pipe and the groups.
-  Profile profile = Profile::local;
+  /// As ControllerOptions::payload_version.
+  std::uint64_t payload_version = 0;
+  /// Deprecated: payload_version.
+  Formerly<std::uint64_t> schema_hash = {};
+  /// As ControllerOptions::security, for the worker pipe and the groups.
+  Security security = {};
+  /// Deprecated: security.profile.
+  Formerly<Profile> profile = {};
   /// As GroupOptions::listen, for the groups. Empty: TENDON_LISTEN, else a free port of the
   /// interface that reaches the controller.
   std::string listen = {};

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <tendon/core/rank.hpp>
+#include <tendon/core/words.hpp>
 #include <tendon/session/identity.hpp>
 #include <vector>
 
@@ -47,21 +48,7 @@ struct WorkerStatus {
   std::chrono::nanoseconds age{0};
 };
 
-[[nodiscard]] constexpr std::string_view to_string(WorkerStatus::State state) {
-  switch (state) {
-    case WorkerStatus::State::running:
-      return "running";
-    case WorkerStatus::State::owes:
-      return "owes";
-    case WorkerStatus::State::failing:
-      return "failing";
-    case WorkerStatus::State::rebuilding:
-      return "rebuilding";
-    case WorkerStatus::State::gone:
-      return "gone";
-  }
-  return "unknown";
-}
+TENDON_WORDS(WorkerStatus::State, running, owes, failing, rebuilding, gone);
 
 /// What a controller does.
 enum class RosterState : std::uint8_t {
@@ -74,25 +61,7 @@ enum class RosterState : std::uint8_t {
   stopped,
 };
 
-[[nodiscard]] constexpr std::string_view to_string(RosterState state) {
-  switch (state) {
-    case RosterState::gathering:
-      return "gathering";
-    case RosterState::forming:
-      return "forming";
-    case RosterState::running:
-      return "running";
-    case RosterState::draining:
-      return "draining";
-    case RosterState::closed:
-      return "closed";
-    case RosterState::failed:
-      return "failed";
-    case RosterState::stopped:
-      return "stopped";
-  }
-  return "unknown";
-}
+TENDON_WORDS(RosterState, gathering, forming, running, draining, closed, failed, stopped);
 
 struct ControllerStatus {
   RosterState state = RosterState::gathering;

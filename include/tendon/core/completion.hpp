@@ -19,9 +19,10 @@ inline namespace v0 {
 /// How far an asynchronous operation has come.
 enum class CompletionStatus : std::uint8_t {
   pending,
-  done,           ///< succeeded; its memory may be reused
+  succeeded,      ///< its memory may be reused
   failed,         ///< failed or cancelled; its memory may be reused
   failed_owning,  ///< failed or cancelled, but the transport still touches the memory: keep it
+  done [[deprecated("succeeded")]] = succeeded,  ///< Completion::done() is true of a failed one too
 };
 
 namespace detail {
@@ -75,8 +76,8 @@ class CompletionState : public CompletionBase {
   [[nodiscard]] std::function<void()> finish(
       Result<T> result, CompletionStatus failed_as = CompletionStatus::failed) {
     Lock lock(mutex_);
-    const bool succeeded = result.has_value();
-    const auto status = succeeded ? CompletionStatus::done : failed_as;
+    const bool is_success = result.has_value();
+    const auto status = is_success ? CompletionStatus::succeeded : failed_as;
     if (abandoned_) {
       taken_ = true;
       status_.store(status, std::memory_order_release);
@@ -192,6 +193,7 @@ class [[nodiscard]] Completion {
   ~Completion() { drop(); }
 
   [[nodiscard]] CompletionStatus state() const noexcept { return state_->status(); }
+  /// Has it ended, in success or failure?
   [[nodiscard]] bool done() const noexcept { return state_->finished(); }
 
   /// Waits, and leaves the result to wait(): true when it is done.

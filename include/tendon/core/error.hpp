@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <tendon/core/export.hpp>
+#include <tendon/core/words.hpp>
 
 namespace tendon {
 inline namespace v0 {
@@ -30,6 +31,7 @@ enum class Remedy : std::uint8_t {
   use_another,   ///< choose another path, type, address or version
   report_bug,    ///< not your doing
 };
+TENDON_WORDS(Remedy, fix_the_call, retry_later, reconnect, use_another, report_bug);
 
 /// One row of the table of errors: the source of exceptions, exit codes and pages.
 struct ErrorInfo {
@@ -50,7 +52,6 @@ struct ErrorInfo {
 [[nodiscard]] TENDON_API std::string error_id(ErrorCode code);
 /// Finds a row by "TD-E0107", "0107", "107" or "peer_lost".
 [[nodiscard]] TENDON_API std::optional<ErrorInfo> find_error(std::string_view id_or_name);
-[[nodiscard]] TENDON_API std::string_view to_string(Remedy remedy);
 /// The code's name, "peer_lost".
 [[nodiscard]] TENDON_API std::string_view to_string(ErrorCode code);
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <tendon/core/context_id.hpp>
+#include <tendon/core/words.hpp>
 
 namespace tendon {
 inline namespace v0 {
@@ -21,23 +22,7 @@ enum class MemberEventKind : std::uint8_t {
   unsent,   ///< this Context ended before everything was sent to it
 };
 
-[[nodiscard]] constexpr std::string_view to_string(MemberEventKind kind) {
-  switch (kind) {
-    case MemberEventKind::joined:
-      return "joined";
-    case MemberEventKind::suspect:
-      return "suspect";
-    case MemberEventKind::alive:
-      return "alive";
-    case MemberEventKind::left:
-      return "left";
-    case MemberEventKind::lost:
-      return "lost";
-    case MemberEventKind::unsent:
-      return "unsent";
-  }
-  return "unknown";
-}
+TENDON_WORDS(MemberEventKind, joined, suspect, alive, left, lost, unsent);
 
 /// One event, published by the runtime to everything above it.
 struct MemberEvent {

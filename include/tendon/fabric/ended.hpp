@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <tendon/core/export.hpp>
+#include <tendon/core/words.hpp>
 
 namespace tendon {
 inline namespace v0 {
@@ -17,19 +18,7 @@ enum class EndReason : std::uint8_t {
   lost,     ///< its link has been gone for a lease, and no new one was made
   refused,  ///< its link lives, but the channel ended with an error and was not opened again
 };
-[[nodiscard]] constexpr std::string_view to_string(EndReason reason) {
-  switch (reason) {
-    case EndReason::closed:
-      return "closed";
-    case EndReason::died:
-      return "died";
-    case EndReason::lost:
-      return "lost";
-    case EndReason::refused:
-      return "refused";
-  }
-  return "unknown";
-}
+TENDON_WORDS(EndReason, closed, died, lost, refused);
 
 /// The end of one publisher's samples at one subscriber. After `lost` and `refused` the publisher
 /// may return: the event `came` says so, and the gap of its next sample has the reason `reconnect`.

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <tendon/core/export.hpp>
+#include <tendon/core/words.hpp>
 #include <tendon/fabric/ended.hpp>
 #include <tendon/fabric/gap.hpp>
 #include <vector>
@@ -35,41 +36,9 @@ enum class FabricEventKind : std::uint8_t {
   runtime_directory_changed,
   plain_dropped,  ///< a plain Zenoh peer put more on a key than a subscriber of this node took
 };
-[[nodiscard]] constexpr std::string_view to_string(FabricEventKind kind) {
-  switch (kind) {
-    case FabricEventKind::gap:
-      return "gap";
-    case FabricEventKind::lagging:
-      return "lagging";
-    case FabricEventKind::schema_mismatch:
-      return "schema_mismatch";
-    case FabricEventKind::duplicate_name:
-      return "duplicate_name";
-    case FabricEventKind::undiscoverable:
-      return "undiscoverable";
-    case FabricEventKind::unreachable:
-      return "unreachable";
-    case FabricEventKind::plain_refused:
-      return "plain_refused";
-    case FabricEventKind::came:
-      return "came";
-    case FabricEventKind::ended:
-      return "ended";
-    case FabricEventKind::unsent:
-      return "unsent";
-    case FabricEventKind::plain_deleted:
-      return "plain_deleted";
-    case FabricEventKind::discovery_lost:
-      return "discovery_lost";
-    case FabricEventKind::discovery_found:
-      return "discovery_found";
-    case FabricEventKind::runtime_directory_changed:
-      return "runtime_directory_changed";
-    case FabricEventKind::plain_dropped:
-      return "plain_dropped";
-  }
-  return "unknown";
-}
+TENDON_WORDS(FabricEventKind, gap, lagging, schema_mismatch, duplicate_name, undiscoverable,
+             unreachable, plain_refused, came, ended, unsent, plain_deleted, discovery_lost,
+             discovery_found, runtime_directory_changed, plain_dropped);
 
 /// An address at which a node was dialled, or another way that was tried: "direct" where it
 /// announces no address, "dial-back", "routed". And why that failed.

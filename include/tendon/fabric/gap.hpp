@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <tendon/core/export.hpp>
+#include <tendon/core/words.hpp>
 
 namespace tendon {
 inline namespace v0 {
@@ -20,25 +21,7 @@ enum class GapReason : std::uint8_t {
   undecodable,  ///< they arrived, and their values, schema or header could not be read
   died,  ///< the publisher died, was lost or refused this subscriber before they left: see Ended
 };
-[[nodiscard]] constexpr std::string_view to_string(GapReason reason) {
-  switch (reason) {
-    case GapReason::overflow:
-      return "overflow";
-    case GapReason::history:
-      return "history";
-    case GapReason::reconnect:
-      return "reconnect";
-    case GapReason::expired:
-      return "expired";
-    case GapReason::schema:
-      return "schema";
-    case GapReason::undecodable:
-      return "undecodable";
-    case GapReason::died:
-      return "died";
-  }
-  return "unknown";
-}
+TENDON_WORDS(GapReason, overflow, history, reconnect, expired, schema, undecodable, died);
 
 /// Samples of one publisher that this subscriber will not get: exactly these, from the first sample
 /// that it has seen of this publisher. A publisher is one {incarnation, entity} of a node.

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tendon/core/formerly.hpp>
+#include <tendon/core/words.hpp>
 #include <tendon/fabric/qos.hpp>
 #include <tendon/session/profile.hpp>
 #include <tendon/tensor/schema.hpp>
@@ -16,6 +18,7 @@ inline namespace v0 {
 /// each second until one answers; FabricEventKind::discovery_found says so. A survey, waits
 /// for subscribers and calls wait for it within their own deadlines.
 enum class DiscoveryNeed : std::uint8_t { required, background };
+TENDON_WORDS(DiscoveryNeed, required, background);
 
 struct NodeOptions {
   /// Nodes of one domain find each other. Empty: that of the environment, TENDON_DOMAIN, else
@@ -47,10 +50,14 @@ struct NodeOptions {
   bool routed = true;
   /// Profile::plaintext for links that are not proved to be of this host and user. All nodes of a
   /// Context have the same.
-  Profile profile = Profile::local;
+  Security security = {};
+  /// Deprecated: security.profile.
+  Formerly<Profile> profile = {};
   /// Sets of keys, "sensors/**": subscribers whose keys are all in one of them also hear plain
-  /// Zenoh peers, where they say nothing (SubscriberOptions::plain) and have no `max_age`.
-  std::vector<std::string> plain = {};
+  /// Zenoh peers, where they say nothing (SubscriberOptions::hears_plain) and have no `max_age`.
+  std::vector<std::string> plain_keys = {};
+  /// Deprecated: plain_keys.
+  Formerly<std::vector<std::string>> plain = {};
 };
 
 /// A publisher, a subscriber or a responder, as its node has announced it.

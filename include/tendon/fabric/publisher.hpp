@@ -11,7 +11,9 @@
 #include <tendon/core/bytes.hpp>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
+#include <tendon/core/formerly.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/core/words.hpp>
 #include <tendon/fabric/limits.hpp>
 #include <tendon/fabric/qos.hpp>
 #include <tendon/tensor/loan.hpp>
@@ -35,20 +37,24 @@ enum class PlainPeers : std::uint8_t {
   off,
   /// It is a plain peer itself: each sample is put by Zenoh alone, in publish(), without the
   /// attachment by which subscribers of Tendon know each other's samples. It is not announced and
-  /// has no links and no history; subscribers of Tendon hear it by SubscriberOptions::plain.
+  /// has no links and no history; subscribers of Tendon hear it by SubscriberOptions::hears_plain.
   bare,
 };
+TENDON_WORDS(PlainPeers, automatic, off, bare);
 
 struct PublisherOptions {
-  /// The newest samples, for subscribers that come late or fall behind: 1 to kMaxHistorySamples.
-  History history = keep_last(1);
-  Overflow overflow = Overflow::drop_oldest;
-  Priority priority = Priority::normal;
+  Qos qos = {};
+  /// Deprecated: qos.history, qos.overflow, qos.priority.
+  Formerly<History> history = {};
+  Formerly<Overflow> overflow = {};
+  Formerly<Priority> priority = {};
   /// What its samples are; null: any TensorDict, and raw bytes.
   std::shared_ptr<const Schema> schema = nullptr;
   /// While somebody subscribes by Zenoh, the newest sample is also put there, as safetensors, by a
   /// thread of the Context: see docs/fabric.md. Tendon's subscribers get samples as ever.
-  PlainPeers plain = PlainPeers::automatic;
+  PlainPeers plain_peers = PlainPeers::automatic;
+  /// Deprecated: plain_peers.
+  Formerly<PlainPeers> plain = {};
   /// A sample that is larger then is not put: 1 to kMaxPlainBytes.
   std::uint64_t plain_bytes = kDefaultPlainBytes;
   /// For plain Zenoh peers, what raw bytes are: "application/json". As Zenoh writes it: UTF-8
@@ -116,7 +122,7 @@ class TENDON_API Publisher {
  public:
   /// `key` is a key, not a set of them: "vision/objects".
   [[nodiscard]] static Result<Publisher> declare(Node& node, std::string_view key,
-                                                 const PublisherOptions& options = {});
+                                                 PublisherOptions options = {});
   Publisher(Publisher&&) noexcept;
   Publisher& operator=(Publisher&&) noexcept;
   Publisher(const Publisher&) = delete;

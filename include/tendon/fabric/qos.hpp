@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <tendon/core/words.hpp>
 #include <tendon/fabric/limits.hpp>
 
 namespace tendon {
@@ -15,9 +16,7 @@ enum class Overflow : std::uint8_t {
   block = 2,        ///< the publisher waits for it, at most until its deadline
 };
 
-[[nodiscard]] constexpr std::string_view to_string(Overflow overflow) {
-  return overflow == Overflow::block ? "block" : "drop_oldest";
-}
+TENDON_WORDS(Overflow, drop_oldest, block);
 
 /// Which of two topics goes first. Numbers are on the wire.
 enum class Priority : std::uint8_t {
@@ -25,9 +24,7 @@ enum class Priority : std::uint8_t {
   control = 2,  ///< commands: places are kept for them, so that samples never crowd them out
 };
 
-[[nodiscard]] constexpr std::string_view to_string(Priority priority) {
-  return priority == Priority::control ? "control" : "normal";
-}
+TENDON_WORDS(Priority, normal, control);
 
 /// The newest samples of a publisher, which are for those that come late or fell behind.
 struct History {

@@ -42,9 +42,9 @@ struct Sample {
   /// The encoding that a plain Zenoh peer names, as Zenoh writes it: "application/json". UTF-8
   /// of at most kMaxEncodingBytes, which may have control characters. Empty for all others.
   std::string encoding{};
-  /// A plain Zenoh peer put it (SubscriberOptions::plain): any program that reaches the routers may
-  /// have. Such a peer has no name, sequence or incarnation, and nothing tells of what is missing;
-  /// `stamp` is when the sample came here.
+  /// A plain Zenoh peer put it (SubscriberOptions::hears_plain): any program that reaches the
+  /// routers may have. Such a peer has no name, sequence or incarnation, and nothing tells of what
+  /// is missing; `stamp` is when the sample came here.
   bool plain = false;
   /// Which publisher of the node it is: unique in its Context, and never used again there, so that
   /// a publisher that is declared again is another one, which begins at 1. 0 for a plain Zenoh

@@ -11,7 +11,9 @@
 #include <tendon/core/completion.hpp>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
+#include <tendon/core/formerly.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/core/words.hpp>
 #include <tendon/fabric/fabric_event.hpp>
 #include <tendon/fabric/sample.hpp>
 #include <tendon/session/limits.hpp>
@@ -37,6 +39,7 @@ enum class PlainContent : std::uint8_t {
   bytes,    ///< every payload, as Sample::bytes, with Sample::encoding: JSON, Protobuf, CDR
   both,     ///< safetensors as tensors; what is none, as bytes
 };
+TENDON_WORDS(PlainContent, tensors, bytes, both);
 
 struct SubscriberOptions {
   /// Samples of one publisher that may be on their way or wait here, 1 to kPipeWindowMessages.
@@ -64,8 +67,10 @@ struct SubscriberOptions {
   /// Samples of plain Zenoh peers, too (Sample::plain), in the form that `plain_content` says.
   /// Each publisher of these keys puts everything twice then, because Zenoh cannot tell this
   /// subscriber from a plain one. Their samples have no age, so it excludes `max_age`, and `max_hz`
-  /// is not for them. Nothing: where NodeOptions::plain says so.
-  std::optional<bool> plain = std::nullopt;
+  /// is not for them. Nothing: where NodeOptions::plain_keys says so.
+  std::optional<bool> hears_plain = std::nullopt;
+  /// Deprecated: hears_plain.
+  Formerly<bool> plain = {};
   /// How it takes them. A schema describes tensors: it excludes `bytes` and `both`.
   PlainContent plain_content = PlainContent::tensors;
   /// Also deliver the end of each publisher, behind its last sample: a Sample with `ended`. The
@@ -115,7 +120,7 @@ class TENDON_API Subscriber {
  public:
   /// `keys`: "vision/objects", "pfc/**".
   [[nodiscard]] static Result<Subscriber> declare(Node& node, std::string_view keys,
-                                                  const SubscriberOptions& options = {});
+                                                  SubscriberOptions options = {});
   Subscriber(Subscriber&&) noexcept;
   Subscriber& operator=(Subscriber&&) noexcept;
   Subscriber(const Subscriber&) = delete;

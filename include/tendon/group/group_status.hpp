@@ -6,6 +6,7 @@
 #include <string>
 #include <tendon/core/export.hpp>
 #include <tendon/core/rank.hpp>
+#include <tendon/core/words.hpp>
 #include <vector>
 
 namespace tendon {
@@ -32,6 +33,7 @@ struct GroupStatus {
   std::vector<GroupRank> waiting_for = {};
 };
 
+TENDON_WORDS(GroupStatus::State, idle, in_operation, ended);
 /// "in all_reduce #7, waiting for rank 2 (12.3 s)".
 [[nodiscard]] TENDON_API std::string to_string(const GroupStatus& status);
 

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <string>
+#include <tendon/core/formerly.hpp>
+#include <tendon/core/words.hpp>
 #include <tendon/session/profile.hpp>
 
 namespace tendon {
@@ -13,6 +15,7 @@ enum class Minority : std::uint8_t {
   refuse,
   allow,  ///< two halves that cannot reach each other may both go on
 };
+TENDON_WORDS(Minority, refuse, allow);
 
 /// Every member has a default; name the ones you set.
 struct GroupOptions {
@@ -22,7 +25,9 @@ struct GroupOptions {
   /// docs/collectives.md#where-a-member-listens says. Rank 0 takes the port of the rendezvous.
   std::string listen = {};
   /// `local` keeps the group to this user on one host; `plaintext` lets it span hosts, unprotected.
-  Profile profile = Profile::local;
+  Security security = {};
+  /// Deprecated: security.profile.
+  Formerly<Profile> profile = {};
   Minority minority = Minority::refuse;
 };
 
@@ -36,6 +41,7 @@ enum class Fence : std::uint8_t {
   /// that are left can agree; after a `timeout` call it again.
   kill,
 };
+TENDON_WORDS(Fence, none, kill);
 
 /// How shrink() and rebuild() treat members that are hung.
 struct ShrinkOptions {

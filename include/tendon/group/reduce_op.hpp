@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 #include <tendon/core/export.hpp>
+#include <tendon/core/words.hpp>
 
 namespace tendon {
 inline namespace v0 {
@@ -21,13 +22,16 @@ enum class ReduceKind : std::uint8_t {
   bit_xor = 8,
   premul_sum = 9,
 };
+TENDON_WORDS(ReduceKind, sum, avg, product, min, max, bit_and, bit_or, bit_xor, premul_sum);
 
-/// "sum", "bit_and", "premul_sum".
-[[nodiscard]] TENDON_API std::string_view to_string(ReduceKind kind);
-/// The kind of this name as to_string gives it.
-[[nodiscard]] TENDON_API std::optional<ReduceKind> parse_reduce_kind(std::string_view name);
-/// The kind with this number on the wire; nullopt for a number that names none.
-[[nodiscard]] TENDON_API std::optional<ReduceKind> reduce_kind_from_number(std::uint8_t number);
+[[deprecated("parse_word<ReduceKind>()")]] [[nodiscard]] constexpr std::optional<ReduceKind>
+parse_reduce_kind(std::string_view name) {
+  return parse_word<ReduceKind>(name);
+}
+[[deprecated("enumerator_from<ReduceKind>()")]] [[nodiscard]] constexpr std::optional<ReduceKind>
+reduce_kind_from_number(std::uint8_t number) {
+  return enumerator_from<ReduceKind>(number);
+}
 
 /// How a collective makes one element out of one element of each member.
 ///

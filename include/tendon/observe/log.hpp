@@ -10,16 +10,19 @@
 #include <string>
 #include <string_view>
 #include <tendon/core/export.hpp>
+#include <tendon/core/words.hpp>
 
 namespace tendon {
 inline namespace v0 {
 
 /// How much it matters; each level includes those before it.
 enum class LogLevel : std::uint8_t { error, warn, info, debug };
+TENDON_WORDS(LogLevel, error, warn, info, debug);
 
-[[nodiscard]] TENDON_API std::string_view to_string(LogLevel level);
-/// "error", "warn", "info" or "debug"; nothing for any other text.
-[[nodiscard]] TENDON_API std::optional<LogLevel> parse_log_level(std::string_view text);
+[[deprecated("parse_word<LogLevel>()")]] [[nodiscard]] constexpr std::optional<LogLevel>
+parse_log_level(std::string_view text) {
+  return parse_word<LogLevel>(text);
+}
 
 /// One line of the log, without hidden characters.
 ///

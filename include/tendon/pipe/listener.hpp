@@ -7,6 +7,7 @@
 #include <tendon/core/completion.hpp>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
+#include <tendon/core/formerly.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/pipe/pipe.hpp>
 #include <tendon/runtime/context.hpp>
@@ -21,7 +22,9 @@ class ListenerCore;
 
 struct ListenOptions {
   /// Every address that is not loopback or a unix socket needs Profile::plaintext, by name.
-  Profile profile = Profile::local;
+  Security security = {};
+  /// Deprecated: security.profile.
+  Formerly<Profile> profile = {};
 };
 
 /// A place where peers connect.

@@ -12,6 +12,7 @@
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/core/words.hpp>
 #include <tendon/pipe/message.hpp>
 #include <tendon/pipe/pipe_stats.hpp>
 #include <tendon/runtime/context.hpp>
@@ -33,6 +34,7 @@ enum class RecvMode : std::uint8_t {
   view_only,     ///< a view, or `no_credit` and the message stays in the pipe
   copy,          ///< always private memory
 };
+TENDON_WORDS(RecvMode, view_or_copy, view_only, copy);
 
 class PipeRange;
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
+#include <tendon/core/formerly.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/pipe/pipe.hpp>
 #include <tendon/runtime/context.hpp>
@@ -17,7 +18,9 @@ namespace tendon {
 inline namespace v0 {
 
 struct ServerOptions {
-  Profile profile = Profile::local;
+  Security security = {};
+  /// Deprecated: security.profile.
+  Formerly<Profile> profile = {};
   /// Handlers running at once; the next client gets `server_busy`. 1 to 1024.
   std::uint32_t max_clients = 64;
 };

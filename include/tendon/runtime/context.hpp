@@ -11,6 +11,7 @@
 #include <tendon/core/member_event.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/core/version.hpp>
+#include <tendon/core/words.hpp>
 #include <tendon/memory/pool.hpp>
 #include <tendon/session/identity.hpp>
 #include <vector>
@@ -27,6 +28,7 @@ enum class Progress : std::uint8_t {
   service,  ///< one thread of the Context (the default)
   manual,   ///< you, by calling progress(); nothing happens between calls
 };
+TENDON_WORDS(Progress, service, manual);
 
 /// What a waiting call does before it sleeps.
 enum class WaitPolicy : std::uint8_t {
@@ -34,6 +36,7 @@ enum class WaitPolicy : std::uint8_t {
   balanced,  ///< spins for about a wake-up while what it waits for comes that soon (the default)
   blocking,  ///< sleeps at once: least CPU
 };
+TENDON_WORDS(WaitPolicy, latency, balanced, blocking);
 
 /// Which path links of this Context may take.
 enum class Transport : std::uint8_t {
@@ -41,6 +44,7 @@ enum class Transport : std::uint8_t {
   shm,        ///< shared memory or an error
   tcp,        ///< sockets even on one host
 };
+TENDON_WORDS(Transport, automatic, shm, tcp);
 
 /// Every member has a default; name the ones you set. Environment variables override none of them
 /// except where said.

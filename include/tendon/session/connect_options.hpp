@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <stop_token>
+#include <tendon/core/formerly.hpp>
 #include <tendon/session/profile.hpp>
 
 namespace tendon {
@@ -17,7 +18,9 @@ enum class Absent : std::uint8_t {
 
 struct ConnectOptions {
   /// `local`: the peer must prove to be this user on this host. `plaintext`: any peer, unprotected.
-  Profile profile = Profile::local;
+  Security security = {};
+  /// Deprecated: security.profile.
+  Formerly<Profile> profile = {};
   Absent absent = Absent::wait;
   /// A requested stop ends the dialling within a second: `cancelled`.
   std::stop_token stop = {};

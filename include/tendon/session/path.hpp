@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <tendon/core/export.hpp>
+#include <tendon/core/words.hpp>
 
 namespace tendon {
 inline namespace v0 {
@@ -19,19 +20,7 @@ enum class PathKind : std::uint8_t {
   routed = 3,
 };
 
-[[nodiscard]] constexpr std::string_view to_string(PathKind kind) {
-  switch (kind) {
-    case PathKind::shm:
-      return "shm";
-    case PathKind::tcp:
-      return "tcp";
-    case PathKind::routed:
-      return "routed";
-    case PathKind::none:
-      break;
-  }
-  return "none";
-}
+TENDON_WORDS(PathKind, none, shm, tcp, routed);
 
 /// The path a link took, and why: "shm: same host, proved by a shared mapping".
 struct Path {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/core/words.hpp>
 
 namespace tendon {
 inline namespace v0 {
@@ -19,10 +20,23 @@ enum class Profile : std::uint8_t {
   plaintext = 2,
 };
 
-/// "local" or "plaintext".
-[[nodiscard]] TENDON_API std::string_view to_string(Profile profile);
-/// The inverse; anything else is invalid_argument.
-[[nodiscard]] TENDON_API Result<Profile> parse_profile(std::string_view text);
+TENDON_WORDS(Profile, local, plaintext);
+
+/// What an option says of the protection of its connections: .security = {Profile::plaintext}.
+struct Security {
+  Profile profile = Profile::local;
+
+  friend bool operator==(const Security&, const Security&) = default;
+};
+
+/// Anything else is invalid_argument.
+[[deprecated("parse_word<Profile>()")]] [[nodiscard]] inline Result<Profile> parse_profile(
+    std::string_view text) {
+  if (const auto profile = parse_word<Profile>(text)) return *profile;
+  return Error{
+      ErrorCode::invalid_argument, "session.profile",
+      "profile '" + std::string(text) + "' does not exist; legal are " + legal_words<Profile>()};
+}
 
 }  // namespace v0
 }  // namespace tendon

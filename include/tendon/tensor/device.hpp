@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <tendon/core/export.hpp>
+#include <tendon/core/words.hpp>
 
 namespace tendon {
 inline namespace v0 {
@@ -30,9 +31,8 @@ enum class DeviceKind : std::uint8_t {
   maia = 17,
   trainium = 18,
 };
-
-/// "cpu", "cuda".
-[[nodiscard]] TENDON_API std::string_view to_string(DeviceKind kind);
+TENDON_WORDS(DeviceKind, cpu, cuda, cuda_host, opencl, vulkan, metal, vpi, rocm, rocm_host,
+             extension, cuda_managed, oneapi, webgpu, hexagon, maia, trainium);
 
 /// One device of one kind.
 ///

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string_view>
 #include <tendon/core/export.hpp>
+#include <tendon/core/words.hpp>
 #include <vector>
 
 namespace tendon {
@@ -22,10 +23,9 @@ enum class Layout : std::uint8_t {
   /// consolidate() of the Python package tensordict makes.
   tensordict = 3,
 };
+TENDON_WORDS(Layout, aligned, safetensors, tensordict);
 
 inline constexpr std::uint64_t kLeafAlignmentBytes = 64;
-
-[[nodiscard]] TENDON_API std::string_view to_string(Layout layout);
 
 /// Where each leaf of one schema lies under one layout.
 struct PackedLayout {

@@ -10,6 +10,7 @@
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/core/words.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
 
 namespace tendon {
@@ -17,10 +18,13 @@ inline namespace v0 {
 
 /// The reach of what is written to a mapped tensor; the letters are those of numpy.memmap.
 enum class MapMode : std::uint8_t {
-  copy_on_write,  ///< "c": it stays in this process
-  read_only,      ///< "r": this process may not write
-  read_write,     ///< "r+": the file has it, and every process that has mapped the file sees it
+  copy_on_write,  ///< it stays in this process
+  read_only,      ///< this process may not write
+  read_write,     ///< the file has it, and every process that has mapped the file sees it
 };
+[[nodiscard]] consteval std::array<Word<MapMode>, 3> words_of(MapMode) {
+  return {{{MapMode::copy_on_write, "c"}, {MapMode::read_only, "r"}, {MapMode::read_write, "r+"}}};
+}
 
 /// The TensorDict of a folder, as views of its mapped files. Lazy stacks become TensorDicts of
 /// their parts, named 0, 1, ...; stacks of non-tensor data become lists.

@@ -58,12 +58,12 @@ auto sliced(const ControllerHandle& self, nb::handle timeout, F call) {
 }
 
 ControllerHandle make(const ParallelLayout& layout, const std::string& address,
-                      const std::string& profile, std::uint64_t schema_hash, double idle_heartbeat,
-                      double step_heartbeat, nb::object context) {
+                      const std::string& profile, std::uint64_t payload_version,
+                      double idle_heartbeat, double step_heartbeat, nb::object context) {
   context = context_or_default(std::move(context));
   const auto shared = nb::cast<const ContextHandle&>(context).context;
-  ControllerOptions options{.profile = profile_from(profile),
-                            .schema_hash = schema_hash,
+  ControllerOptions options{.security = {word_from<Profile>("profile", profile)},
+                            .payload_version = payload_version,
                             .idle_heartbeat = duration_of(idle_heartbeat, "idle_heartbeat"),
                             .step_heartbeat = duration_of(step_heartbeat, "step_heartbeat")};
   auto made =
@@ -202,18 +202,19 @@ void bind_controller(nb::module_& module) {
       .def(
           "__init__",
           [](ControllerHandle* self, const ParallelLayout& layout, const std::string& address,
-             const std::string& profile, std::uint64_t schema_hash, double idle_heartbeat,
+             const std::string& profile, std::uint64_t payload_version, double idle_heartbeat,
              double step_heartbeat, nb::object context) {
-            new (self) ControllerHandle(make(layout, address, profile, schema_hash, idle_heartbeat,
-                                             step_heartbeat, std::move(context)));
+            new (self) ControllerHandle(make(layout, address, profile, payload_version,
+                                             idle_heartbeat, step_heartbeat, std::move(context)));
           },
           nb::arg("layout"), nb::arg("address") = "127.0.0.1:0", nb::kw_only(),
-          nb::arg("profile") = "local", nb::arg("schema_hash") = 0, nb::arg("idle_heartbeat") = 1.0,
-          nb::arg("step_heartbeat") = 0.1, nb::arg("context") = nb::none(),
-          "Listens for workers. Workers with another layout or schema_hash are refused.\n"
+          nb::arg("profile") = "local", nb::arg("payload_version") = 0,
+          nb::arg("idle_heartbeat") = 1.0, nb::arg("step_heartbeat") = 0.1,
+          nb::arg("context") = nb::none(),
+          "Listens for workers. Workers with another layout or payload_version are refused.\n"
           "Heartbeats are in seconds. profile='plaintext' lets in workers of other hosts.",
           nb::sig("def __init__(self, layout: ParallelLayout, address: str = '127.0.0.1:0', *, "
-                  "profile: str = 'local', schema_hash: int = 0, idle_heartbeat: float = 1.0, "
+                  "profile: str = 'local', payload_version: int = 0, idle_heartbeat: float = 1.0, "
                   "step_heartbeat: float = 0.1, context: Context | None = None) -> None"))
       .def_prop_ro(
           "address", [](const ControllerHandle& self) { return open(self).address(); },

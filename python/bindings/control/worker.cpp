@@ -49,14 +49,14 @@ Deadline until(const WorkerHandle& self, nb::handle timeout) {
 }
 
 WorkerHandle connect(const std::string& address, const ParallelLayout& layout, nb::handle rank,
-                     const std::string& profile, std::uint64_t schema_hash,
+                     const std::string& profile, std::uint64_t payload_version,
                      std::uint64_t free_blocks, const std::string& listen, nb::object context,
                      nb::handle timeout) {
   context = context_or_default(std::move(context));
   const auto& handle = nb::cast<const ContextHandle&>(context);
   const Deadline deadline = deadline_of(timeout, handle.timeout_s);
-  const WorkerOptions options{.schema_hash = schema_hash,
-                              .profile = profile_from(profile),
+  const WorkerOptions options{.payload_version = payload_version,
+                              .security = {word_from<Profile>("profile", profile)},
                               .listen = listen,
                               .free_blocks = free_blocks};
   auto made =
@@ -198,21 +198,22 @@ void bind_worker(nb::module_& module) {
       .def(
           "__init__",
           [](WorkerHandle* self, const std::string& address, const ParallelLayout& layout,
-             nb::object rank, const std::string& profile, std::uint64_t schema_hash,
+             nb::object rank, const std::string& profile, std::uint64_t payload_version,
              std::uint64_t free_blocks, const std::string& listen, nb::object context,
              nb::object timeout) {
-            new (self) WorkerHandle(connect(address, layout, rank, profile, schema_hash,
+            new (self) WorkerHandle(connect(address, layout, rank, profile, payload_version,
                                             free_blocks, listen, std::move(context), timeout));
           },
           nb::arg("address"), nb::arg("layout"), nb::arg("rank"), nb::kw_only(),
-          nb::arg("profile") = "local", nb::arg("schema_hash") = 0, nb::arg("free_blocks") = 0,
+          nb::arg("profile") = "local", nb::arg("payload_version") = 0, nb::arg("free_blocks") = 0,
           nb::arg("listen") = "", nb::arg("context") = nb::none(),
           nb::arg("timeout") = nb::ellipsis(),
           "Joins the controller, then makes the groups and flows of the first roster with the\n"
           "others: returns when all of them are there.",
-          nb::sig("def __init__(self, address: str, layout: ParallelLayout, rank: int, *, "
-                  "profile: str = 'local', schema_hash: int = 0, free_blocks: int = 0, listen: str "
-                  "= '', context: Context | None = None, timeout: float | None = ...) -> None"))
+          nb::sig(
+              "def __init__(self, address: str, layout: ParallelLayout, rank: int, *, "
+              "profile: str = 'local', payload_version: int = 0, free_blocks: int = 0, listen: str "
+              "= '', context: Context | None = None, timeout: float | None = ...) -> None"))
       .def(
           "leave",
           [](const WorkerHandle& self, const nb::str& reason) {

@@ -86,18 +86,6 @@ Result<void> check(const EntityAnnouncement& entity) {
 
 // ---- writing
 
-std::string_view to_chunk(EntityKind kind) {
-  switch (kind) {
-    case EntityKind::publisher:
-      return "pub";
-    case EntityKind::subscriber:
-      return "sub";
-    case EntityKind::responder:
-      return "srv";
-  }
-  return {};
-}
-
 // A letter and a number for each part, in this order.
 std::string qos_to_chunk(const EntityAnnouncement& entity) {
   const Qos& qos = entity.qos;
@@ -166,15 +154,6 @@ Result<ContextId> context_from(std::string_view chunk) {
   return ContextId{*bytes};
 }
 
-// The enumerator with this number on the wire.
-template <class E>
-std::optional<E> enumerator_from(std::uint32_t number, std::initializer_list<E> all) {
-  for (const E one : all) {
-    if (number == static_cast<std::uint32_t>(one)) return one;
-  }
-  return std::nullopt;
-}
-
 Result<std::array<std::byte, 8>> short_hash(const std::string& input) {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
   if (EVP_Digest(input.data(), input.size(), digest.data(), nullptr, EVP_sha256(), nullptr) != 1) {
@@ -203,8 +182,8 @@ Result<void> read_qos(EntityAnnouncement& entity, std::string_view chunk) {
     if (letter == 'z' && entity.kind == EntityKind::subscriber) entity.hears_plain = *number == 1;
     rest.remove_prefix(end);
   }
-  const auto overflow = enumerator_from(known[1], {Overflow::drop_oldest, Overflow::block});
-  const auto priority = enumerator_from(known[2], {Priority::normal, Priority::control});
+  const auto overflow = enumerator_from<Overflow>(known[1]);
+  const auto priority = enumerator_from<Priority>(known[2]);
   if (!overflow || !priority) return refused;
   entity.qos = {.history = keep_last(known[0]), .overflow = *overflow, .priority = *priority};
   return {};
@@ -283,10 +262,9 @@ Result<Announcement> read_key(std::string_view key) {
   TENDON_TRY(domain, name_from_chunk(fields.take()));
   const std::string_view kind = fields.take();
   if (kind == kNode) return read_node(std::move(domain), fields);
-  for (const auto one : {EntityKind::publisher, EntityKind::subscriber, EntityKind::responder}) {
-    if (kind == to_chunk(one)) return read_entity(std::move(domain), one, fields);
-  }
-  return bad_field("kind", kind, "node, pub, sub, srv");
+  if (const auto one = parse_word<EntityKind>(kind))
+    return read_entity(std::move(domain), *one, fields);
+  return bad_field("kind", kind, "node, " + legal_words<EntityKind>());
 }
 
 }  // namespace
@@ -313,10 +291,10 @@ Result<KeyExpression> to_key(const EntityAnnouncement& entity) {
   TENDON_TRY(domain, name_to_chunk(entity.domain));
   const std::string schema =
       entity.schema ? tendon::to_string(*entity.schema) : std::string(kAnySchema);
-  return KeyExpression::parse(
-      std::string(kOwnChunk) + '/' + domain + '/' + std::string(to_chunk(entity.kind)) + '/' +
-      entity.context.to_string() + '/' + std::to_string(entity.entity) + '/' + schema + '/' +
-      qos_to_chunk(entity) + '/' + entity.topic.text());
+  return KeyExpression::parse(std::string(kOwnChunk) + '/' + domain + '/' +
+                              std::string(word_of(entity.kind)) + '/' + entity.context.to_string() +
+                              '/' + std::to_string(entity.entity) + '/' + schema + '/' +
+                              qos_to_chunk(entity) + '/' + entity.topic.text());
 }
 
 Result<KeyExpression> pattern_of_domain(const std::string& domain) {
@@ -328,12 +306,12 @@ Result<KeyExpression> pattern_of_entities(const std::string& domain, EntityKind 
                                           const KeyExpression& topics) {
   TENDON_TRY(chunk, name_to_chunk(domain));
   return KeyExpression::parse(std::string(kOwnChunk) + '/' + chunk + '/' +
-                              std::string(to_chunk(kind)) + "/*/*/*/*/" + topics.text());
+                              std::string(word_of(kind)) + "/*/*/*/*/" + topics.text());
 }
 
 Result<KeyExpression> pattern_of_all_subscribers(const KeyExpression& topic) {
   return KeyExpression::parse(std::string(kOwnChunk) + "/*/" +
-                              std::string(to_chunk(EntityKind::subscriber)) + "/*/*/*/*/" +
+                              std::string(word_of(EntityKind::subscriber)) + "/*/*/*/*/" +
                               topic.text());
 }
 

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <tendon/core/context_id.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/core/words.hpp>
 #include <tendon/fabric/key_expression.hpp>
 #include <tendon/fabric/qos.hpp>
 #include <tendon/session/address.hpp>
@@ -56,6 +57,10 @@ struct NodeAnnouncement {
 };
 
 enum class EntityKind : std::uint8_t { publisher, subscriber, responder };
+[[nodiscard]] consteval std::array<Word<EntityKind>, 3> words_of(EntityKind) {
+  using enum EntityKind;
+  return {{{publisher, "pub"}, {subscriber, "sub"}, {responder, "srv"}}};
+}
 
 /// Says that a node has a publisher, a subscriber or a responder.
 struct EntityAnnouncement {

@@ -16,6 +16,7 @@
 #include "fabric/ways/announced_dial.hpp"
 #include "runtime/reach.hpp"
 #include "session/interfaces.hpp"
+#include "session/proofs.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -62,12 +63,13 @@ Result<Node> NodeCore::join(const std::shared_ptr<ContextCore>& context, NodeOpt
                             Deadline deadline) {
   TENDON_CHECK(context->usable("node.join"));
   options.domain = domain_or_default(std::move(options.domain));
+  options.plain_keys = options.plain.over(std::move(options.plain_keys));
   TENDON_CHECK(name_to_chunk(options.domain));
   TENDON_CHECK(name_to_chunk(options.name));
-  TENDON_TRY(fabric, ContextFabric::of(context, options.profile));
-  for (const std::string& keys : options.plain) TENDON_CHECK(KeyExpression::canonize(keys));
+  TENDON_TRY(fabric, ContextFabric::of(context, profile_of(options)));
+  for (const std::string& keys : options.plain_keys) TENDON_CHECK(KeyExpression::canonize(keys));
   TENDON_TRY(ways, fabric->ways_of(options, deadline));
-  if (!options.plain.empty() && ways.zenoh == nullptr) return no_plain_peers("node.join");
+  if (!options.plain_keys.empty() && ways.zenoh == nullptr) return no_plain_peers("node.join");
   auto core = std::make_shared<NodeCore>(std::move(fabric), std::move(options), std::move(ways));
   if (auto opened = core->open(deadline); !opened) {
     core->close();
@@ -164,7 +166,7 @@ void NodeCore::close() {
 // Plain Zenoh peers
 
 bool NodeCore::hears_plain_peers_on(const KeyExpression& keys) const {
-  return std::ranges::any_of(options_.plain, [&](const std::string& text) {
+  return std::ranges::any_of(options_.plain_keys, [&](const std::string& text) {
     const auto pattern = KeyExpression::canonize(text);
     return pattern && pattern->includes(keys);
   });

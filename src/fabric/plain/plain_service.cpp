@@ -17,11 +17,11 @@ Result<PlainService> PlainService::declare(const Source& source, const KeyExpres
   PlainService service;
   PlainForm form{.most_bytes = options.plain_bytes};
   if (!options.encoding.empty()) form.encoding = options.encoding;
-  if (options.plain == PlainPeers::bare) {
+  if (options.plain_peers == PlainPeers::bare) {
     if (source.zenoh == nullptr) return no_plain_peers("publisher.declare");
     TENDON_TRY(bare, BareTopic::declare(*source.zenoh, key, std::move(form), source.wake));
     service.bare_ = std::move(bare);
-  } else if (options.plain == PlainPeers::automatic && source.zenoh != nullptr) {
+  } else if (options.plain_peers == PlainPeers::automatic && source.zenoh != nullptr) {
     TENDON_TRY(topic, PlainTopic::declare(*source.zenoh, source.outlet, key,
                                           {.context = source.context,
                                            .entity = source.entity,

@@ -72,7 +72,7 @@ class NodePort {
   [[nodiscard]] virtual const std::shared_ptr<PlainOutlet>& plain_outlet() const noexcept = 0;
   /// `inbox` hears plain peers from now on. The node has Zenoh.
   [[nodiscard]] virtual Result<void> hear_plain_peers(const std::shared_ptr<PlainInbox>& inbox) = 0;
-  /// Does NodeOptions::plain say so of a subscriber of these keys?
+  /// Does NodeOptions::plain_keys say so of a subscriber of these keys?
   [[nodiscard]] virtual bool hears_plain_peers_on(const KeyExpression& keys) const = 0;
 
   // Events, names

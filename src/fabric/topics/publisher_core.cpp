@@ -41,7 +41,7 @@ EntityAnnouncement announcement_of(const PublisherCore& publisher) {
                           .context = {},
                           .entity = publisher.entity(),
                           .schema = {},
-                          .qos = {options.history, options.overflow, options.priority},
+                          .qos = options.qos,
                           .topic = publisher.key()};
   if (options.schema != nullptr) said.schema = options.schema->hash();
   return said;
@@ -76,9 +76,9 @@ Result<std::shared_ptr<PublisherCore>> PublisherCore::create(std::shared_ptr<Nod
                                                              KeyExpression key,
                                                              const PublisherOptions& options,
                                                              Clock clock) {
-  if (options.history.samples == 0 || options.history.samples > kMaxHistorySamples) {
+  if (options.qos.history.samples == 0 || options.qos.history.samples > kMaxHistorySamples) {
     return Error{ErrorCode::invalid_argument, "publisher.declare",
-                 "a history of " + std::to_string(options.history.samples) + " samples; 1 to " +
+                 "a history of " + std::to_string(options.qos.history.samples) + " samples; 1 to " +
                      std::to_string(kMaxHistorySamples) + " are legal"};
   }
   if (options.schema != nullptr) {
@@ -143,7 +143,7 @@ PublisherCore::PublisherCore(std::shared_ptr<NodePort> node, KeyExpression key,
       clock_(clock),
       entity_(entities_->next_number()),
       head_(std::move(head)),
-      history_(options.history.samples) {}
+      history_(options.qos.history.samples) {}
 
 PublisherCore::~PublisherCore() {
   if (!context_.forked()) entities_->remove(entity_);
@@ -154,7 +154,7 @@ PublisherCore::~PublisherCore() {
 void PublisherCore::prefault_soon(std::uint64_t size_bytes) {
   if (size_bytes <= kMaxInlineBytes) return;
   const auto slot_count = static_cast<std::uint32_t>(
-      std::min<std::uint64_t>(options_.history.samples + 1, kMaxPrefaultBytes / size_bytes));
+      std::min<std::uint64_t>(options_.qos.history.samples + 1, kMaxPrefaultBytes / size_bytes));
   context_.prefault_soon([weak = weak_from_this(), pool = context_.publishing().pool(), size_bytes,
                           slot_count, name = context_.log_name()] {
     const auto touched = pool->prefault(size_bytes, slot_count, [&] { return !weak.expired(); });
@@ -292,7 +292,7 @@ Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Dea
                       .incarnation = context_.identity().incarnation,
                       .head = head_.number()};
     std::memcpy(sample->header_room().data(), &sample->header, sizeof(SampleHeader));
-    if (options_.priority == Priority::normal) sample->message.share = RingShare::less_control;
+    if (options_.qos.priority == Priority::normal) sample->message.share = RingShare::less_control;
     history_.push(std::move(sample));
     head_.store(published.sequence);  // before anybody sees it
     (void)TENDON_FAILPOINT("topic.publish.before_show");
@@ -303,7 +303,7 @@ Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Dea
     if (plain_.is_asked_for()) plain_.offer(history_.find(published.sequence));
     tell(published);
     if (!published.lagging.empty()) note_behind();
-    if (options_.overflow != Overflow::block || published.lagging.empty()) return published;
+    if (options_.qos.overflow != Overflow::block || published.lagging.empty()) return published;
   }
   if (!wait_for_laggards(published.sequence, deadline, go_on)) {
     const Lock lock(mutex_);
@@ -442,7 +442,7 @@ void PublisherCore::show(Subscription& subscription, Fanout::Round& round) {
 
 // A reader that a publisher waits for has its sample kept for it, until the wait is over.
 LentSample::Keeps PublisherCore::keeps(const Subscription& subscription) const {
-  const bool is_waited_for = options_.overflow == Overflow::block &&
+  const bool is_waited_for = options_.qos.overflow == Overflow::block &&
                              !subscription.position.excused &&
                              why_not_waited_for(subscription).empty();
   return is_waited_for ? LentSample::Keeps::until_sent : LentSample::Keeps::once_begun;

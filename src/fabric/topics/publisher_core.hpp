@@ -62,7 +62,8 @@ class PublisherCore final : public EntityDoor,
 
   /// Until when a publish() waits that was given no deadline.
   [[nodiscard]] Deadline default_deadline() const {
-    return options_.overflow == Overflow::block ? Deadline(options_.block_for) : Deadline::now();
+    return options_.qos.overflow == Overflow::block ? Deadline(options_.block_for)
+                                                    : Deadline::now();
   }
   using GoOn = SignalledPublish::GoOn;  // null: nothing ends a wait but its deadline
   [[nodiscard]] Result<Published> publish(const TensorDict& sample, Deadline deadline,

@@ -60,7 +60,7 @@ Result<void> SubscriberCore::usable(std::string_view where) const {
 
 Result<void> SubscriberCore::prepare_for_plain_peers() {
   const bool asked_by_node = !options_.max_age && node_->hears_plain_peers_on(keys_);
-  if (!options_.plain.value_or(asked_by_node)) return {};
+  if (!options_.hears_plain.value_or(asked_by_node)) return {};
   if (node_->zenoh() == nullptr) return no_plain_peers("subscriber.declare");
   plain_ = std::make_shared<PlainInbox>(
       PlainInbox::Wanted{.keys = keys_,

@@ -462,18 +462,6 @@ class ZenohSession final : public ZenohPort {
 
 constexpr int kMostBatches = 16;  // of 64 KiB; Zenoh takes no more
 
-std::string_view name_of(ZenohMode mode) {
-  switch (mode) {
-    case ZenohMode::client:
-      return "client";
-    case ZenohMode::peer:
-      return "peer";
-    case ZenohMode::router:
-      break;
-  }
-  return "router";
-}
-
 nlohmann::json retry(std::int64_t first_ms, std::int64_t last_ms) {
   return {
       {"period_init_ms", first_ms}, {"period_max_ms", last_ms}, {"period_increase_factor", 2.0}};
@@ -484,7 +472,7 @@ std::string configuration(const ZenohOptions& options) {
   // other time it tries the first one for ever. The others connect in the background.
   const int connect_ms = options.mode == ZenohMode::client ? 0 : -1;
   const nlohmann::json whole = {
-      {"mode", name_of(options.mode)},
+      {"mode", to_string(options.mode)},
       {"connect",
        {{"endpoints", options.connect},
         {"timeout_ms", connect_ms},
@@ -548,7 +536,7 @@ Result<std::unique_ptr<ZenohPort>> try_zenoh(const ZenohOptions& options) {
         std::make_unique<ZenohSession>(callbacks, session, std::move(absence)));
   }
   callbacks->close();
-  const std::string what = "opening a " + std::string(name_of(options.mode)) + " of Zenoh";
+  const std::string what = "opening a " + std::string(to_string(options.mode)) + " of Zenoh";
   Error error = failed(ErrorCode::unreachable, what, failure);
   if (outcome != TENDON_ZENOH_BAD_CONFIG) return error;
   error.code = ErrorCode::invalid_argument;

@@ -8,6 +8,7 @@
 #include <string>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/core/words.hpp>
 #include <tendon/fabric/limits.hpp>
 #include <vector>
 
@@ -18,6 +19,7 @@ namespace tendon::v0::detail {
 /// A client talks through the one router, or listening peer, that it is connected to; a peer with
 /// all whom it names and who name it; a router passes on what its peers and clients say.
 enum class ZenohMode : std::uint8_t { client, peer, router };
+TENDON_WORDS(ZenohMode, client, peer, router);
 
 /// Room for the rest of a message: key, encoding, attachment and Zenoh's own words.
 inline constexpr std::uint64_t kZenohExtraBytes = std::uint64_t{64} << 10;

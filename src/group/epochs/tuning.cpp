@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <span>
 #include <tendon/observe/log.hpp>
 #include <utility>
 
@@ -30,58 +31,17 @@ constexpr TuningRow kRows[] = {
      "two levels: size / n from which all_gather takes them"},
 };
 
-template <class Algorithm>
-struct Name {
-  Algorithm algorithm;
-  std::string_view name;
-};
-constexpr Name<BoardAllReduce> kBoardAllReduce[] = {{BoardAllReduce::symmetric, "symmetric"},
-                                                    {BoardAllReduce::distributed, "distributed"},
-                                                    {BoardAllReduce::pull, "pull"}};
-constexpr Name<CopyHint> kStaging[] = {{CopyHint::cached, "cached"},
-                                       {CopyHint::streaming, "streaming"}};
-constexpr Name<AllReduceAlgorithm> kAllReduce[] = {
-    {AllReduceAlgorithm::recursive_doubling, "recursive_doubling"},
-    {AllReduceAlgorithm::halving_doubling, "halving_doubling"},
-    {AllReduceAlgorithm::ring, "ring"},
-    {AllReduceAlgorithm::two_level, "two_level"}};
-constexpr Name<ReduceAlgorithm> kReduce[] = {{ReduceAlgorithm::tree, "tree"},
-                                             {ReduceAlgorithm::ring, "ring"},
-                                             {ReduceAlgorithm::two_level_tree, "two_level_tree"},
-                                             {ReduceAlgorithm::two_level_chain, "two_level_chain"}};
-constexpr Name<BroadcastAlgorithm> kBroadcast[] = {
-    {BroadcastAlgorithm::tree, "tree"},
-    {BroadcastAlgorithm::chain, "chain"},
-    {BroadcastAlgorithm::two_level_tree, "two_level_tree"},
-    {BroadcastAlgorithm::two_level_chain, "two_level_chain"}};
-constexpr Name<AllGatherAlgorithm> kAllGather[] = {{AllGatherAlgorithm::bruck, "bruck"},
-                                                   {AllGatherAlgorithm::ring, "ring"},
-                                                   {AllGatherAlgorithm::two_level, "two_level"}};
-constexpr Name<ReduceScatterAlgorithm> kReduceScatter[] = {
-    {ReduceScatterAlgorithm::direct, "direct"},
-    {ReduceScatterAlgorithm::ring, "ring"},
-    {ReduceScatterAlgorithm::two_level, "two_level"}};
-constexpr Name<BarrierAlgorithm> kBarrier[] = {{BarrierAlgorithm::dissemination, "dissemination"},
-                                               {BarrierAlgorithm::two_level, "two_level"}};
-
-template <class Names, class Algorithm>
-std::string_view name_in(const Names& names, Algorithm algorithm) {
-  for (const auto& each : names)
-    if (each.algorithm == algorithm) return each.name;
-  return "unknown";
-}
-
-/// Calls `visit(name, names of its algorithms, member of Tuning)` for each operation.
+/// Calls `visit(name, algorithms, member of Tuning)` for each operation.
 template <class Visit>
 void for_each_forced(Visit visit) {
-  visit("board_all_reduce", kBoardAllReduce, &Tuning::board_all_reduce);
-  visit("staging", kStaging, &Tuning::staging);
-  visit("all_reduce", kAllReduce, &Tuning::all_reduce);
-  visit("reduce", kReduce, &Tuning::reduce);
-  visit("broadcast", kBroadcast, &Tuning::broadcast);
-  visit("all_gather", kAllGather, &Tuning::all_gather);
-  visit("reduce_scatter", kReduceScatter, &Tuning::reduce_scatter);
-  visit("barrier", kBarrier, &Tuning::barrier);
+  visit("board_all_reduce", kWords<BoardAllReduce>, &Tuning::board_all_reduce);
+  visit("staging", std::span(kWords<CopyHint>).first(2), &Tuning::staging);
+  visit("all_reduce", kWords<AllReduceAlgorithm>, &Tuning::all_reduce);
+  visit("reduce", kWords<ReduceAlgorithm>, &Tuning::reduce);
+  visit("broadcast", kWords<BroadcastAlgorithm>, &Tuning::broadcast);
+  visit("all_gather", kWords<AllGatherAlgorithm>, &Tuning::all_gather);
+  visit("reduce_scatter", kWords<ReduceScatterAlgorithm>, &Tuning::reduce_scatter);
+  visit("barrier", kWords<BarrierAlgorithm>, &Tuning::barrier);
 }
 
 std::optional<std::uint64_t> read_size(std::string_view text) {
@@ -110,10 +70,10 @@ std::string read_entry(Tuning& tuning, std::string_view name, std::string_view v
     known = true;
     std::string legal;
     for (const auto& each : names) {
-      (legal += legal.empty() ? "" : ", ") += each.name;
-      if (each.name == value) tuning.*forced = each.algorithm;
+      (legal += legal.empty() ? "" : ", ") += each.text;
+      if (each.text == value) tuning.*forced = each.value;
     }
-    if (!(tuning.*forced) || name_in(names, *(tuning.*forced)) != value)
+    if (!(tuning.*forced) || to_string(*(tuning.*forced)) != value)
       wrong = "legal for " + std::string(name) + " are " + legal;
   });
   if (known) return wrong;
@@ -191,8 +151,8 @@ std::vector<ForcedRow> forced_rows(const Tuning& tuning) {
   std::vector<ForcedRow> rows;
   for_each_forced([&](std::string_view operation, const auto& names, auto forced) {
     ForcedRow row{operation, {}, {}, operation == "staging" ? "by trial" : "by size"};
-    for (const auto& each : names) row.algorithms.push_back(each.name);
-    if (tuning.*forced) row.forced = name_in(names, *(tuning.*forced));
+    for (const auto& each : names) row.algorithms.push_back(each.text);
+    if (tuning.*forced) row.forced = to_string(*(tuning.*forced));
     rows.push_back(std::move(row));
   });
   return rows;
@@ -214,16 +174,6 @@ ReadTuning read_tuning(std::string_view text) {
   }
   return read;
 }
-
-std::string_view to_string(BoardAllReduce algorithm) { return name_in(kBoardAllReduce, algorithm); }
-std::string_view to_string(AllReduceAlgorithm algorithm) { return name_in(kAllReduce, algorithm); }
-std::string_view to_string(ReduceAlgorithm algorithm) { return name_in(kReduce, algorithm); }
-std::string_view to_string(BroadcastAlgorithm algorithm) { return name_in(kBroadcast, algorithm); }
-std::string_view to_string(AllGatherAlgorithm algorithm) { return name_in(kAllGather, algorithm); }
-std::string_view to_string(ReduceScatterAlgorithm algorithm) {
-  return name_in(kReduceScatter, algorithm);
-}
-std::string_view to_string(BarrierAlgorithm algorithm) { return name_in(kBarrier, algorithm); }
 
 BoardAllReduce choose_board_all_reduce(const Tuning& tuning, std::uint32_t members,
                                        std::uint64_t size_bytes) {
@@ -302,8 +252,8 @@ BarrierAlgorithm choose_barrier(const Tuning& tuning, const Hosts& hosts) {
 
 std::string forced_two_level(const Tuning& tuning) {
   std::string operations;
-  for_each_forced([&](std::string_view operation, const auto& names, auto forced) {
-    if (!(tuning.*forced) || !is_two_level(name_in(names, *(tuning.*forced)))) return;
+  for_each_forced([&](std::string_view operation, const auto&, auto forced) {
+    if (!(tuning.*forced) || !is_two_level(to_string(*(tuning.*forced)))) return;
     (operations += operations.empty() ? "" : ", ") += operation;
   });
   return operations;

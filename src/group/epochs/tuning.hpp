@@ -52,6 +52,14 @@ struct TuningRow {
 };
 [[nodiscard]] std::span<const TuningRow> tuning_rows();
 
+TENDON_WORDS(BoardAllReduce, symmetric, distributed, pull);
+TENDON_WORDS(AllReduceAlgorithm, ring, recursive_doubling, halving_doubling, two_level);
+TENDON_WORDS(ReduceAlgorithm, tree, ring, two_level_tree, two_level_chain);
+TENDON_WORDS(BroadcastAlgorithm, tree, chain, two_level_tree, two_level_chain);
+TENDON_WORDS(AllGatherAlgorithm, ring, bruck, two_level);
+TENDON_WORDS(ReduceScatterAlgorithm, ring, direct, two_level);
+TENDON_WORDS(BarrierAlgorithm, dissemination, two_level);
+
 /// An operation whose algorithm can be forced, by the name that TENDON_COLLECTIVES has for it.
 struct ForcedRow {
   std::string_view name;
@@ -68,14 +76,6 @@ struct ReadTuning {
 };
 /// `name=BYTES` or `operation=algorithm`, with commas between them.
 [[nodiscard]] ReadTuning read_tuning(std::string_view text);
-
-[[nodiscard]] std::string_view to_string(BoardAllReduce algorithm);
-[[nodiscard]] std::string_view to_string(AllReduceAlgorithm algorithm);
-[[nodiscard]] std::string_view to_string(ReduceAlgorithm algorithm);
-[[nodiscard]] std::string_view to_string(BroadcastAlgorithm algorithm);
-[[nodiscard]] std::string_view to_string(AllGatherAlgorithm algorithm);
-[[nodiscard]] std::string_view to_string(ReduceScatterAlgorithm algorithm);
-[[nodiscard]] std::string_view to_string(BarrierAlgorithm algorithm);
 
 // Sizes in bytes: of what is reduced or moved; of all blocks together where there are blocks.
 [[nodiscard]] BoardAllReduce choose_board_all_reduce(const Tuning& tuning, std::uint32_t members,

@@ -10,6 +10,7 @@
 #include "runtime/connect.hpp"
 #include "runtime/strangers.hpp"
 #include "session/nonce128.hpp"
+#include "session/proofs.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -243,7 +244,7 @@ Result<std::optional<Mesh::Dialled>> Mesh::dial_each(std::span<const std::string
   // A store may name a process that is gone, so it is asked again.
   const bool is_all = addresses.size() == 1 && rendezvous_.store() == nullptr;
   for (const std::string& address : addresses) {
-    auto connected = connect(*context_, address, options_.profile,
+    auto connected = connect(*context_, address, profile_of(options_),
                              is_all ? deadline : earlier(deadline, Deadline(attempts.piece())));
     if (connected) {
       if (auto channel = open_channel(*connected))

@@ -14,6 +14,7 @@
 #include "group/membership/mesh.hpp"
 #include "session/nonce128.hpp"
 #include "session/own_host.hpp"
+#include "session/proofs.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -32,7 +33,7 @@ Resolved look_up(Address address, Deadline deadline) {
 
 Result<ListenWish> wish_of(const GroupOptions& options, std::uint32_t size, Deadline deadline) {
   ListenWish wish;
-  wish.profile = options.profile;
+  wish.profile = profile_of(options);
   wish.one_host = all_on_this_host(variable, size);
   std::string told = options.listen;
   wish.told_by = "GroupOptions::listen";
@@ -72,7 +73,7 @@ Result<DialableHosts> dialable_hosts(std::span<const std::string> bound) {
 Result<std::vector<std::string>> Mesh::bind_all(std::span<const std::string> addresses) {
   std::vector<std::string> bound;
   for (const std::string& address : addresses) {
-    TENDON_TRY(acceptor, Acceptor::bind(context_, address, options_.profile, weak_from_this()));
+    TENDON_TRY(acceptor, Acceptor::bind(context_, address, profile_of(options_), weak_from_this()));
     bound.push_back(acceptor->address());
     acceptors_.push_back(std::move(acceptor));
   }
@@ -136,7 +137,7 @@ Result<Mesh::Dialled> Mesh::reach_rank0(Deadline deadline) {
   if (rendezvous_.store() != nullptr) return reach_rank0_by_store(deadline);
   TENDON_TRY(address, Address::parse(rendezvous_.address()));
   ListenWish wish;
-  wish.profile = options_.profile;
+  wish.profile = profile_of(options_);
   wish.one_host = all_on_this_host(variable, size_);
   Resolved rendezvous{std::move(address), {}};
   // Else the dialling looks it up.
@@ -153,7 +154,7 @@ Result<Mesh::Dialled> Mesh::reach_rank0_by_store(Deadline deadline) {
   const std::string key = key_in_store();
   std::string more = "the store has this of rank 0 ('" + key +
                      "'), which has given up since, or cannot be reached there from this host";
-  if (options_.profile == Profile::local) more += kKeptIn;
+  if (profile_of(options_) == Profile::local) more += kKeptIn;
   Attempts attempts;
   for (;;) {
     auto text = rendezvous_.store()->get(key, deadline);

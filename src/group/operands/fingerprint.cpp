@@ -29,7 +29,7 @@ std::string to_string(CollectiveOp op) {
 std::string to_string(const Fingerprint& fingerprint) {
   std::string text = to_string(fingerprint.op) + " #" + std::to_string(fingerprint.sequence);
   std::string what;
-  const auto reduce = reduce_kind_from_number(fingerprint.reduce);
+  const auto reduce = enumerator_from<ReduceKind>(fingerprint.reduce);
   const auto dtype = dtype_from_number(fingerprint.dtype);
   if (reduce) what = std::string(to_string(*reduce)) + (dtype ? " of " : ", ");
   if (dtype) what += std::string(to_string(*dtype)) + ", ";

@@ -78,12 +78,12 @@ class OneWorker : public testing::Test {
  protected:
   Context context_ = Context::create({.name = "controller"}).value();
   Controller controller_ =
-      Controller::bind(context_, layout_of(1, 1, 1), "127.0.0.1:0", {.schema_hash = 7}).value();
+      Controller::bind(context_, layout_of(1, 1, 1), "127.0.0.1:0", {.payload_version = 7}).value();
 
   Result<Worker> connect(Context& context, const ParallelLayout& layout, std::uint32_t rank,
-                         std::uint64_t schema_hash = 7) {
+                         std::uint64_t payload_version = 7) {
     return Worker::connect(context, controller_.address(), layout, {rank}, kPatience,
-                           {.schema_hash = schema_hash});
+                           {.payload_version = payload_version});
   }
 };
 
@@ -93,7 +93,7 @@ TEST_F(OneWorker, AWorkerThatDoesNotFitIsRefusedInTheControllersWords) {
   EXPECT_TRUE(fails_with(connect(context, layout_of(2, 1, 1), 1), ErrorCode::invalid_argument,
                          "the worker's layout is tensor 2"));
   EXPECT_TRUE(fails_with(connect(context, layout_of(1, 1, 1), 0, 8), ErrorCode::invalid_argument,
-                         "schema hash 8"));
+                         "version 8"));
   EXPECT_TRUE(
       fails_with(connect(context, layout_of(1, 1, 1), 3), ErrorCode::invalid_argument, "3"));
   EXPECT_TRUE(lines.have("control.join refused misfit ("));
@@ -101,7 +101,7 @@ TEST_F(OneWorker, AWorkerThatDoesNotFitIsRefusedInTheControllersWords) {
 
 TEST_F(OneWorker, ARankThatIsTakenIsRefused) {
   WorkerThreads workers(controller_);
-  workers.start(0, echo_steps, {.schema_hash = 7});
+  workers.start(0, echo_steps, {.payload_version = 7});
   ASSERT_TRUE(succeeds(controller_.wait_for_workers(kPatience)));
   Context context = Context::create().value();
   EXPECT_TRUE(fails_with(connect(context, layout_of(1, 1, 1), 0), ErrorCode::invalid_argument,
@@ -130,7 +130,7 @@ TEST_F(OneWorker, WhatIsWrongWithAStepIsSaidBeforeItIsSent) {
             {.schedule_id = 5, .payload = bytes(kMaxStepPayloadBytes)}, kPatience)));
         echo_steps(worker);
       },
-      {.schema_hash = 7});
+      {.payload_version = 7});
   ASSERT_TRUE(succeeds(controller_.wait_for_workers(kPatience)));
   const auto bytes = [](std::uint64_t count) { return Storage::allocate(count).value(); };
   EXPECT_TRUE(succeeds(controller_.broadcast(
@@ -154,7 +154,7 @@ TEST_F(OneWorker, StepsInFlightAreTheBackPressure) {
                   go.get_future().wait();
                   echo_steps(worker);
                 },
-                {.schema_hash = 7});
+                {.payload_version = 7});
   ASSERT_TRUE(succeeds(controller_.wait_for_workers(kPatience)));
   ASSERT_TRUE(succeeds(controller_.broadcast({.schedule_id = 1}, kPatience)));
   ASSERT_TRUE(succeeds(controller_.broadcast({.schedule_id = 2}, kPatience)));
@@ -187,7 +187,7 @@ TEST_F(OneWorker, AStepAndItsOutputsThatAreGivenBackComeAgain) {
                   }
                   EXPECT_TRUE(fails_with(worker.next_step(kPatience), ErrorCode::end_of_stream));
                 },
-                {.schema_hash = 7});
+                {.payload_version = 7});
   ASSERT_TRUE(succeeds(controller_.wait_for_workers(kPatience)));
   for (std::uint64_t id = 1; id <= 2; ++id) {
     ASSERT_TRUE(succeeds(
@@ -214,7 +214,7 @@ TEST_F(OneWorker, TensorsComeWithTheirStep) {
                   }
                   EXPECT_TRUE(fails_with(worker.next_step(kPatience), ErrorCode::end_of_stream));
                 },
-                {.schema_hash = 7});
+                {.payload_version = 7});
   ASSERT_TRUE(succeeds(controller_.wait_for_workers(kPatience)));
   for (std::uint64_t id = 1; id <= 3; ++id) {
     TensorDict tensors;
@@ -428,7 +428,7 @@ TEST_F(OneWorker, AWorkerThatComputesRepliesAndHearsOfACancel) {
                       worker.send_outputs({.schedule_id = step->inputs.schedule_id}, kPatience)));
                   echo_steps(worker);
                 },
-                {.schema_hash = 7, .free_blocks = 12});
+                {.payload_version = 7, .free_blocks = 12});
   ASSERT_TRUE(succeeds(controller_.wait_for_workers(kPatience)));
   ASSERT_TRUE(succeeds(controller_.broadcast({.schedule_id = 41}, kPatience)));
   computing.get_future().wait();
@@ -460,7 +460,7 @@ TEST_F(OneWorker, TheStepsThatWereGivenOutAreDoneBeforeTheEnd) {
         }
         EXPECT_TRUE(fails_with(worker.next_step(kPatience), ErrorCode::end_of_stream, "for tea"));
       },
-      {.schema_hash = 7});
+      {.payload_version = 7});
   ASSERT_TRUE(succeeds(controller_.wait_for_workers(kPatience)));
   ASSERT_TRUE(succeeds(controller_.broadcast({.schedule_id = 1}, kPatience)));
   ASSERT_TRUE(succeeds(controller_.broadcast({.schedule_id = 2}, kPatience)));
@@ -480,11 +480,11 @@ TEST(Control, NeedsTheServiceThread) {
 
 TEST(Control, BetweenHostsFlowsGoOverTcpInEachRosterAnew) {
   Context context = Context::create({.name = "controller"}).value();
-  Controller controller =
-      Controller::bind(context, layout_of(2, 1, 1), "127.0.0.1:0", {.profile = Profile::plaintext})
-          .value();
+  Controller controller = Controller::bind(context, layout_of(2, 1, 1), "127.0.0.1:0",
+                                           {.security = {Profile::plaintext}})
+                              .value();
   WorkerThreads workers(controller);
-  const WorkerOptions plaintext{.profile = Profile::plaintext};
+  const WorkerOptions plaintext{.security = {Profile::plaintext}};
   workers.start(0, echo_steps, plaintext);
   workers.start(
       1,

@@ -85,12 +85,12 @@ INSTANTIATE_TEST_SUITE_P(All, OutdatedRebuild, testing::ValuesIn(kOutdated),
 // which has said that it is done with the one before, is not in rebuild().
 TEST_P(OutdatedRebuild, IsAbandonedForTheNext) {
   const OutdatedCase& tested = GetParam();
-  const WorkerOptions options{.profile = tested.profile};
+  const WorkerOptions options{.security = {tested.profile}};
   const std::uint64_t last = 1 + tested.outdated + 1;
   Context context = Context::create({.name = "controller"}).value();
-  Controller controller =
-      Controller::bind(context, layout_of(kSize, 1, 1), "127.0.0.1:0", {.profile = tested.profile})
-          .value();
+  Controller controller = Controller::bind(context, layout_of(kSize, 1, 1), "127.0.0.1:0",
+                                           {.security = {tested.profile}})
+                              .value();
   std::promise<void> away;
   std::promise<void> comes_back;
   std::promise<void> found_none;

@@ -38,7 +38,7 @@ TEST(Completion, IsPendingUntilFinishedAndGivesItsResultOnce) {
   EXPECT_EQ(op.completion->state(), CompletionStatus::pending);
   EXPECT_TRUE(fails_with(op.completion->wait(0s), ErrorCode::timeout));
   EXPECT_FALSE(op.operation->finish(7));
-  EXPECT_EQ(op.completion->state(), CompletionStatus::done);
+  EXPECT_EQ(op.completion->state(), CompletionStatus::succeeded);
   EXPECT_EQ(op.completion->wait(0s).value(), 7);
   EXPECT_TRUE(fails_with(op.completion->wait(0s), ErrorCode::already_taken));
 }

@@ -58,7 +58,7 @@ TEST_P(Block, PublishWithoutADeadlineWaits) {
   Program& vision = start("vision");
   Program& motor = start("motor");
   Publisher publisher =
-      Publisher::declare(vision.node, "count", {.overflow = Overflow::block}).value();
+      Publisher::declare(vision.node, "count", {.qos = {.overflow = Overflow::block}}).value();
   Subscriber subscriber = Subscriber::declare(motor.node, "count", {.window = 1}).value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   EXPECT_THAT(publisher.publish(numbered(1)).value().lagging, IsEmpty());
@@ -81,9 +81,10 @@ TEST_P(Block, ABlockForOfZeroAndADeadlineOfNowWaitForNobody) {
   Program& vision = start("vision");
   Program& motor = start("motor");
   for (const auto block_for : {0ms, 30'000ms}) {
-    Publisher publisher = Publisher::declare(vision.node, "count",
-                                             {.overflow = Overflow::block, .block_for = block_for})
-                              .value();
+    Publisher publisher =
+        Publisher::declare(vision.node, "count",
+                           {.qos = {.overflow = Overflow::block}, .block_for = block_for})
+            .value();
     Subscriber subscriber = Subscriber::declare(motor.node, "count", {.window = 1}).value();
     ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
     EXPECT_THAT(publisher.publish(numbered(1)).value().lagging, IsEmpty());
@@ -101,7 +102,7 @@ TEST_P(Block, ASubscriberThatOnlyThePublishingThreadEmptiesLagsAtOnce) {
   Program& vision = start("vision");
   const Told told(vision.node);
   Publisher publisher =
-      Publisher::declare(vision.node, "count", {.overflow = Overflow::block}).value();
+      Publisher::declare(vision.node, "count", {.qos = {.overflow = Overflow::block}}).value();
   Subscriber own = Subscriber::declare(vision.node, "count", {.window = 1}).value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   const auto reasons = [&] { return told.of(FabricEventKind::lagging); };
@@ -135,7 +136,7 @@ TEST_P(Block, ASubscriberThatOnlyThePublishingThreadEmptiesLagsAtOnce) {
 TEST_P(Block, AThreadThatPostsReceivesIsTheReceiver) {
   Program& vision = start("vision");
   Publisher publisher =
-      Publisher::declare(vision.node, "count", {.overflow = Overflow::block}).value();
+      Publisher::declare(vision.node, "count", {.qos = {.overflow = Overflow::block}}).value();
   Subscriber own = Subscriber::declare(vision.node, "count", {.window = 1}).value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   EXPECT_THAT(publisher.publish(numbered(1)).value().lagging, IsEmpty());
@@ -151,12 +152,11 @@ TEST_P(Block, TheSlotsOfADeclaredSchemaHaveTheirPagesBeforeTheFirstSample) {
   const auto pool = ContextCore::of(vision.context)->publishing().pool();
   const auto resident = [&] { return pool->stats().slots.resident_bytes; };
   const Publisher undeclared =
-      Publisher::declare(vision.node, "any", {.history = keep_last(8)}).value();
+      Publisher::declare(vision.node, "any", {.qos = {keep_last(8)}}).value();
   const Publisher small =
       Publisher::declare(vision.node, "small", {.schema = numbered(1).schema()}).value();
   const Publisher publisher =
-      Publisher::declare(vision.node, "frames", {.history = keep_last(3), .schema = schema})
-          .value();
+      Publisher::declare(vision.node, "frames", {.qos = {keep_last(3)}, .schema = schema}).value();
   EXPECT_TRUE(eventually([&] { return resident() == 4 * 131'072; })) << resident();
 }
 

@@ -22,7 +22,7 @@ class ChangingShapes : public NodesTest {
     Program& vision = start("vision");
     Program& motor = start("motor");
     Publisher publisher =
-        Publisher::declare(vision.node, "points", {.history = keep_last(8)}).value();
+        Publisher::declare(vision.node, "points", {.qos = {keep_last(8)}}).value();
     Subscriber subscriber = Subscriber::declare(motor.node, "points", {.window = 4}).value();
     ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
     constexpr std::uint64_t kBehind = 300;
@@ -61,8 +61,7 @@ TEST_P(ChangingShapes, LargeOnesReachASubscriberThatWasBehind) {
 TEST_P(ChangingShapes, WideOnesReachASubscriberThatWasBehind) {
   Program& vision = start("vision");
   Program& motor = start("motor");
-  Publisher publisher =
-      Publisher::declare(vision.node, "points", {.history = keep_last(8)}).value();
+  Publisher publisher = Publisher::declare(vision.node, "points", {.qos = {keep_last(8)}}).value();
   Subscriber subscriber = Subscriber::declare(motor.node, "points", {.window = 4}).value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   constexpr std::uint64_t kAll = 60;

@@ -54,7 +54,7 @@ TEST_P(Ends, OfAPublisherThatClosesIsExactAndBehindItsLastSample) {
   Program& vision = start("vision");
   Program& motor = start("motor");
   const Told told(motor.node);
-  Publisher publisher = Publisher::declare(vision.node, "count", {.history = keep_last(8)}).value();
+  Publisher publisher = Publisher::declare(vision.node, "count", {.qos = {keep_last(8)}}).value();
   Subscriber subscriber = Subscriber::declare(motor.node, "*", {.ends = true}).value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   ASSERT_TRUE(eventually([&] { return told.of(FabricEventKind::came).size() == 1; }));
@@ -101,7 +101,7 @@ TEST_P(Ends, OfAPublisherThatDiesSaysHowManySamplesThereWere) {
   Program& vision = start("vision");
   Program& motor = start("motor");
   const Told told(motor.node);
-  Publisher publisher = Publisher::declare(vision.node, "count", {.history = keep_last(4)}).value();
+  Publisher publisher = Publisher::declare(vision.node, "count", {.qos = {keep_last(4)}}).value();
   Publisher order = Publisher::declare(vision.node, "order").value();
   Subscriber subscriber =
       Subscriber::declare(motor.node, "count", {.window = 3, .ends = true}).value();
@@ -161,7 +161,7 @@ TEST_P(Ends, ALinkThatIsLostIsNoneAndKeepsTheOrder) {
   Program& vision = start("vision");
   Program& motor = start("motor");
   const Told told(motor.node);
-  Publisher publisher = Publisher::declare(vision.node, "count", {.history = keep_last(8)}).value();
+  Publisher publisher = Publisher::declare(vision.node, "count", {.qos = {keep_last(8)}}).value();
   Subscriber subscriber = Subscriber::declare(motor.node, "count", {.ends = true}).value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   std::uint64_t sequence = 0;
@@ -189,7 +189,7 @@ TEST_P(Ends, OfTwoIncarnationsComeInTheirOrder) {
   Program& motor = start("motor");
   const Told told(motor.node);
   Subscriber subscriber = Subscriber::declare(motor.node, "count", {.ends = true}).value();
-  Publisher before = Publisher::declare(first.node, "count", {.history = keep_last(4)}).value();
+  Publisher before = Publisher::declare(first.node, "count", {.qos = {keep_last(4)}}).value();
   ASSERT_TRUE(succeeds(before.wait_for_subscribers(1, kPatience)));
   for (int n = 1; n <= 2; ++n) ASSERT_TRUE(succeeds(before.publish(numbered(n))));
   const auto die = [&](Program& program, std::size_t ends) {
@@ -214,8 +214,8 @@ TEST_P(Ends, TwoPublishersOfOneNodeAreToldApart) {
   Program& motor = start("motor");
   Subscriber subscriber =
       Subscriber::declare(motor.node, "count", {.newest_only = true, .ends = true}).value();
-  Publisher first = Publisher::declare(vision.node, "count", {.history = keep_last(4)}).value();
-  Publisher second = Publisher::declare(vision.node, "count", {.history = keep_last(4)}).value();
+  Publisher first = Publisher::declare(vision.node, "count", {.qos = {keep_last(4)}}).value();
+  Publisher second = Publisher::declare(vision.node, "count", {.qos = {keep_last(4)}}).value();
   ASSERT_TRUE(succeeds(first.wait_for_subscribers(1, kPatience)));
   ASSERT_TRUE(succeeds(second.wait_for_subscribers(1, kPatience)));
   for (int n = 1; n <= 2; ++n) {
@@ -282,7 +282,7 @@ TEST_P(Ends, ASampleOfAnotherSchemaIsInAGapAndToldOnce) {
   Program& vision = start("vision");
   Program& motor = start("motor");
   const Told told(motor.node);
-  Publisher publisher = Publisher::declare(vision.node, "count", {.history = keep_last(9)}).value();
+  Publisher publisher = Publisher::declare(vision.node, "count", {.qos = {keep_last(9)}}).value();
   Subscriber subscriber =
       Subscriber::declare(motor.node, "count", {.schema = numbered(0).schema()}).value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));

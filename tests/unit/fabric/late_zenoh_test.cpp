@@ -258,7 +258,7 @@ class BackgroundNodes : public LateSession {
             .name = name,
             .routers = {"the double"},
             .discovery = DiscoveryNeed::background,
-            .profile = Profile::plaintext};
+            .security = {Profile::plaintext}};
   }
 };
 

@@ -133,8 +133,7 @@ TEST_P(ManyChannels, ASubscriberReadsThoseThatHaveSomethingInTurn) {
   std::vector<Publisher> publishers;
   for (int n = 0; n < kTopics; ++n) {
     publishers.push_back(
-        Publisher::declare(vision.node, "t/" + std::to_string(n), {.history = keep_last(4)})
-            .value());
+        Publisher::declare(vision.node, "t/" + std::to_string(n), {.qos = {keep_last(4)}}).value());
   }
   Subscriber subscriber = Subscriber::declare(motor.node, "t/*").value();
   ASSERT_TRUE(succeeds(subscriber.wait_for_publishers(kTopics, kPatience)));

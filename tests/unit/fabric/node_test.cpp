@@ -122,7 +122,7 @@ TEST_P(Nodes, RawBytesOfAnySizeCome) {
 
 TEST_P(Nodes, ThoseThatComeLateGetTheHistory) {
   Program& vision = start("vision");
-  Publisher publisher = Publisher::declare(vision.node, "count", {.history = keep_last(3)}).value();
+  Publisher publisher = Publisher::declare(vision.node, "count", {.qos = {keep_last(3)}}).value();
   for (int n = 1; n <= 10; ++n) ASSERT_TRUE(succeeds(publisher.publish(numbered(n))));
   Program& motor = start("motor");
   Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
@@ -137,7 +137,7 @@ TEST_P(Nodes, ThoseThatComeLateGetTheHistory) {
 TEST_P(Nodes, OneThatFallsBehindMissesExactlyWhatItsGapSays) {
   Program& vision = start("vision");
   Program& motor = start("motor");
-  Publisher publisher = Publisher::declare(vision.node, "count", {.history = keep_last(2)}).value();
+  Publisher publisher = Publisher::declare(vision.node, "count", {.qos = {keep_last(2)}}).value();
   Subscriber subscriber = Subscriber::declare(motor.node, "count", {.window = 4}).value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   for (int n = 1; n <= 20; ++n) {
@@ -194,8 +194,7 @@ TEST_P(Nodes, OneThatKeepsEverySampleHoldsUpNobody) {
   Program& vision = start("vision", {.publish_bytes = std::uint64_t{8} << 20});
   Program& hoarder = start("hoarder");
   Program& motor = start("motor");
-  Publisher publisher =
-      Publisher::declare(vision.node, "frames", {.history = keep_last(4)}).value();
+  Publisher publisher = Publisher::declare(vision.node, "frames", {.qos = {keep_last(4)}}).value();
   Subscriber keeping = Subscriber::declare(hoarder.node, "frames").value();
   Subscriber subscriber = Subscriber::declare(motor.node, "frames").value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(2, kPatience)));
@@ -223,8 +222,7 @@ TEST_P(Nodes, ThoseThatKeepLargeSamplesLeaveTheOthersAll) {
   constexpr std::uint64_t kEach = 10;
   Program& vision = start("vision", {.publish_bytes = std::uint64_t{8} << 20});
   Program& motor = start("motor");
-  Publisher publisher =
-      Publisher::declare(vision.node, "frames", {.history = keep_last(2)}).value();
+  Publisher publisher = Publisher::declare(vision.node, "frames", {.qos = {keep_last(2)}}).value();
   Subscriber honest = Subscriber::declare(motor.node, "frames").value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   std::uint64_t sequence = 0;
@@ -261,7 +259,7 @@ TEST_P(Nodes, ThoseThatKeepLargeSamplesLeaveTheOthersAll) {
 TEST_P(Nodes, SmallSamplesBetweenLargeOnesTakeNoShareOfMemory) {
   Program& vision = start("vision", {.publish_bytes = 16u << 20});  // a share of 2 MiB
   Program& motor = start("motor");
-  Publisher publisher = Publisher::declare(vision.node, "mixed", {.history = keep_last(8)}).value();
+  Publisher publisher = Publisher::declare(vision.node, "mixed", {.qos = {keep_last(8)}}).value();
   Subscriber subscriber = Subscriber::declare(motor.node, "mixed").value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   std::uint64_t sequence = 0;
@@ -365,7 +363,7 @@ TEST_P(Nodes, TellWhoLagsOnceUntilItTakesSomething) {
   Program& motor = start("motor");
   const Told told(vision.node);
   Publisher publisher =
-      Publisher::declare(vision.node, "count", {.overflow = Overflow::block}).value();
+      Publisher::declare(vision.node, "count", {.qos = {.overflow = Overflow::block}}).value();
   Subscriber subscriber = Subscriber::declare(motor.node, "count", {.window = 1}).value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   for (int n = 1; n <= 4; ++n) ASSERT_TRUE(succeeds(publisher.publish(numbered(n), kBriefly)));
@@ -426,7 +424,7 @@ TEST_P(Nodes, BlockWaitsForThoseThatAreBehindAndSaysWhoIs) {
   Program& vision = start("vision");
   Program& motor = start("motor");
   Publisher publisher =
-      Publisher::declare(vision.node, "count", {.overflow = Overflow::block}).value();
+      Publisher::declare(vision.node, "count", {.qos = {.overflow = Overflow::block}}).value();
   Subscriber subscriber = Subscriber::declare(motor.node, "count", {.window = 2}).value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   EXPECT_TRUE(publisher.publish(numbered(1), kPatience).value().lagging.empty());
@@ -455,7 +453,7 @@ TEST_P(Nodes, BlockWaitsForThoseThatAreBehindAndSaysWhoIs) {
 TEST_P(Nodes, ALostLinkIsMadeAgainAndNothingThatIsKeptIsMissed) {
   Program& vision = start("vision");
   Program& motor = start("motor");
-  Publisher publisher = Publisher::declare(vision.node, "count", {.history = keep_last(4)}).value();
+  Publisher publisher = Publisher::declare(vision.node, "count", {.qos = {keep_last(4)}}).value();
   Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   ASSERT_TRUE(succeeds(publisher.publish(numbered(1))));
@@ -532,7 +530,7 @@ TEST_P(Nodes, TheEndOfAPublisherSaysWhatIsMissing) {
 TEST_P(Nodes, CloseWaitsForThoseThatAreBehind) {
   Program& vision = start("vision");
   Program& motor = start("motor");
-  Publisher publisher = Publisher::declare(vision.node, "count", {.history = keep_last(9)}).value();
+  Publisher publisher = Publisher::declare(vision.node, "count", {.qos = {keep_last(9)}}).value();
   Subscriber subscriber = Subscriber::declare(motor.node, "count", {.window = 2}).value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   for (int n = 1; n <= 9; ++n) ASSERT_TRUE(succeeds(publisher.publish(numbered(n))));
@@ -621,7 +619,7 @@ TEST_P(Nodes, SamplesOutliveAllThatMadeThem) {
     Program& vision = start("vision");
     Program& motor = start("motor");
     Publisher publisher =
-        Publisher::declare(vision.node, "frames", {.history = keep_last(8)}).value();
+        Publisher::declare(vision.node, "frames", {.qos = {keep_last(8)}}).value();
     Subscriber subscriber = Subscriber::declare(motor.node, "frames", {.max_held = 2}).value();
     ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
     for (int n = 0; n < 5; ++n) {
@@ -687,7 +685,7 @@ TEST_P(Nodes, WantOfMemoryTrimsTheHistoryAndIsSaid) {
   Program& vision = start("vision", {.publish_bytes = 8u << 20});
   Program& motor = start("motor");
   Publisher publisher =
-      Publisher::declare(vision.node, "frames", {.history = keep_last(100)}).value();
+      Publisher::declare(vision.node, "frames", {.qos = {keep_last(100)}}).value();
   for (int n = 1; n <= 20; ++n) ASSERT_TRUE(succeeds(publisher.publish(patterned(n, 1'000'000))));
   const std::uint64_t trimmed = publisher.stats().history_trimmed;
   EXPECT_GE(trimmed, 12u);
@@ -703,7 +701,7 @@ TEST_P(Nodes, EverySampleIsAccountedForUnderLoad) {
   Program& motor = start("motor");
   Program& memory = start("memory");
   constexpr int kSamples = 400;
-  Publisher publisher = Publisher::declare(vision.node, "count", {.history = keep_last(3)}).value();
+  Publisher publisher = Publisher::declare(vision.node, "count", {.qos = {keep_last(3)}}).value();
   const auto account = [&](Program& program, std::uint32_t window) {
     Subscriber subscriber = Subscriber::declare(program.node, "count", {.window = window}).value();
     std::uint64_t next = 0;
@@ -797,12 +795,12 @@ TEST(NodeErrors, AreSaidWithTheirRemedy) {
   if (kept) setenv("TENDON_RUNTIME_DIR", kept->c_str(), 1);
   Node node = Node::join(context, {.name = "a", .peers = nobody}, 1s).value();
   EXPECT_TRUE(fails_with(
-      Node::join(context, {.name = "b", .peers = nobody, .profile = Profile::plaintext}, 1s),
+      Node::join(context, {.name = "b", .peers = nobody, .security = {Profile::plaintext}}, 1s),
       ErrorCode::invalid_argument, "profile"));
   EXPECT_TRUE(
       fails_with(Publisher::declare(node, "a/*"), ErrorCode::invalid_argument, "wildcards"));
   EXPECT_TRUE(fails_with(Publisher::declare(node, ""), ErrorCode::invalid_argument));
-  EXPECT_TRUE(fails_with(Publisher::declare(node, "a", {.history = keep_last(0)}),
+  EXPECT_TRUE(fails_with(Publisher::declare(node, "a", {.qos = {keep_last(0)}}),
                          ErrorCode::invalid_argument, "history"));
   EXPECT_TRUE(fails_with(Subscriber::declare(node, "a", {.window = 0}), ErrorCode::invalid_argument,
                          "window"));

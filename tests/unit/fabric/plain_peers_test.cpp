@@ -61,7 +61,7 @@ class PlainZenohPeers : public testing::Test {
                         .routers = {"the double"},
                         .peers = std::vector<std::string>(),
                         .listen = "127.0.0.1:0",
-                        .plain = std::move(plain)};
+                        .plain_keys = std::move(plain)};
     for (const auto& program : programs_) options.peers->push_back(program->node.address());
     Node node = Node::join(context, std::move(options), kPatience).value();
     programs_.push_back(std::make_unique<Program>(Program{std::move(context), std::move(node)}));
@@ -220,7 +220,7 @@ TEST_F(PlainZenohPeers, GetNoSampleAboveTheCap) {
 TEST_F(PlainZenohPeers, GetNothingOfAPublisherThatDoesNotWantThem) {
   Program& vision = start("vision");
   Publisher publisher =
-      Publisher::declare(vision.node, "vision/objects", {.plain = PlainPeers::off}).value();
+      Publisher::declare(vision.node, "vision/objects", {.plain_peers = PlainPeers::off}).value();
   const auto subscriber = listen("**");
   ASSERT_TRUE(succeeds(publisher.publish(numbered(1))));
   ASSERT_TRUE(succeeds(publisher.close(kPatience)));
@@ -254,7 +254,8 @@ TEST_F(PlainZenohPeers, AreSeenByAQuestion) {
 TEST_F(PlainZenohPeers, AreHeardByThoseThatAskForIt) {
   Program& motor = start("motor");
   Subscriber deaf = Subscriber::declare(motor.node, "sensors/*").value();
-  Subscriber subscriber = Subscriber::declare(motor.node, "sensors/*", {.plain = true}).value();
+  Subscriber subscriber =
+      Subscriber::declare(motor.node, "sensors/*", {.hears_plain = true}).value();
   put("sensors/imu", a_number(7), "an attachment of its own");
   const Sample sample = subscriber.recv(kPatience).value();
   EXPECT_EQ(sample.key, "sensors/imu");
@@ -272,7 +273,8 @@ TEST_F(PlainZenohPeers, AreHeardByThoseThatAskForIt) {
 
 TEST_F(PlainZenohPeers, WakeAReceiverThatWaits) {
   Program& motor = start("motor");
-  Subscriber subscriber = Subscriber::declare(motor.node, "sensors/*", {.plain = true}).value();
+  Subscriber subscriber =
+      Subscriber::declare(motor.node, "sensors/*", {.hears_plain = true}).value();
   auto next = subscriber.recv_async();
   put("sensors/imu", a_number(1));
   EXPECT_EQ(number_in(next.wait(kPatience).value()), 1);
@@ -290,7 +292,8 @@ TEST_F(PlainZenohPeers, AreToldFromPublishersOfTendon) {
   Program& vision = start("vision");
   Program& motor = start("motor");
   Publisher publisher = Publisher::declare(vision.node, "vision/objects").value();
-  Subscriber subscriber = Subscriber::declare(motor.node, "vision/*", {.plain = true}).value();
+  Subscriber subscriber =
+      Subscriber::declare(motor.node, "vision/*", {.hears_plain = true}).value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   network_.run_until_quiet();
   ASSERT_TRUE(succeeds(publisher.publish(numbered(1))));
@@ -310,7 +313,7 @@ TEST_F(PlainZenohPeers, AreToldFromPublishersOfTendon) {
 TEST_F(PlainZenohPeers, AreNotTheSubscribersOfTheSameContext) {
   Program& vision = start("vision");
   Publisher publisher = Publisher::declare(vision.node, "vision/objects").value();
-  Subscriber own = Subscriber::declare(vision.node, "vision/*", {.plain = true}).value();
+  Subscriber own = Subscriber::declare(vision.node, "vision/*", {.hears_plain = true}).value();
   ASSERT_TRUE(
       succeeds(while_network_runs([&] { return publisher.wait_for_subscribers(1, kPatience); })));
   EXPECT_TRUE(fails_with(wait_for(publisher, 2, 300ms), ErrorCode::timeout, "1 subscribers"));
@@ -325,8 +328,8 @@ TEST_F(PlainZenohPeers, AreNotTheSubscribersOfTheSameContext) {
 TEST_F(PlainZenohPeers, AreHeardOnceARouterAnswers) {
   Program& motor = start("motor");
   router_answers_ = false;
-  Subscriber early = Subscriber::declare(motor.node, "sensors/*", {.plain = true}).value();
-  Subscriber second = Subscriber::declare(motor.node, "sensors/imu", {.plain = true}).value();
+  Subscriber early = Subscriber::declare(motor.node, "sensors/*", {.hears_plain = true}).value();
+  Subscriber second = Subscriber::declare(motor.node, "sensors/imu", {.hears_plain = true}).value();
   put("sensors/imu", a_number(1));
   EXPECT_TRUE(fails_with(early.recv(0ms), ErrorCode::timeout, "plain Zenoh peers"));
   router_answers_ = true;
@@ -344,7 +347,7 @@ TEST_F(PlainZenohPeers, AreCountedWhereThereIsNoRoomAndToldOfOnceAKey) {
   Program& motor = start("motor");
   const Told told(motor.node);
   Subscriber subscriber =
-      Subscriber::declare(motor.node, "sensors/*", {.window = 1, .plain = true}).value();
+      Subscriber::declare(motor.node, "sensors/*", {.window = 1, .hears_plain = true}).value();
   network_.set_room(false);
   for (int n = 0; n < 3; ++n) put("sensors/imu", a_number(1));
   put("sensors/eye", a_number(1));
@@ -364,7 +367,8 @@ TEST_F(PlainZenohPeers, AreCountedWhereThereIsNoRoomAndToldOfOnceAKey) {
 TEST_F(PlainZenohPeers, ThatPutSomethingElseAreRefused) {
   Program& motor = start("motor");
   Told told(motor.node);
-  Subscriber subscriber = Subscriber::declare(motor.node, "sensors/*", {.plain = true}).value();
+  Subscriber subscriber =
+      Subscriber::declare(motor.node, "sensors/*", {.hears_plain = true}).value();
   put("sensors/imu", storage_of("no safetensors"));
   put("sensors/imu", storage_of(""));
   put("sensors/imu", a_number(1), std::string_view("tendon\0\1", 8));  // it lacks the rest
@@ -387,7 +391,7 @@ TEST_F(PlainZenohPeers, HaveToMeetASchema) {
   Told told(motor.node);
   const auto schema = Schema::make({{"n", DType::u8, {1}}}).value();
   Subscriber subscriber =
-      Subscriber::declare(motor.node, "sensors/*", {.schema = schema, .plain = true}).value();
+      Subscriber::declare(motor.node, "sensors/*", {.schema = schema, .hears_plain = true}).value();
   const Storage other =
       safetensors_text(R"({"n":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", "ab");
   put("sensors/imu", other);
@@ -406,7 +410,7 @@ TEST_F(PlainZenohPeers, HaveToMeetASchema) {
 TEST_F(PlainZenohPeers, WaitInTheWindowAndTheOldestGiveWay) {
   Program& motor = start("motor");
   Subscriber subscriber =
-      Subscriber::declare(motor.node, "sensors/*", {.window = 4, .plain = true}).value();
+      Subscriber::declare(motor.node, "sensors/*", {.window = 4, .hears_plain = true}).value();
   for (std::uint8_t n = 1; n <= 20; ++n) put("sensors/imu", a_number(n));
   for (std::uint8_t n = 17; n <= 20; ++n)
     EXPECT_EQ(number_in(subscriber.recv(kPatience).value()), n);
@@ -422,9 +426,10 @@ TEST_F(PlainZenohPeers, WaitInTheWindowAndTheOldestGiveWay) {
 
 TEST_F(PlainZenohPeers, AreTakenAsBytesWithTheirEncoding) {
   Program& motor = start("motor");
-  Subscriber subscriber = Subscriber::declare(motor.node, "sensors/*",
-                                              {.plain = true, .plain_content = PlainContent::bytes})
-                              .value();
+  Subscriber subscriber =
+      Subscriber::declare(motor.node, "sensors/*",
+                          {.hears_plain = true, .plain_content = PlainContent::bytes})
+          .value();
   const auto next = [&] { return subscriber.recv(kPatience).value(); };
   put_as("application/json", R"({"n": 1})");
   const Sample json = next();
@@ -448,9 +453,10 @@ TEST_F(PlainZenohPeers, AreTakenAsTensorsWhereTheyPutSome) {
   Program& vision = start("vision");
   Program& motor = start("motor");
   Publisher publisher = Publisher::declare(vision.node, "sensors/eye").value();
-  Subscriber subscriber = Subscriber::declare(motor.node, "sensors/*",
-                                              {.plain = true, .plain_content = PlainContent::both})
-                              .value();
+  Subscriber subscriber =
+      Subscriber::declare(motor.node, "sensors/*",
+                          {.hears_plain = true, .plain_content = PlainContent::both})
+          .value();
   const auto next = [&] { return subscriber.recv(kPatience).value(); };
   put({"sensors/imu", a_number(7), {}, "application/octet-stream;safetensors"});
   const Sample file = next();
@@ -473,18 +479,19 @@ TEST_F(PlainZenohPeers, PutBytesThatHaveNoSchema) {
   Program& motor = start("motor");
   const auto schema = Schema::make({{"n", DType::u8, {1}}}).value();
   for (const PlainContent content : {PlainContent::bytes, PlainContent::both}) {
-    EXPECT_TRUE(
-        fails_with(Subscriber::declare(motor.node, "sensors/*",
-                                       {.schema = schema, .plain = true, .plain_content = content}),
-                   ErrorCode::invalid_argument, "plain_content"));
+    EXPECT_TRUE(fails_with(
+        Subscriber::declare(motor.node, "sensors/*",
+                            {.schema = schema, .hears_plain = true, .plain_content = content}),
+        ErrorCode::invalid_argument, "plain_content"));
   }
 }
 
 TEST_F(PlainZenohPeers, PutBytesUpToALimit) {
   Program& motor = start("motor");
-  Subscriber subscriber = Subscriber::declare(motor.node, "sensors/*",
-                                              {.plain = true, .plain_content = PlainContent::bytes})
-                              .value();
+  Subscriber subscriber =
+      Subscriber::declare(motor.node, "sensors/*",
+                          {.hears_plain = true, .plain_content = PlainContent::bytes})
+          .value();
   put("sensors/imu", storage_of(std::string(kMaxPlainBytes + 1, 'x')));
   put_as(std::string(kMaxEncodingBytes + 1, 'e'), "too long");
   put_as("\xff", "not UTF-8");
@@ -500,7 +507,8 @@ TEST_F(PlainZenohPeers, PutBytesUpToALimit) {
 TEST_F(PlainZenohPeers, ThatDeleteAKeyAreToldOfOnce) {
   Program& motor = start("motor");
   Told told(motor.node);
-  Subscriber subscriber = Subscriber::declare(motor.node, "sensors/*", {.plain = true}).value();
+  Subscriber subscriber =
+      Subscriber::declare(motor.node, "sensors/*", {.hears_plain = true}).value();
   const auto keys = [&] {
     std::vector<std::string> found;
     for (const FabricEvent& event : told.of(FabricEventKind::plain_deleted))
@@ -534,11 +542,11 @@ TEST_F(PlainZenohPeers, GetBytesOfABarePublisherAsFromAnyProgram) {
   Program& vision = start("vision");
   Program& motor = start("motor");
   const auto declare_bare = [&](PublisherOptions options) {
-    options.plain = PlainPeers::bare;
+    options.plain_peers = PlainPeers::bare;
     return Publisher::declare(vision.node, "sensors/imu", options);
   };
   Publisher bare = declare_bare({.plain_bytes = 100, .encoding = "application/json"}).value();
-  const SubscriberOptions hears{.plain = true, .plain_content = PlainContent::both};
+  const SubscriberOptions hears{.hears_plain = true, .plain_content = PlainContent::both};
   Subscriber other = Subscriber::declare(motor.node, "sensors/*", hears).value();
   Subscriber same = Subscriber::declare(vision.node, "sensors/*", hears).value();
   Subscriber linked = Subscriber::declare(motor.node, "sensors/*").value();
@@ -625,7 +633,7 @@ TEST_F(PlainZenohPeers, AreWaitedForWhereTheyComeLater) {
   Program& vision = start("vision");
   Publisher publisher = Publisher::declare(vision.node, "vision/objects").value();
   Publisher bare =
-      Publisher::declare(vision.node, "vision/objects", {.plain = PlainPeers::bare}).value();
+      Publisher::declare(vision.node, "vision/objects", {.plain_peers = PlainPeers::bare}).value();
   for (Publisher* const one : {&publisher, &bare}) {
     ZenohPort::Handle late;
     network_.after(20ms, [&] {
@@ -664,7 +672,8 @@ TEST_F(PlainZenohPeers, AreNotTheSubscribersOfTendonThatListenToThem) {
   *announced = nullptr;
   ASSERT_TRUE(succeeds(wait_for(publisher, 1)));
   // One of this domain counts by its channel, once.
-  const Subscriber hears = Subscriber::declare(motor.node, "vision/*", {.plain = true}).value();
+  const Subscriber hears =
+      Subscriber::declare(motor.node, "vision/*", {.hears_plain = true}).value();
   ASSERT_TRUE(succeeds(wait_for(publisher, 1)));
   ASSERT_TRUE(eventually([&] { return publisher.stats().subscribers == 1; }));
 }
@@ -673,7 +682,7 @@ TEST_F(PlainZenohPeers, AreNotCountedForASubscriberThatCountsByItsChannel) {
   Program& vision = start("vision");
   Program& motor = start("motor");
   Publisher publisher = Publisher::declare(vision.node, "vision/objects").value();
-  Subscriber hears = Subscriber::declare(motor.node, "vision/*", {.plain = true}).value();
+  Subscriber hears = Subscriber::declare(motor.node, "vision/*", {.hears_plain = true}).value();
   network_.run_until_quiet();
   ASSERT_TRUE(succeeds(wait_for(publisher, 1)));
   ASSERT_EQ(publisher.stats().subscribers, 1U) << "it is its channel that counts";
@@ -683,7 +692,7 @@ TEST_F(PlainZenohPeers, AreNotCountedForASubscriberThatCountsByItsChannel) {
 TEST_F(PlainZenohPeers, HaveNoAge) {
   Program& motor = start("motor", {"sensors/**"});
   EXPECT_TRUE(
-      fails_with(Subscriber::declare(motor.node, "sensors/*", {.max_age = 1s, .plain = true}),
+      fails_with(Subscriber::declare(motor.node, "sensors/*", {.max_age = 1s, .hears_plain = true}),
                  ErrorCode::invalid_argument, "no age"));
   Subscriber commands = Subscriber::declare(motor.node, "sensors/*", {.max_age = 1s}).value();
   put("sensors/imu", a_number(1));
@@ -694,7 +703,8 @@ TEST_F(PlainZenohPeers, AreHeardWhereTheNodeSaysSo) {
   Program& motor = start("motor", {"sensors/**", "eye"});
   Subscriber inside = Subscriber::declare(motor.node, "sensors/*").value();
   Subscriber larger = Subscriber::declare(motor.node, "**").value();
-  Subscriber unwilling = Subscriber::declare(motor.node, "sensors/*", {.plain = false}).value();
+  Subscriber unwilling =
+      Subscriber::declare(motor.node, "sensors/*", {.hears_plain = false}).value();
   put("sensors/imu", a_number(1));
   EXPECT_TRUE(succeeds(inside.recv(kPatience)));
   EXPECT_TRUE(fails_with(larger.recv(Deadline::now()), ErrorCode::timeout));
@@ -705,17 +715,18 @@ TEST_F(PlainZenohPeers, AreNotHeardWithoutZenoh) {
   Context context = Context::create({.name = "alone"}).value();
   const auto join = [&](std::vector<std::string> plain) {
     return Node::join(
-        context, {.name = "alone", .peers = std::vector<std::string>(), .plain = std::move(plain)},
+        context,
+        {.name = "alone", .peers = std::vector<std::string>(), .plain_keys = std::move(plain)},
         kPatience);
   };
   EXPECT_TRUE(fails_with(join({"a/**"}), ErrorCode::not_supported, "routers"));
   EXPECT_TRUE(fails_with(join({"a//b"}), ErrorCode::invalid_argument));
   Node node = join({}).value();
-  EXPECT_TRUE(fails_with(Subscriber::declare(node, "a", {.plain = true}), ErrorCode::not_supported,
-                         "routers"));
+  EXPECT_TRUE(fails_with(Subscriber::declare(node, "a", {.hears_plain = true}),
+                         ErrorCode::not_supported, "routers"));
   EXPECT_TRUE(fails_with(node.has_plain_subscribers("a", kPatience), ErrorCode::not_supported));
   EXPECT_TRUE(succeeds(Publisher::declare(node, "a")));  // `automatic` asks for nothing
-  EXPECT_TRUE(fails_with(Publisher::declare(node, "a", {.plain = PlainPeers::bare}),
+  EXPECT_TRUE(fails_with(Publisher::declare(node, "a", {.plain_peers = PlainPeers::bare}),
                          ErrorCode::not_supported, "routers"));
 }
 

@@ -29,12 +29,13 @@ TEST_P(Priorities, NormalSamplesLeaveRoomForThoseOfControl) {
   std::vector<Subscriber> subscribers;
   for (int n = 0; n < 4; ++n) {
     const std::string key = "frames/" + std::to_string(n);
-    frames.push_back(Publisher::declare(vision.node, key, {.history = keep_last(32)}).value());
+    frames.push_back(Publisher::declare(vision.node, key, {.qos = {keep_last(32)}}).value());
     subscribers.push_back(Subscriber::declare(motor.node, key).value());
   }
-  Publisher commands = Publisher::declare(vision.node, "commands",
-                                          {.history = keep_last(4), .priority = Priority::control})
-                           .value();
+  Publisher commands =
+      Publisher::declare(vision.node, "commands",
+                         {.qos = {.history = keep_last(4), .priority = Priority::control}})
+          .value();
   Subscriber commanded = Subscriber::declare(motor.node, "commands").value();
   const auto is_connected = [&](Publisher& publisher) {
     return eventually([&] {

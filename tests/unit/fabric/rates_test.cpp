@@ -84,7 +84,7 @@ TEST_P(Rates, ASubscriberGetsAsManyAsItAskedForAndMissesNone) {
 TEST_P(Rates, WhatIsLostBesideIsInGapsAlone) {
   Program& vision = start("vision");
   Program& motor = start("motor");
-  const auto publisher = declare(vision, {.history = keep_last(2)});
+  const auto publisher = declare(vision, {.qos = {keep_last(2)}});
   Subscriber some = Subscriber::declare(motor.node, "count", {.window = 2, .max_hz = 250}).value();
   ASSERT_TRUE(succeeds(publisher->wait_for_subscribers(1, kPatience)));
   for (int n = 1; n <= 12; ++n) publish(*publisher);
@@ -118,7 +118,7 @@ TEST_P(Rates, TheEndTellsWhatWasLeftOutFromWhatWasLost) {
 TEST_P(Rates, OneThatResumesGoesOnAtItsRate) {
   Program& vision = start("vision");
   Program& motor = start("motor");
-  const auto publisher = declare(vision, {.history = keep_last(4)});
+  const auto publisher = declare(vision, {.qos = {keep_last(4)}});
   Subscriber some = Subscriber::declare(motor.node, "count", {.max_hz = 1}).value();
   ASSERT_TRUE(succeeds(publisher->wait_for_subscribers(1, kPatience)));
   publish(*publisher);
@@ -140,7 +140,7 @@ TEST_P(Rates, OneThatResumesGoesOnAtItsRate) {
 TEST_P(Rates, BlockWaitsForNoneThatLeavesASampleOut) {
   Program& vision = start("vision");
   Program& motor = start("motor");
-  const auto publisher = declare(vision, {.overflow = Overflow::block});
+  const auto publisher = declare(vision, {.qos = {.overflow = Overflow::block}});
   const Subscriber some =
       Subscriber::declare(motor.node, "count", {.window = 1, .max_hz = 1}).value();
   ASSERT_TRUE(succeeds(publisher->wait_for_subscribers(1, kPatience)));

@@ -28,7 +28,7 @@ class Receiving : public NodesTest {
   void SetUp() override {
     vision_ = &start("vision");
     motor_ = &start("motor");
-    publisher_ = Publisher::declare(vision_->node, "count", {.history = keep_last(64)}).value();
+    publisher_ = Publisher::declare(vision_->node, "count", {.qos = {keep_last(64)}}).value();
   }
   [[nodiscard]] Subscriber declare(const SubscriberOptions& options = {}) {
     Subscriber subscriber = Subscriber::declare(motor_->node, "count", options).value();

@@ -54,7 +54,7 @@ class RoutedLinks : public testing::Test {
                      .routers = {"the double"},
                      .listen = options.listen,
                      .routed = options.routed,
-                     .profile = Profile::plaintext};
+                     .security = {Profile::plaintext}};
     const auto fabric = ContextFabric::of(ContextCore::of(context), Profile::plaintext).value();
     EXPECT_TRUE(succeeds(fabric->adopt(
         node.routers,
@@ -97,9 +97,10 @@ constexpr std::uint64_t kLarge = 300'000;  // on the bulk lane, in several frame
 TEST_F(RoutedLinks, CarrySamplesInOrder) {
   Program vision = start("vision");
   Program motor = start("motor");
-  Publisher publisher = Publisher::declare(vision.node, "count",
-                                           {.history = keep_last(4), .overflow = Overflow::block})
-                            .value();
+  Publisher publisher =
+      Publisher::declare(vision.node, "count",
+                         {.qos = {.history = keep_last(4), .overflow = Overflow::block}})
+          .value();
   Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   const Path path = path_to(motor, "vision");
@@ -133,8 +134,7 @@ TEST_F(RoutedLinks, AreMadeAgainWhenAFrameIsLost) {
   Program vision = start("vision");
   Program motor = start("motor");
   members_.watch(motor.context);
-  Publisher publisher =
-      Publisher::declare(vision.node, "count", {.history = keep_last(64)}).value();
+  Publisher publisher = Publisher::declare(vision.node, "count", {.qos = {keep_last(64)}}).value();
   Subscriber subscriber = Subscriber::declare(motor.node, "count", {.window = 64}).value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   const auto count = std::make_shared<std::atomic<int>>(0);
@@ -156,7 +156,7 @@ TEST_F(RoutedLinks, AreLostWithTheRouterAndResumeWithIt) {
   Program vision = start("vision");
   Program motor = start("motor");
   members_.watch(motor.context);
-  Publisher publisher = Publisher::declare(vision.node, "count", {.history = keep_last(4)}).value();
+  Publisher publisher = Publisher::declare(vision.node, "count", {.qos = {keep_last(4)}}).value();
   Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   publish(publisher, 1, kSmall);
@@ -184,7 +184,7 @@ TEST_F(RoutedLinks, AreNotMovedByStrangers) {
   Program vision = start("vision");
   Program motor = start("motor");
   members_.watch(motor.context);
-  Publisher publisher = Publisher::declare(vision.node, "count", {.history = keep_last(4)}).value();
+  Publisher publisher = Publisher::declare(vision.node, "count", {.qos = {keep_last(4)}}).value();
   Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   const auto stranger = network_.open(++last_host_);
@@ -221,7 +221,7 @@ TEST_F(RoutedLinks, APlainSubscriberOfEverythingDisturbsNobody) {
   Program vision = start("vision");
   Program motor = start("motor");
   members_.watch(motor.context);
-  Publisher publisher = Publisher::declare(vision.node, "count", {.history = keep_last(4)}).value();
+  Publisher publisher = Publisher::declare(vision.node, "count", {.qos = {keep_last(4)}}).value();
   Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   const auto plain = network_.open(++last_host_);
@@ -256,7 +256,7 @@ TEST_F(RoutedLinks, AStoppedReaderHoldsUpNobody) {
   Program vision = start("vision");
   Program stopped = start("stopped", {.progress = Progress::manual});
   Program motor = start("motor");
-  Publisher publisher = Publisher::declare(vision.node, "count", {.history = keep_last(4)}).value();
+  Publisher publisher = Publisher::declare(vision.node, "count", {.qos = {keep_last(4)}}).value();
   Subscriber never = Subscriber::declare(stopped.node, "count").value();
   // Somebody has to make progress for it until it is connected.
   ASSERT_TRUE(eventually([&] {

@@ -36,7 +36,7 @@ class SilentCrowd : public testing::Test {
                      .routers = {"the double"},
                      .listen = "127.0.0.1:0",
                      .routed = false,
-                     .profile = Profile::plaintext};
+                     .security = {Profile::plaintext}};
     const auto fabric = ContextFabric::of(ContextCore::of(context), Profile::plaintext).value();
     EXPECT_TRUE(succeeds(fabric->adopt(
         node.routers, {.server = nullptr, .client = network_.open(host), .state = nullptr})));

@@ -92,7 +92,7 @@ TEST_P(StoppedReaders, OfOneLinkPinWhatIsWithTheKernel) {
   constexpr std::uint64_t kSize = 1'000'000;
   Program& vision = start("vision", {.publish_bytes = 64 * kMiB});
   Program& motor = start("motor");
-  const auto publisher = declare(vision, {.history = keep_last(2)});
+  const auto publisher = declare(vision, {.qos = {keep_last(2)}});
   Subscriber honest = Subscriber::declare(motor.node, "frames").value();
   ASSERT_TRUE(succeeds(publisher->wait_for_subscribers(1, kPatience)));
   SilentReader silent(vision.context.id(), vision.node.address());
@@ -112,7 +112,7 @@ TEST_P(StoppedReaders, OfManyLinksPinAQuarterTogether) {
   constexpr std::uint64_t kSize = 15'000'000;                        // more than a socket takes
   Program& vision = start("vision", {.publish_bytes = 256 * kMiB});  // 16 slots of 16 MiB
   Program& motor = start("motor");
-  const auto publisher = declare(vision, {.history = keep_last(2)});
+  const auto publisher = declare(vision, {.qos = {keep_last(2)}});
   Subscriber honest = Subscriber::declare(motor.node, "frames").value();
   ASSERT_TRUE(succeeds(publisher->wait_for_subscribers(1, kPatience)));
   StoppedSends& sends = core_of(vision).publishing().sends();
@@ -201,7 +201,7 @@ TEST_P(StoppedReaders, AreWaitedForWithBlockUntilTheDeadlineAndLetGoOfBehindIt) 
   constexpr std::uint64_t kSize = 1'000'000;
   Program& vision = start("vision");
   Program& motor = start("motor");
-  const auto publisher = declare(vision, {.overflow = Overflow::block});
+  const auto publisher = declare(vision, {.qos = {.overflow = Overflow::block}});
   std::vector<Subscriber> subscribers;
   for (int n = 0; n < 8; ++n)
     subscribers.push_back(Subscriber::declare(motor.node, "frames").value());
@@ -225,7 +225,7 @@ TEST_P(StoppedReaders, OfABlockThatGoOnInTimeMissNothing) {
   constexpr std::uint64_t kCount = 30;
   Program& vision = start("vision");
   Program& motor = start("motor");
-  const auto publisher = declare(vision, {.overflow = Overflow::block});
+  const auto publisher = declare(vision, {.qos = {.overflow = Overflow::block}});
   std::vector<Subscriber> subscribers;
   for (int n = 0; n < 4; ++n)
     subscribers.push_back(Subscriber::declare(motor.node, "frames").value());

@@ -410,7 +410,7 @@ TEST_P(Strangers, ASubscriptionOfNothingIsRefused) {
 }
 
 TEST_P(Strangers, ASubscriberThatLiesHarmsItselfAlone) {
-  Publisher publisher = Publisher::declare(node_, "count", {.history = keep_last(2)}).value();
+  Publisher publisher = Publisher::declare(node_, "count", {.qos = {keep_last(2)}}).value();
   for (int n = 1; n <= 3; ++n) ASSERT_TRUE(succeeds(publisher.publish(numbered(n))));
   const SubscriptionRequest request{
       .entity = 2,  // the subscriber of this test is 1

@@ -228,9 +228,10 @@ TEST_F(ZenohNodes, TakeTheirDomainFromTheEnvironment) {
 TEST_F(ZenohNodes, HearLargeMessagesOfPlainPeers) {
   const auto served = router();
   Program motor = start("motor", {"unix:" + place()});
-  Subscriber subscriber = Subscriber::declare(motor.node, "sensors/*",
-                                              {.plain = true, .plain_content = PlainContent::bytes})
-                              .value();
+  Subscriber subscriber =
+      Subscriber::declare(motor.node, "sensors/*",
+                          {.hears_plain = true, .plain_content = PlainContent::bytes})
+          .value();
   const auto peer =
       detail::open_zenoh({.connect = {"unixsock-stream/" + place()}}, kPatience).value();
   const auto to_imu = KeyExpression::parse("sensors/imu").value();
@@ -267,7 +268,8 @@ TEST_F(ZenohNodes, HearLargeMessagesByARouterThatComesLater) {
                           kPatience)
                    .value();
   Subscriber subscriber =
-      Subscriber::declare(motor, "sensors/*", {.plain = true, .plain_content = PlainContent::bytes})
+      Subscriber::declare(motor, "sensors/*",
+                          {.hears_plain = true, .plain_content = PlainContent::bytes})
           .value();
   EXPECT_TRUE(fails_with(subscriber.recv(Deadline::now()), ErrorCode::timeout));
   const auto served = router();

@@ -85,7 +85,7 @@ class Variables {
 
 Result<Group> join(Context& context, const Rendezvous& rendezvous, Deadline deadline = kPatience,
                    Profile profile = Profile::local, const std::string& listen = {}) {
-  return Group::join(context, rendezvous, deadline, {.listen = listen, .profile = profile});
+  return Group::join(context, rendezvous, deadline, {.listen = listen, .security = {profile}});
 }
 
 /// Two members, each with a rendezvous of its own, compute together. Returns where rank 0 says that

@@ -36,7 +36,7 @@ constexpr LogLevel kLevels[] = {LogLevel::error, LogLevel::warn, LogLevel::info,
 // TENDON_LOG set, for the tests of the environment below.
 TEST(LogDefault, LevelIsThatOfTheEnvironmentElseWarn) {
   const char* text = std::getenv("TENDON_LOG");
-  const auto expected = tendon::parse_log_level(text == nullptr ? "" : text);
+  const auto expected = tendon::parse_word<LogLevel>(text == nullptr ? "" : text);
   for (const auto level : kLevels) {
     EXPECT_EQ(tendon::log_enabled(level), level <= expected.value_or(LogLevel::warn));
     if (std::getenv("TENDON_LOG_TEST_CHILD") != nullptr) tendon::log(level, "t", "x");
@@ -55,14 +55,6 @@ struct Capture {
   std::mutex mutex;
   std::vector<std::string> lines;
 };
-
-TEST(Log, LevelsReadBack) {
-  for (const auto level : kLevels) {
-    EXPECT_EQ(tendon::parse_log_level(to_string(level)), level);
-  }
-  EXPECT_EQ(tendon::parse_log_level("WARN"), std::nullopt);
-  EXPECT_EQ(tendon::parse_log_level(""), std::nullopt);
-}
 
 // The words may be a peer's, and the callback's end a terminal.
 TEST(Log, ControlCharactersDoNotComeThrough) {

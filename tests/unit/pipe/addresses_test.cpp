@@ -35,9 +35,9 @@ class Addresses : public PipeTest {
             .value();
   }
   void passes(std::string_view bind_to, Profile profile = Profile::local) {
-    auto listener = Listener::bind(*server_, bind_to, {.profile = profile});
+    auto listener = Listener::bind(*server_, bind_to, {.security = {profile}});
     ASSERT_TRUE(succeeds(listener)) << bind_to;
-    auto from = Pipe::connect(*client_, listener->address(), kPatience, {.profile = profile});
+    auto from = Pipe::connect(*client_, listener->address(), kPatience, {.security = {profile}});
     ASSERT_TRUE(succeeds(from)) << listener->address();
     Pipe to = listener->accept(kPatience).value();
     ASSERT_TRUE(succeeds(from->send(patterned(1, 50'000), kPatience)));
@@ -86,9 +86,9 @@ TEST_P(Addresses, APathInUseIsAddressInUseAndItsFileStays) {
 
 TEST_P(Addresses, OneThatIsNotThisHostsIsSaidToBeSo) {
   // 192.0.2.0/24 is for documents.
-  EXPECT_TRUE(fails_with(Listener::bind(*server_, "192.0.2.7:0", {.profile = Profile::plaintext}),
-                         ErrorCode::invalid_argument,
-                         "no interface of this host has this address"));
+  EXPECT_TRUE(
+      fails_with(Listener::bind(*server_, "192.0.2.7:0", {.security = {Profile::plaintext}}),
+                 ErrorCode::invalid_argument, "no interface of this host has this address"));
 }
 
 TEST_P(Addresses, TheChosenPortCanBeRead) {
@@ -114,7 +114,7 @@ TEST_P(Addresses, ARoutableBindNeedsPlaintextByName) {
         fails_with(Listener::bind(*server_, address), ErrorCode::permission_denied, "plaintext"))
         << address;
   }
-  EXPECT_TRUE(succeeds(Listener::bind(*server_, "0.0.0.0:0", {.profile = Profile::plaintext})));
+  EXPECT_TRUE(succeeds(Listener::bind(*server_, "0.0.0.0:0", {.security = {Profile::plaintext}})));
 }
 
 TEST_P(Addresses, AnAddressThatIsNoneIsRefusedWithTheLegalForms) {
@@ -277,7 +277,7 @@ TEST_P(Addresses, APeerThatHasAPlaceAgainIsReached) {
   });
   {
     auto pipe =
-        Pipe::connect(*client_, crowded.address(), kPatience, {.profile = Profile::plaintext});
+        Pipe::connect(*client_, crowded.address(), kPatience, {.security = {Profile::plaintext}});
     EXPECT_TRUE(succeeds(pipe));
     client_.reset();
   }

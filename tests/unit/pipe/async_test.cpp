@@ -33,7 +33,7 @@ TEST_P(Async, AReceiveIsFinishedByAMessageThatComesLater) {
   EXPECT_EQ(next.state(), CompletionStatus::pending);
   ASSERT_TRUE(succeeds(pair.server.send(patterned(1, 100'000), kPatience)));
   ASSERT_TRUE(finishes(next, pair.client_context));
-  EXPECT_EQ(next.state(), CompletionStatus::done);
+  EXPECT_EQ(next.state(), CompletionStatus::succeeded);
   EXPECT_TRUE(is_patterned(next.wait(0s).value(), 1, 100'000));
 }
 

@@ -33,7 +33,7 @@ class HostileLink : public testing::Test {
   }
   Context context_ = Context::create({.name = "victim"}).value();
   Listener listener_ =
-      Listener::bind(context_, "127.0.0.1:0", {.profile = Profile::plaintext}).value();
+      Listener::bind(context_, "127.0.0.1:0", {.security = {Profile::plaintext}}).value();
 };
 
 TEST_F(HostileLink, ANumberInUseIsRefusedAndItsPipeLivesOn) {
@@ -71,7 +71,8 @@ TEST_F(HostileLink, OnlyTheSideThatConnectedOpensPipes) {
     answer = control.next();
     (void)read_to_end(control.fd());
   });
-  auto pipe = Pipe::connect(context_, server.address(), kPatience, {.profile = Profile::plaintext});
+  auto pipe =
+      Pipe::connect(context_, server.address(), kPatience, {.security = {Profile::plaintext}});
   EXPECT_TRUE(succeeds(pipe));
   EXPECT_TRUE(fails_with(listener_.accept(std::chrono::milliseconds(300)), ErrorCode::timeout));
   ASSERT_TRUE(succeeds(context_.close(kPatience)));
@@ -118,7 +119,7 @@ TEST_F(HostileLink, TheSameProcessMayReplaceItsUnprovedLink) {
 TEST(HostileOpens, LeaveNoCallbacksBehind) {
   Context victim = Context::create({.name = "victim", .progress = Progress::manual}).value();
   Listener listener =
-      Listener::bind(victim, "127.0.0.1:0", {.profile = Profile::plaintext}).value();
+      Listener::bind(victim, "127.0.0.1:0", {.security = {Profile::plaintext}}).value();
   Context honest = Context::create({.name = "honest"}).value();
   std::optional<Pipe> from;
   std::thread connecting(
@@ -168,7 +169,7 @@ TEST_P(HostileNewcomer, DoesNotEndAProvedLinkWhateverItClaims) {
   Context server = Context::create({.name = "server"}).value();
   Context client = Context::create({.name = "client", .transport = way().transport}).value();
   Listener listener =
-      Listener::bind(server, "127.0.0.1:0", {.profile = Profile::plaintext}).value();
+      Listener::bind(server, "127.0.0.1:0", {.security = {Profile::plaintext}}).value();
   Pipe from = Pipe::connect(client, listener.address(), kPatience).value();
   Pipe to = listener.accept(kPatience).value();
   const PeerIdentity known = to.peer();

@@ -16,7 +16,8 @@ using detail::Reuse;
 class Profiles : public testing::Test {
  protected:
   Context context_ = Context::create({.name = "victim"}).value();
-  Listener open_ = Listener::bind(context_, "127.0.0.1:0", {.profile = Profile::plaintext}).value();
+  Listener open_ =
+      Listener::bind(context_, "127.0.0.1:0", {.security = {Profile::plaintext}}).value();
   Listener local_ = Listener::bind(context_, "127.0.0.1:0").value();
 };
 
@@ -61,7 +62,7 @@ TEST_F(Profiles, ALocalPipeIsNotOpenedOnAnUnprovedLink) {
   {
     Context context = Context::create({.name = "client"}).value();
     EXPECT_TRUE(succeeds(
-        Pipe::connect(context, server.address(), kPatience, {.profile = Profile::plaintext})));
+        Pipe::connect(context, server.address(), kPatience, {.security = {Profile::plaintext}})));
     const auto pipe = Pipe::connect(context, server.address(), kPatience);
     EXPECT_TRUE(fails_with(pipe, ErrorCode::permission_denied, "'plaintext'"));
     EXPECT_TRUE(fails_with(pipe, ErrorCode::permission_denied, "'local'"));
@@ -101,7 +102,7 @@ TEST_F(Profiles, AProofThatIsPassedOnProvesNothing) {
   for (const Profile profile : {Profile::local, Profile::plaintext}) {
     const Relay relay(local_.address());
     Context context = Context::create({.name = "client"}).value();
-    const auto pipe = Pipe::connect(context, relay.address(), kPatience, {.profile = profile});
+    const auto pipe = Pipe::connect(context, relay.address(), kPatience, {.security = {profile}});
     EXPECT_TRUE(fails_with(pipe, ErrorCode::permission_denied)) << to_string(profile);
     EXPECT_TRUE(fails_with(local_.accept(kBriefly), ErrorCode::timeout));
   }
@@ -115,9 +116,9 @@ TEST_P(ProvedLinks, CarryPipesOfBothProfilesInEitherOrder) {
     Context server = Context::create({.name = "server", .transport = way().transport}).value();
     Context client = Context::create({.name = "client", .transport = way().transport}).value();
     for (const Profile profile : {first, Profile::local, Profile::plaintext}) {
-      Listener listener = Listener::bind(server, "127.0.0.1:0", {.profile = profile}).value();
+      Listener listener = Listener::bind(server, "127.0.0.1:0", {.security = {profile}}).value();
       Pipe from =
-          Pipe::connect(client, listener.address(), kPatience, {.profile = profile}).value();
+          Pipe::connect(client, listener.address(), kPatience, {.security = {profile}}).value();
       Pipe to = listener.accept(kPatience).value();
       ASSERT_TRUE(succeeds(from.send(numbered(5), kPatience)));
       EXPECT_EQ(number_of(to.recv(kPatience).value()), 5);

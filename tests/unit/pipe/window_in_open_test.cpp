@@ -26,7 +26,7 @@ class WindowInOpen : public testing::Test {
 // The peer that opens says how much it lets lie.
 TEST_F(WindowInOpen, ASenderKeepsToTheWindowThatThePeerSaid) {
   Listener listener =
-      Listener::bind(context_, "127.0.0.1:0", {.profile = Profile::plaintext}).value();
+      Listener::bind(context_, "127.0.0.1:0", {.security = {Profile::plaintext}}).value();
   RawClient client(listener.address(), claims());
   ASSERT_TRUE(is_ready(client.choose()));
   const auto ticket = client.ticket();
@@ -41,7 +41,7 @@ TEST_F(WindowInOpen, ASenderKeepsToTheWindowThatThePeerSaid) {
 
 TEST_F(WindowInOpen, APeerThatSaysNothingGetsTheConstants) {
   Listener listener =
-      Listener::bind(context_, "127.0.0.1:0", {.profile = Profile::plaintext}).value();
+      Listener::bind(context_, "127.0.0.1:0", {.security = {Profile::plaintext}}).value();
   RawClient client(listener.address(), claims());
   ASSERT_TRUE(is_ready(client.choose()));
   client.open(1, client.ticket());
@@ -54,7 +54,7 @@ TEST_F(WindowInOpen, APeerThatSaysNothingGetsTheConstants) {
 
 TEST_F(WindowInOpen, HalfAWindowIsRefused) {
   Listener listener =
-      Listener::bind(context_, "127.0.0.1:0", {.profile = Profile::plaintext}).value();
+      Listener::bind(context_, "127.0.0.1:0", {.security = {Profile::plaintext}}).value();
   RawClient client(listener.address(), claims());
   ASSERT_TRUE(is_ready(client.choose()));
   const auto ticket = client.ticket();
@@ -87,7 +87,7 @@ Heard play_server(Context& context, std::uint64_t features) {
   });
   {
     auto pipe =
-        Pipe::connect(context, server.address(), kPatience, {.profile = Profile::plaintext});
+        Pipe::connect(context, server.address(), kPatience, {.security = {Profile::plaintext}});
     EXPECT_TRUE(succeeds(pipe));
     for (int n = 0; pipe && n < 128; ++n) EXPECT_TRUE(succeeds(pipe->recv_message(kPatience))) << n;
   }

@@ -126,7 +126,7 @@ class CrowdedDoor : public testing::Test {
   }
   Context server_ = Context::create({.name = "server"}).value();
   Listener listener_ =
-      Listener::bind(server_, "127.0.0.1:0", {.profile = Profile::plaintext}).value();
+      Listener::bind(server_, "127.0.0.1:0", {.security = {Profile::plaintext}}).value();
 };
 
 TEST_F(CrowdedDoor, DiscardedHellosTakeNobodysTicket) {
@@ -147,7 +147,7 @@ TEST_F(CrowdedDoor, DiscardedHellosTakeNobodysTicket) {
 
 TEST_F(CrowdedDoor, EveryHonestConnectSucceedsDuringAFloodOfHellos) {
   for (const Profile profile : {Profile::plaintext, Profile::local}) {
-    listener_ = Listener::bind(server_, "127.0.0.1:0", {.profile = profile}).value();
+    listener_ = Listener::bind(server_, "127.0.0.1:0", {.security = {profile}}).value();
     std::atomic<int> left{kFloodOfHellos};
     std::vector<std::thread> flood;
     for (int i = 0; i < 3; ++i) {

@@ -372,7 +372,7 @@ TEST(LinkUseWithoutProof, AGoodbyeThatClaimsAgreementIsALeavingWhileThereArePipe
     Context server = Context::create({}).value();
     seen.watch(server);
     Listener listener =
-        Listener::bind(server, "127.0.0.1:0", {.profile = Profile::plaintext}).value();
+        Listener::bind(server, "127.0.0.1:0", {.security = {Profile::plaintext}}).value();
     detail::HelloMessage hello = claims();
     hello.features = detail::Features::of_minor(minor).bits();
     RawClient stranger(listener.address(), hello);
@@ -388,7 +388,7 @@ TEST(LinkUseWithoutProof, AGoodbyeThatClaimsAgreementIsALeavingWhileThereArePipe
 TEST(LinkUseWithoutProof, APurposeForThisUserIsRefused) {
   Context server = Context::create({}).value();
   Listener listener =
-      Listener::bind(server, "127.0.0.1:0", {.profile = Profile::plaintext}).value();
+      Listener::bind(server, "127.0.0.1:0", {.security = {Profile::plaintext}}).value();
   const auto handler = std::make_shared<Handler>();
   ASSERT_TRUE(succeeds(core_of(server).purposes().add(Purpose::fabric, {handler, Profile::local})));
   detail::HelloMessage hello = claims();

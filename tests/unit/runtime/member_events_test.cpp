@@ -58,7 +58,7 @@ TEST_P(MemberEvents, ACallbackMayUseTheContext) {
 TEST(MemberLines, WarnOfALossThatNoCallReturns) {
   Context server = Context::create({.name = "server"}).value();
   Listener listener =
-      Listener::bind(server, "127.0.0.1:0", {.profile = Profile::plaintext}).value();
+      Listener::bind(server, "127.0.0.1:0", {.security = {Profile::plaintext}}).value();
   const LogLines lines;
   const auto lose = [&](bool with_pipe) {
     RawClient peer(listener.address(), claims());

@@ -35,14 +35,4 @@ TEST(PeerIdentity, ReadsAsAPersonWouldSayIt) {
   EXPECT_EQ(peer.to_string(), "learner (host a, pid 4711)");
 }
 
-TEST(Profile, ReadsBackAndRefusesOthers) {
-  for (const Profile profile : {Profile::local, Profile::plaintext}) {
-    EXPECT_EQ(tendon::parse_profile(to_string(profile)).value(), profile);
-  }
-  const auto other = tendon::parse_profile("secure");
-  ASSERT_FALSE(other);
-  EXPECT_EQ(other.error().code, tendon::ErrorCode::invalid_argument);
-  EXPECT_EQ(other.error().detail, "profile 'secure' does not exist; legal are local, plaintext");
-}
-
 }  // namespace
