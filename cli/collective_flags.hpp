@@ -18,8 +18,8 @@ inline const Names<std::vector<BenchMemory>> kMemories = {
     {"pool", {BenchMemory::pool}},
     {"both", {BenchMemory::ordinary, BenchMemory::pool}}};
 inline const Names<Collective> kStageWays = {{"chunks", Collective::stage},
-                                      {"whole", Collective::stage_whole},
-                                      {"first", Collective::stage_first}};
+                                             {"whole", Collective::stage_whole},
+                                             {"first", Collective::stage_first}};
 /// What a check has numbers for; by Tendon's names and by those of nccl-tests.
 inline const Names<DType> kDTypes = [] {
   Names<DType> names = {{"half", DType::f16},
@@ -44,7 +44,7 @@ inline const Names<ReduceKind> kReduceKinds = [] {
 
 /// The flags of nccl-tests, by both of their names.
 inline void add_bench_collective(CLI::App* app, Collective collective, const std::string& help,
-                          int& exit_code) {
+                                 int& exit_code) {
   auto options = std::make_shared<BenchCollectiveOptions>();
   options->collective = collective;
   CLI::App* verb = app->add_subcommand(std::string(word_of(collective)), help);

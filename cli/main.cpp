@@ -379,9 +379,10 @@ void add_bench(CLI::App& app, int& exit_code) {
   add_bench_pipe(bench, exit_code);
   add_bench_topic(bench, exit_code);
   add_bench_collectives(bench, exit_code);
-  add_peer_role(app, {{"collective", play_collective_rank},
-                      {"pipe", play_pipe_peer},
-                      {"topic", play_topic_readers}},
+  add_peer_role(app,
+                {{"collective", play_collective_rank},
+                 {"pipe", play_pipe_peer},
+                 {"topic", play_topic_readers}},
                 exit_code);
 }
 
@@ -442,6 +443,4 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace tendon::cli
 
-int main(int argc, char** argv) {
-  return tendon::cli::run_program(argc, argv, tendon::cli::run);
-}
+int main(int argc, char** argv) { return tendon::cli::run_program(argc, argv, tendon::cli::run); }

@@ -43,8 +43,7 @@ class TENDON_API CompletionBase : public std::enable_shared_from_this<Completion
   }
   [[nodiscard]] bool finished() const noexcept { return status() != CompletionStatus::pending; }
 
-  /// Makes progress until finished or the deadline passes. Overridden by the part that
-  /// runs the operation.
+  /// Makes progress until finished or the deadline passes.
   virtual void drive(Deadline deadline) = 0;
   /// Best effort; what cannot be stopped finishes by itself.
   virtual void cancel() = 0;
