@@ -174,7 +174,7 @@ TEST_F(ZenohCallbackThread, WhatIsQueuedHasALimit) {
   });
   callbacks_->post(blocker, token(""));
   EXPECT_THAT(lines_.take(1), ElementsAre("blocks"));
-  const Storage half = Storage::allocate(ZenohCallbacks::kMaxQueuedBytes / 2).value();
+  const Storage half = Storage::allocate(ZenohEventQueue::kMaxQueuedBytes / 2).value();
   for (int i = 0; i < 3; ++i) callbacks_->post(request, ZenohMessage{"k", half, {}});
   callbacks_->post(request, Ending::complete);
   EXPECT_EQ(callbacks_->dropped(), 2U);  // a message has a key and a place, too
@@ -198,7 +198,7 @@ TEST_F(ZenohCallbackThread, TellsOfWhatWasMissedBeforeItCameHere) {
   callbacks_->post_missed(subscriber, "a", 2);
   callbacks_->post(
       subscriber,
-      ZenohMessage{"a", Storage::allocate(ZenohCallbacks::kMaxQueuedBytes).value(), {}});
+      ZenohMessage{"a", Storage::allocate(ZenohEventQueue::kMaxQueuedBytes).value(), {}});
   callbacks_->post_missed(subscriber, "b", 5);
   go.add("");
   EXPECT_THAT(lines_.take(2), ElementsAre("missed a 3", "missed b 5"));
@@ -221,7 +221,7 @@ TEST_F(ZenohCallbackThread, WhoMissedMessagesIsToldOfEachKey) {
   });
   callbacks_->post(blocker, token(""));
   EXPECT_THAT(lines_.take(1), ElementsAre("blocks"));
-  const Storage most = Storage::allocate(ZenohCallbacks::kMaxQueuedBytes - 1000).value();
+  const Storage most = Storage::allocate(ZenohEventQueue::kMaxQueuedBytes - 1000).value();
   callbacks_->post(subscriber, ZenohMessage{"a", most, {}});
   const Storage more = Storage::allocate(1000).value();
   for (int i = 0; i < 3; ++i) callbacks_->post(subscriber, ZenohMessage{"a", more, {}});
@@ -232,12 +232,12 @@ TEST_F(ZenohCallbackThread, WhoMissedMessagesIsToldOfEachKey) {
   callbacks_->post(blocker, token(""));
   EXPECT_THAT(lines_.take(1), ElementsAre("blocks"));
   callbacks_->post(subscriber, ZenohMessage{"a", most, {}});
-  for (std::size_t n = 0; n <= ZenohCallbacks::kMostMissedKeys; ++n)
+  for (std::size_t n = 0; n <= ZenohMissed::kMostMissedKeys; ++n)
     callbacks_->post(subscriber, ZenohMessage{"k" + std::to_string(n), more, {}});
   go.add("");
   EXPECT_THAT(lines_.take(1), ElementsAre("message"));
-  const auto told = lines_.take(ZenohCallbacks::kMostMissedKeys + 1);
-  EXPECT_EQ(told.size(), ZenohCallbacks::kMostMissedKeys + 1);
+  const auto told = lines_.take(ZenohMissed::kMostMissedKeys + 1);
+  EXPECT_EQ(told.size(), ZenohMissed::kMostMissedKeys + 1);
   EXPECT_EQ(told.front(), "missed  1") << "the key beyond those that are named";
 }
 
@@ -260,7 +260,7 @@ TEST_F(ZenohCallbackThread, TokensHaveALimitOfTheirOwn) {
   EXPECT_THAT(lines_.take(1), ElementsAre("blocks"));
   const std::string key(768, 'k');
   constexpr std::uint64_t kEach = 1024;  // with its place
-  for (std::uint64_t n = 0; n < ZenohCallbacks::kMaxQueuedTokenBytes / kEach; ++n)
+  for (std::uint64_t n = 0; n < ZenohEventQueue::kMaxQueuedTokenBytes / kEach; ++n)
     callbacks_->post(watch, token(key));
   EXPECT_EQ(callbacks_->dropped(), 0U);
   for (int i = 0; i < 3; ++i) callbacks_->post(watch, token(key));
@@ -269,7 +269,7 @@ TEST_F(ZenohCallbackThread, TokensHaveALimitOfTheirOwn) {
   EXPECT_EQ(callbacks_->dropped(), 4U);
   go.add("");
   EXPECT_THAT(lines_.take(1), ElementsAre("timeout")) << "it was not told all";
-  EXPECT_EQ(tokens, ZenohCallbacks::kMaxQueuedTokenBytes / kEach);
+  EXPECT_EQ(tokens, ZenohEventQueue::kMaxQueuedTokenBytes / kEach);
   EXPECT_EQ(missed, 1U);
 }
 
