@@ -225,6 +225,9 @@ NUMBERS = {
     "docs/errors/TD-E0310.md": [
         ("sum of f32, {} bytes", "4096"),
     ],
+    "cli/collective_flags.hpp": [
+        ("K, M, G are powers of {}", "1024"),
+    ],
     "cli/main.cpp": [
         ("Ranks on this node, 1 to {}", "kMaxPlaces"),
         ("K, M, G are powers of {}", "1024"),
