@@ -5,6 +5,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <sstream>
 #include <string>
 #include <tendon/core/version.hpp>
@@ -224,7 +225,8 @@ void print_limits() {
   print_line("\nlimits");
   for (const Limit& limit : limits()) {
     // The rest, which the page has, is for those that ran into it.
-    const std::string_view clause = limit.meaning.substr(0, limit.meaning.find_first_of(";."));
+    const auto end = std::min(limit.meaning.find_first_of(";."), limit.meaning.find(" ("));
+    const std::string_view clause = limit.meaning.substr(0, end);
     print_line(fmt::format("  {:<26} {:>8}  {}", limit.name, limit.shown, clause));
   }
 }

@@ -51,55 +51,32 @@ constexpr std::uint16_t kLaneIndex = 0x8015;
 constexpr std::uint16_t kConnection = 0x0016;
 constexpr std::size_t kLimitsBytes = 8 + 4 + 8 + 4 + 4;
 
+constexpr Word<std::uint16_t> kFields[] = {{kKind, "kind"},
+                                           {kProfile, "profile"},
+                                           {kContextId, "context id"},
+                                           {kIncarnation, "incarnation"},
+                                           {kPid, "pid"},
+                                           {kUid, "uid"},
+                                           {kHost, "host"},
+                                           {kName, "name"},
+                                           {kLibraryVersion, "library version"},
+                                           {kBootId, "boot id"},
+                                           {kToken, "token"},
+                                           {kTicket, "ticket"},
+                                           {kNonce, "nonce"},
+                                           {kProgress, "progress"},
+                                           {kReuse, "reuse"},
+                                           {kLimits, "limits"},
+                                           {kFeatures, "features"},
+                                           {kPath, "path"},
+                                           {kReason, "reason"},
+                                           {kErrorCode, "error code"},
+                                           {kLaneIndex, "lane index"},
+                                           {kConnection, "connection"}};
+
 std::string_view name_of(std::uint16_t type) {
-  switch (type) {
-    case kKind:
-      return "kind";
-    case kProfile:
-      return "profile";
-    case kContextId:
-      return "context id";
-    case kIncarnation:
-      return "incarnation";
-    case kPid:
-      return "pid";
-    case kUid:
-      return "uid";
-    case kHost:
-      return "host";
-    case kName:
-      return "name";
-    case kLibraryVersion:
-      return "library version";
-    case kBootId:
-      return "boot id";
-    case kToken:
-      return "token";
-    case kTicket:
-      return "ticket";
-    case kNonce:
-      return "nonce";
-    case kProgress:
-      return "progress";
-    case kReuse:
-      return "reuse";
-    case kLimits:
-      return "limits";
-    case kFeatures:
-      return "features";
-    case kPath:
-      return "path";
-    case kReason:
-      return "reason";
-    case kErrorCode:
-      return "error code";
-    case kLaneIndex:
-      return "lane index";
-    case kConnection:
-      return "connection";
-    default:
-      return {};
-  }
+  const auto* const field = std::ranges::find(kFields, type, &Word<std::uint16_t>::value);
+  return field == std::end(kFields) ? std::string_view() : field->text;
 }
 
 constexpr std::uint64_t bit_of(std::uint16_t type) {
