@@ -15,7 +15,7 @@ file(READ "${DOCS}/limits.md" content)
 string(REGEX REPLACE "\\[([^]\n]*)\\]\\([^)\n]*\\)" "\\1" content "${content}")  # the text of a link
 string(APPEND text "static constexpr Limit kLimits[] = {\n")
 while("${content}" MATCHES
-      "\n\\| `(k[A-Za-z]+)` \\| ([^|\n]*) \\| ([^|\n]*) \\| `tendon/[^\n]*(.*)")
+      "\n\\| `(k[A-Za-z0-9]+)` \\| ([^|\n]*) \\| ([^|\n]*) \\| `tendon/[^\n]*(.*)")
   string(APPEND text "{\"${CMAKE_MATCH_1}\", whole(${CMAKE_MATCH_1}), \"${CMAKE_MATCH_2}\", "
          "R\"tendon_page(${CMAKE_MATCH_3})tendon_page\"},\n")
   set(content "${CMAKE_MATCH_4}")

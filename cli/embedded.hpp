@@ -32,7 +32,9 @@ struct Limit {
 [[nodiscard]] consteval std::uint64_t whole(std::integral auto limit) {
   return static_cast<std::uint64_t>(limit);
 }
+/// [s]. A limit of another unit does not compile: its rows would need one.
 [[nodiscard]] consteval std::uint64_t whole(std::chrono::milliseconds limit) {
+  if (limit % std::chrono::seconds(1) != std::chrono::milliseconds(0)) throw limit;
   return static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::seconds>(limit).count());
 }

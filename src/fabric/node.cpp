@@ -101,9 +101,9 @@ void Node::close() { core_->close(); }
 
 Result<Publisher> Publisher::declare(Node& node, std::string_view key, PublisherOptions options) {
   options.plain_peers = options.plain.over(options.plain_peers);
-  options.qos = {.history = options.history.over(options.qos.history),
-                 .overflow = options.overflow.over(options.qos.overflow),
-                 .priority = options.priority.over(options.qos.priority)};
+  options.qos.history = options.history.over(options.qos.history);
+  options.qos.overflow = options.overflow.over(options.qos.overflow);
+  options.qos.priority = options.priority.over(options.qos.priority);
   const auto& core = NodeCore::of(node);
   TENDON_CHECK(core->context()->usable("publisher.declare"));
   TENDON_TRY(topic, parse_key(key, "publisher.declare", "publisher"));

@@ -38,7 +38,8 @@ struct WorkerOptions {
   /// As GroupOptions::listen, for the groups. Empty: TENDON_LISTEN, else a free port of the
   /// interface that reaches the controller.
   std::string listen = {};
-  /// In WorkerStatus: KV blocks that this worker has room for, or what else the controller counts.
+  /// The number of free KV blocks, or another unit that the controller counts. WorkerStatus shows
+  /// it.
   std::uint64_t free_blocks = 0;
 };
 
@@ -70,10 +71,10 @@ struct WorkerGroups {
 ///   for (;;) {
 ///     Result<Step> step = worker.next_step(Deadline::never());
 ///     Result<void> done = step ? compute(*step) : Result<void>(step.error());
-///     if (done && worker.sends_outputs())
-///       done = worker.send_outputs({.schedule_id = step->inputs.schedule_id}, 5s);
+///     if (done) done = worker.send_outputs({.schedule_id = step->inputs.schedule_id}, 5s);
 ///     if (done) continue;
-///     if (done.error().code == ErrorCode::end_of_stream) break;
+///     const ErrorCode why = done.error().code;
+///     if (why == ErrorCode::end_of_stream || why == ErrorCode::peer_lost) break;
 ///     worker.rebuild(done.error(), 60s).value();  // after all sequences were freed
 ///   }
 ///
@@ -91,8 +92,8 @@ class TENDON_API Worker {
   /// Joins the controller at `address` as `rank`, then makes the groups and flows of the first
   /// roster with the others: returns when all of them are there. The Context needs its service
   /// thread (Progress::service), which answers while the program computes: invalid_argument under
-  /// Progress::manual. Errors: permission_denied or
-  /// invalid_argument in the controller's words (the rank is taken, another layout or schema).
+  /// Progress::manual. Errors: permission_denied or invalid_argument in the controller's words (the
+  /// rank is taken, another layout or payload_version).
   [[nodiscard]] static Result<Worker> connect(Context& context, std::string_view address,
                                               const ParallelLayout& layout, GlobalRank rank,
                                               Deadline deadline, WorkerOptions options = {});
@@ -109,16 +110,17 @@ class TENDON_API Worker {
   [[nodiscard]] WorkerGroups groups() const;
   /// Whether the controller waits for outputs of this rank: tensor rank 0 of the last stage.
   [[nodiscard]] bool sends_outputs() const noexcept;
-  /// Whether the controller listens to its microbatch signals: rank 0 of the first stage.
+  /// Whether the controller listens to its microbatch signals. Only global rank 0 has this.
   [[nodiscard]] bool signals_microbatches() const noexcept;
 
   /// The next step, in the controller's order, each once.
   [[nodiscard]] Result<Step> next_step(Deadline deadline);
-  /// The next next_step() returns the step that the last one returned: see Pipe::give_back().
+  /// Puts a step back: the next call of next_step() returns it again. See Pipe::give_back().
   void give_back(Step step);
-  /// The end of a step. On a rank that sends no outputs it says only that the step is over.
+  /// Ends the step. Every rank calls it; a rank that sends no outputs says only that it is done.
   [[nodiscard]] Result<void> send_outputs(const StepOutputs& outputs, Deadline deadline);
-  /// This rank's part of the step's first stage is over; elsewhere it does nothing.
+  /// Tells the controller that the first stage of this step is done. Only global rank 0 sends this;
+  /// on other ranks the call does nothing.
   [[nodiscard]] Result<void> signal_microbatch(std::uint64_t schedule_id, Deadline deadline);
   /// After roster_closed, or after a collective that failed: says why, waits for the controller to
   /// have a full roster again, and enters it with new groups and flows.

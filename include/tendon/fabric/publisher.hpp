@@ -33,8 +33,8 @@ class SignalledPublish;
 
 /// Does a publisher also serve plain Zenoh peers: programs that use Zenoh and not Tendon?
 enum class PlainPeers : std::uint8_t {
-  automatic,  ///< while Zenoh says that somebody subscribes to the key
-  off,
+  automatic,  ///< they are served while Zenoh reports a subscriber to the key
+  off,        ///< they are not served
   /// It is a plain peer itself: each sample is put by Zenoh alone, in publish(), without the
   /// attachment by which subscribers of Tendon know each other's samples. It is not announced and
   /// has no links and no history; subscribers of Tendon hear it by SubscriberOptions::hears_plain.
@@ -50,12 +50,12 @@ struct PublisherOptions {
   Formerly<Priority> priority = {};
   /// What its samples are; null: any TensorDict, and raw bytes.
   std::shared_ptr<const Schema> schema = nullptr;
-  /// While somebody subscribes by Zenoh, the newest sample is also put there, as safetensors, by a
-  /// thread of the Context: see docs/fabric.md. Tendon's subscribers get samples as ever.
+  /// While somebody subscribes by Zenoh, a thread of the Context also puts the newest sample there:
+  /// tensors as safetensors, raw bytes as they are. See docs/fabric.md.
   PlainPeers plain_peers = PlainPeers::automatic;
   /// Deprecated: plain_peers.
   Formerly<PlainPeers> plain = {};
-  /// A sample that is larger then is not put: 1 to kMaxPlainBytes.
+  /// Plain peers do not get a sample that is larger [bytes]: 1 to kMaxPlainBytes.
   std::uint64_t plain_bytes = kDefaultPlainBytes;
   /// For plain Zenoh peers, what raw bytes are: "application/json". As Zenoh writes it: UTF-8
   /// without control characters, of at most kMaxEncodingBytes. Empty: "zenoh/bytes". Tensors are
@@ -106,16 +106,16 @@ struct PublisherStats {
 ///   frames.close(5s).value();
 ///
 /// Owns:    a history of its last samples, in the Context's publish pool; a cursor in it for each
-///          subscriber. There are no queues: one that falls behind misses samples, exactly counted.
+///          subscriber. There are no queues. A subscriber that falls behind the history misses
+///          samples, and learns exactly which.
 /// Threads: safe everywhere.
 /// Errors:  resource_exhausted when all of `publish_bytes` is held by subscribers (names them),
 ///          schema_mismatch, message_too_large, unsupported_device, pipe_closed after close().
 ///          With PlainPeers::bare: not_supported from declare() for a node without Zenoh, and from
 ///          loan(); `unreachable` when Zenoh does not take a sample.
-/// Blocks:  publish(): with Overflow::block alone, until its deadline. Without a deadline it waits
-///          for PublisherOptions::block_for: the one call that may wait and has none. close(), and
-///          the destructor for ContextOptions::linger at most, until subscribers were shown what
-///          the history has.
+/// Blocks:  publish() with Overflow::block, until its deadline; without one it waits at most
+///          PublisherOptions::block_for. wait_for_subscribers(). close(), and the destructor for
+///          ContextOptions::linger at most, until subscribers were shown what the history has.
 /// Cost:    one copy of the sample in all, none of a loan, whatever the number of subscribers on
 ///          this host; over tcp the kernel copies once for each. Up to 8 KiB travel without a slot.
 class TENDON_API Publisher {
@@ -156,11 +156,11 @@ class TENDON_API Publisher {
   [[nodiscard]] const std::string& key() const& noexcept;
   const std::string& key() const&& = delete;
   [[nodiscard]] PublisherStats stats() const;
-  /// Takes no new subscriber, waits for those that are behind, for those whose link was lost within
-  /// the lease before this call and may return, and until Zenoh took what is put for plain peers.
-  /// Then it withdraws the announcement and ends all channels. `timeout` names those that were not
-  /// shown everything, and a FabricEvent `unsent` each of them: they are ended too, and told what
-  /// they miss. The destructor does not wait for lost links.
+  /// Accepts no new subscriber. Waits for subscribers that are behind, for those that lost their
+  /// link within the lease and may return, and for Zenoh to take the samples for plain peers. Then
+  /// it withdraws the announcement and ends all channels. `timeout` names those that were not shown
+  /// everything, and a FabricEvent `unsent` each of them: they are ended too, and told what they
+  /// miss. The destructor does not wait for lost links.
   [[nodiscard]] Result<void> close(Deadline deadline);
 
  private:

@@ -64,10 +64,12 @@ struct Received {
 ///   Result<void> reduced = group.all_reduce(gradient, ReduceOp::sum, 30s);
 ///   if (!reduced && reduced.error().code == ErrorCode::peer_lost) {
 ///     std::cerr << reduced.error().message() << '\n';  // who died
-///     group.shrink(30s).value();                       // goes on with those that are left
+///     group.shrink(30s).value();  // the others go on; `gradient` has to be computed again
+///   } else {
+///     reduced.value();  // throws after every other failure
+///     Completion<void> later = group.all_reduce_async(gradient, ReduceOp::avg);
+///     later.wait(30s).value();
 ///   }
-///   Completion<void> later = group.all_reduce_async(gradient, ReduceOp::avg);
-///   later.wait(30s).value();
 ///
 /// Every member calls the same collectives in the same order, with the same dtypes and sizes; a
 /// difference is found and named (`mismatch`). Results are equal on all members, bit for bit. When
@@ -76,23 +78,22 @@ struct Received {
 /// place. After other failures later calls return `group_aborted`. A collective that times out ends
 /// the epoch too. A deadline of zero times out unless all members are already in the collective.
 ///
-/// Blocks: one tensor, cut in equal parts along its elements, or a list with one tensor (or dict)
-/// for each rank, of any sizes. Lists of sizes must agree between members as MPI's do.
+/// *Blocks* of a call are one tensor, cut in equal parts along its elements, or a list with one
+/// tensor (or dict) for each rank, of any sizes. Sizes must agree between members as MPI's do.
 ///
 /// Owns:    links, shared memory for its collectives. Its destructor tells the others that this
-///          member has left. It takes back a message that waits behind one that its receiver has
-///          not taken.
+///          member has left, and drops a sent message if its receiver has not taken an earlier one.
 /// Threads: safe everywhere. Collectives run in the order of the calls. Until an operation has
 ///          ended no other one may use its tensors: they may be copied or scaled during the call.
 /// Errors:  invalid_argument, mismatch, peer_lost, group_aborted, no_quorum, timeout (naming the
 ///          members that are missing), overlapping (results), read_only, unsupported_dtype,
-///          unsupported_device. After timeout, mismatch or peer_lost the tensors' contents are
-///          unspecified.
+///          unsupported_device. The tensors' contents are unspecified after timeout, mismatch,
+///          peer_lost, cancelled or group_aborted.
 /// Blocks:  until the deadline.
 /// Cost:    docs/collectives.md. Tensors without gaps are used where they lie, others copied first.
 class TENDON_API Group {
  public:
-  /// Meets the others at the rendezvous and makes a link to each. Answers when all are there.
+  /// Meets the others at the rendezvous and makes a link to each. Returns when all are there.
   /// Groups may follow each other at one rendezvous: each is made when the one before is dropped.
   [[nodiscard]] static Result<Group> join(Context& context, const Rendezvous& rendezvous,
                                           Deadline deadline, const GroupOptions& options = {});
@@ -115,7 +116,8 @@ class TENDON_API Group {
   [[nodiscard]] std::vector<GroupMember> members() const;
   /// Members, paths, the algorithm of each operation and size: text for people.
   [[nodiscard]] std::string describe() const;
-  /// What it is doing: from any thread, also while others wait in a collective, within some 10 ms.
+  /// The status of the group. Any thread may call it, even during a collective; it returns within
+  /// about 10 ms.
   [[nodiscard]] GroupStatus status() const;
   /// The number of the last collective that this member has completed; numbers go on over epochs.
   [[nodiscard]] std::uint64_t last_complete_sequence() const;
@@ -183,12 +185,12 @@ class TENDON_API Group {
   [[nodiscard]] Result<Group> subgroup(std::span<const GroupRank> members, Deadline deadline,
                                        std::string_view name = {});
   /// Every member calls it, with the list of the group that it will be in (ParallelLayout makes
-  /// such lists; global ranks are places of the group that was joined, in a subgroup too).
+  /// such lists). A GlobalRank is a place in the group that join() made, in a subgroup as well.
   /// `mismatch` when lists contradict.
   [[nodiscard]] Result<Group> split(std::span<const GlobalRank> members, Deadline deadline,
                                     std::string_view name = {});
   /// After a failure: the next epoch, of all members that are left; each of them calls it. Ranks
-  /// close up; places stay. It, grow() and rebuild() may be called again after `timeout`.
+  /// close up; places stay. shrink(), grow() and rebuild() may be called again after `timeout`.
   [[nodiscard]] Result<void> shrink(Deadline deadline, ShrinkOptions options = {});
   /// The next epoch, of all members that are left and all that have come meanwhile: a process that
   /// calls join() with the rank and the rendezvous of one that is gone takes its place, and its
@@ -209,7 +211,7 @@ class TENDON_API Group {
   static Result<Group> join(const std::shared_ptr<detail::ContextCore>& context,
                             const Rendezvous& rendezvous, Deadline deadline,
                             const GroupOptions& options);
-  /// As its end: handles that others have of it are of no use from now on.
+  /// Ends this member's part, as the destructor does. Other handles to the group no longer work.
   void leave();
   explicit Group(std::shared_ptr<detail::GroupCore> core);
   std::shared_ptr<detail::GroupCore> core_;

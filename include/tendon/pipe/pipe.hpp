@@ -52,16 +52,18 @@ class PipeRange;
 /// Owns:    its place on the link; received tensors outlive it.
 /// Threads: one sender and one receiver at a time; a second of either gets `busy`.
 /// Errors:  timeout (nothing was delivered, the pipe goes on), end_of_stream (orderly), peer_lost,
-///          cancelled, context_closed, forked; each names the peer.
-/// Blocks:  only calls with a Deadline. The destructor never: unsent bytes are handed to the
-///          Context.
-/// Cost:    a path "shm" moves a loan in about a microsecond whatever its size; send() copies once.
+///          cancelled, pipe_closed, context_closed, busy, forked, and what the calls below name;
+///          each names the peer.
+/// Blocks:  calls with a Deadline, and each step of each(). The destructor never: unsent bytes are
+///          handed to the Context.
+/// Cost:    on a path `shm` a loan takes about a microsecond, whatever its size. send() copies the
+///          tensors once.
 class TENDON_API Pipe {
  public:
   /// Connects to a Listener: "127.0.0.1:7000", "[::1]:7000", "host:7000", "unix:/path". Returns
   /// when the peer's Context answered, not when accept() took the pipe. Either side may start
   /// first: while nobody listens it dials until the deadline, then returns `unreachable` with the
-  /// last cause; a deadline of zero is one try. An answer that no Tendon gives ends it at once.
+  /// last cause; a deadline of zero is one try. It fails at once when the answer is not Tendon's.
   [[nodiscard]] static Result<Pipe> connect(Context& context, std::string_view address,
                                             Deadline deadline, const ConnectOptions& options = {});
 
@@ -71,7 +73,8 @@ class TENDON_API Pipe {
   Pipe& operator=(const Pipe&) = delete;
   ~Pipe();
 
-  // Sending: returns when the argument may be reused; it may not have arrived yet (see flush).
+  // Sending. A call returns when its argument may be reused. The message may still be on its way
+  // (see flush).
   [[nodiscard]] Result<void> send(const TensorDict& batch, Deadline deadline);
   /// Consumes the loan only on success; wrong_link if it was taken from another link.
   [[nodiscard]] Result<void> send(Loan&& loan, Deadline deadline);
@@ -106,9 +109,9 @@ class TENDON_API Pipe {
   /// The result is `destination`, with the message's non-tensor values set in it.
   [[nodiscard]] Completion<TensorDict> recv_into_async(TensorDict destination);
   [[nodiscard]] Completion<Message> recv_message_async();
-  /// `for (Result<TensorDict>& batch : pipe.each(1s))`: ends at the end of the stream; an error is
-  /// the last item. `per_message` bounds the wait for each; std::chrono::nanoseconds::max() waits
-  /// for ever.
+  /// `for (Result<TensorDict>& batch : pipe.each(1s))`: ends at the end of the stream, and
+  /// after the first error, which is the last item; a timeout is one. `per_message` bounds the wait
+  /// for each; std::chrono::nanoseconds::max() waits for ever.
   [[nodiscard]] PipeRange each(std::chrono::nanoseconds per_message);
 
   /// Waits until the peer's Tendon holds everything sent so far. A peer that took everything and

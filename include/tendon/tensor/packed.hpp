@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The packed form of a TensorDict, for programs that bring memory of their own: another library's
-// buffer, a file, a device. A TensorDict is packed as it is received or loaned, and becomes a tree
-// when it is changed.
+// buffer, or a file. A TensorDict is packed as it is received or loaned, and becomes a tree when it
+// is changed.
+//
+//   const auto schema = batch.schema();
+//   Storage storage = Storage::allocate(schema->layout(Layout::aligned).total_bytes).value();
+//   TensorDict packed = make_packed(schema, Layout::aligned, storage).value();
+//   const LeafView first = leaf_view(packed, 0);  // first.data lies in `storage`
 #pragma once
 
 #include <cstddef>
@@ -17,12 +22,13 @@ inline namespace v0 {
 
 /// A TensorDict whose leaves lie in memory packed by `layout`; `values` is nullptr or a map from
 /// path to value, as TensorDict::values() returns it. Allocates nothing. Errors: invalid_argument
-/// when the storage is too small.
+/// when the storage is too small, and for values that do not fit the schema. Precondition: `schema`
+/// is not null.
 [[nodiscard]] TENDON_API Result<TensorDict> make_packed(
     std::shared_ptr<const Schema> schema, Layout layout, Storage storage,
     std::shared_ptr<const Value> values = nullptr);
-/// The same in packed form, when every leaf lies in `storage` already, where `layout` puts it; else
-/// nullopt. Copies nothing.
+/// `dict` in packed form, if all of its leaves lie in `storage` already, where `layout` puts them;
+/// else nullopt. The leaves must be without gaps and on the CPU. Copies nothing.
 [[nodiscard]] TENDON_API std::optional<TensorDict> packed_in(const TensorDict& dict,
                                                              const Storage& storage, Layout layout);
 /// The packed form, nullptr when `dict` is a tree. Valid until `dict` is changed or destroyed.

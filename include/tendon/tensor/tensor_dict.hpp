@@ -58,7 +58,8 @@ struct Leaf {
 /// Threads: const calls from several threads at once are safe; others need a lock of yours.
 /// Errors:  set, operator[] and value throw; try_set, find, find_value return them.
 /// Blocks:  never.
-/// Cost:    packed: 11 words, no allocation. Tree: some four a set(), two an entry of a copy.
+/// Cost:    packed: 11 words, no allocation. Tree: about four allocations for each set(),
+///          and two for each entry that is copied.
 class TENDON_API TensorDict {
  public:
   /// No batch dimensions. Allocates nothing.
@@ -103,7 +104,7 @@ class TENDON_API TensorDict {
   [[nodiscard]] bool contains(std::string_view path) const { return kind_of(path).has_value(); }
 
   [[nodiscard]] Shape batch_size() const;
-  /// One a batch dimension, or empty when none is named.
+  /// One name for each batch dimension; empty when no dimension is named.
   [[nodiscard]] std::vector<std::string> dimension_names() const;
   /// The names of this level's entries, unescaped: tensors, dicts and values in order of insertion
   /// (the packed form knows no order between values and the rest: they come last).
@@ -118,8 +119,8 @@ class TENDON_API TensorDict {
   /// Bytes of all elements, without padding.
   [[nodiscard]] std::uint64_t size_bytes() const;
 
-  /// Computed once and kept until an entry, a dtype or a shape changes; replacing a leaf by one
-  /// alike keeps it. Cannot fail: what would be beyond a limit was refused by set.
+  /// Computed once and kept until an entry, a dtype or a shape changes. Replacing a leaf by one of
+  /// the same dtype and shape keeps it. Cannot fail: set() refused what would be beyond a limit.
   [[nodiscard]] const std::shared_ptr<const Schema>& schema() const;
   /// All non-tensor data as one map from path to value, in order; nullptr when there is none. Kept
   /// like schema(), until a value changes.

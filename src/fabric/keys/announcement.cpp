@@ -185,7 +185,9 @@ Result<void> read_qos(EntityAnnouncement& entity, std::string_view chunk) {
   const auto overflow = enumerator_from<Overflow>(known[1]);
   const auto priority = enumerator_from<Priority>(known[2]);
   if (!overflow || !priority) return refused;
-  entity.qos = {.history = keep_last(known[0]), .overflow = *overflow, .priority = *priority};
+  entity.qos.history = keep_last(known[0]);
+  entity.qos.overflow = *overflow;
+  entity.qos.priority = *priority;
   return {};
 }
 
