@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "control/resending.hpp"
+#include "control/flows/resending.hpp"
 #include "core/text.hpp"
 #include "runtime/strangers.hpp"
 
@@ -392,7 +392,7 @@ void ControllerCore::apply(GlobalRank rank, v1::Flow flow) {
 
 void ControllerCore::ask_again(GlobalRank rank, v1::Flow flow,
                                std::optional<MissingRange> missing) {
-  if (missing) ask_for(*missing, flow, word(), *seats_.at(rank).pipe);
+  if (missing) seats_.at(rank).pipe->send(request_of(*missing, flow, roster_.id));
 }
 
 void ControllerCore::service(Deadline deadline) {
@@ -420,13 +420,6 @@ void ControllerCore::service(Deadline deadline) {
 void ControllerCore::changed() {
   changed_.notify_all();
   if (reading_) wake_->signal();
-}
-
-v1::Word ControllerCore::word() const {
-  v1::Word word;
-  word.set_run_id(roster_.id.run);
-  word.set_roster(roster_.id.roster);
-  return word;
 }
 
 std::chrono::nanoseconds ControllerCore::beat() {
@@ -473,12 +466,7 @@ Result<void> ControllerCore::broadcast(BroadcastCall& call, Deadline deadline) {
     // There was room before. The roster may be another one.
     TENDON_CHECK(await_room(inputs.schedule_id, deadline));
   }
-  v1::StepMessage message;
-  message.set_version(kControlVersion);
-  message.set_run_id(roster_.id.run);
-  message.set_roster(roster_.id.roster);
-  message.set_flow(v1::FLOW_STEP_INPUTS);
-  message.set_sequence(inputs_.next_sequence());
+  v1::StepMessage message = message_of(roster_.id, v1::FLOW_STEP_INPUTS, inputs_.next_sequence());
   message.set_schedule_id(inputs.schedule_id);
   message.set_payload(inputs.payload.data(), inputs.payload.size_bytes());
   message.set_has_tensors(call.tensors_ != nullptr);

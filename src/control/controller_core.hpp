@@ -14,17 +14,17 @@
 #include <vector>
 
 #include "control/broadcast_call.hpp"
-#include "control/flow_sender.hpp"
+#include "control/flows/flow_sender.hpp"
+#include "control/flows/step_message.hpp"
+#include "control/flows/step_sockets.hpp"
+#include "control/flows/wake.hpp"
 #include "control/heart.hpp"
-#include "control/standing.hpp"
-#include "control/step_ledger.hpp"
-#include "control/step_message.hpp"
-#include "control/step_sockets.hpp"
-#include "control/step_turns.hpp"
-#include "control/store_book.hpp"
-#include "control/wake.hpp"
-#include "control/worker_pipe.hpp"
-#include "control/worker_seats.hpp"
+#include "control/machine/standing.hpp"
+#include "control/machine/step_ledger.hpp"
+#include "control/machine/step_turns.hpp"
+#include "control/machine/worker_seats.hpp"
+#include "control/relay/store_book.hpp"
+#include "control/relay/worker_pipe.hpp"
 #include "runtime/context_core.hpp"
 
 namespace tendon::v0::detail {
@@ -169,7 +169,7 @@ class ControllerCore final : public PipeListener,
   /// The ranks that are behind, and with what; empty: one more step may be given out.
   [[nodiscard]] std::string why_no_room() const TENDON_REQUIRES(mutex_);
   void changed() TENDON_REQUIRES(mutex_);
-  [[nodiscard]] v1::Word word() const TENDON_REQUIRES(mutex_);
+  [[nodiscard]] v1::Word word() const TENDON_REQUIRES(mutex_) { return word_of(roster_.id); }
   std::chrono::nanoseconds beat() TENDON_EXCLUDES(mutex_);
 
   const ParallelLayout layout_;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "control/controller_core.hpp"
-#include "control/host_relay.hpp"
+#include "control/relay/host_relay.hpp"
 #include "core/text.hpp"
 
 namespace tendon::v0::detail {
@@ -206,11 +206,7 @@ Result<void> ControllerCore::open_roster() {
 }
 
 Result<void> ControllerCore::probe(Deadline deadline) {
-  v1::StepMessage probe;
-  probe.set_version(kControlVersion);
-  probe.set_run_id(roster_.id.run);
-  probe.set_roster(roster_.id.roster);
-  probe.set_flow(v1::FLOW_PROBE);
+  v1::StepMessage probe = message_of(roster_.id, v1::FLOW_PROBE);
   probe.set_nonce(++nonce_);
   const auto encoded = encode(probe);
   while (roster_.state == RosterState::forming) {

@@ -3,9 +3,9 @@
 #include <tendon/control/worker.hpp>
 #include <utility>
 
+#include "control/flows/zmq_network.hpp"
 #include "control/service_thread.hpp"
 #include "control/worker_core.hpp"
-#include "control/zmq_network.hpp"
 #include "core/left_to_parent.hpp"
 
 namespace tendon {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "control/resending.hpp"
+#include "control/flows/resending.hpp"
 #include "core/text.hpp"
 
 namespace tendon::v0::detail {
@@ -205,13 +205,9 @@ Result<void> WorkerCore::send(v1::Flow flow, v1::StepMessage message, Deadline d
     if (!moves_steps()) {
       return state_error("control.send");
     }
-    message.set_version(kControlVersion);
-    message.set_run_id(id_.run);
-    message.set_roster(id_.roster);
+    message.MergeFrom(message_of(id_, flow, sender_of(flow).next_sequence()));
     message.set_incarnation(place_.incarnation);
     message.set_sender_rank(place_.rank.value);
-    message.set_flow(flow);
-    message.set_sequence(sender_of(flow).next_sequence());
     encoded = encode(message);
     reconnect = std::exchange(flows_.outputs_break, false);
   }
@@ -269,7 +265,7 @@ void WorkerCore::arrived(v1::StepMessage message) {
 }
 
 void WorkerCore::ask_again(std::optional<MissingRange> missing) {
-  if (missing) ask_for(*missing, v1::FLOW_STEP_INPUTS, word(), *pipe_);
+  if (missing) pipe_->send(request_of(*missing, v1::FLOW_STEP_INPUTS, id_));
 }
 
 // --- What comes on the worker pipe
@@ -493,13 +489,6 @@ std::chrono::nanoseconds WorkerCore::beat() {
   }
   threads_.beats_fast = at_work_.schedule_id != 0;
   return threads_.beats_fast ? told_.step_heartbeat : told_.idle_heartbeat;
-}
-
-v1::Word WorkerCore::word() const {
-  v1::Word word;
-  word.set_run_id(id_.run);
-  word.set_roster(id_.roster);
-  return word;
 }
 
 void WorkerCore::changed() {

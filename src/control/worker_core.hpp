@@ -12,15 +12,15 @@
 #include <tendon/core/mutex.hpp>
 #include <vector>
 
-#include "control/flow_receiver.hpp"
-#include "control/flow_sender.hpp"
+#include "control/flows/flow_receiver.hpp"
+#include "control/flows/flow_sender.hpp"
+#include "control/flows/step_message.hpp"
+#include "control/flows/step_sockets.hpp"
+#include "control/flows/wake.hpp"
 #include "control/heart.hpp"
-#include "control/host_relay.hpp"
-#include "control/pipe_store.hpp"
-#include "control/step_message.hpp"
-#include "control/step_sockets.hpp"
-#include "control/wake.hpp"
-#include "control/worker_pipe.hpp"
+#include "control/relay/host_relay.hpp"
+#include "control/relay/pipe_store.hpp"
+#include "control/relay/worker_pipe.hpp"
 #include "runtime/context_core.hpp"
 
 namespace tendon::v0::detail {
@@ -159,7 +159,7 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
   [[nodiscard]] FlowSender& sender_of(v1::Flow flow) TENDON_REQUIRES(mutex_) {
     return flow == v1::FLOW_STEP_OUTPUTS ? flows_.outputs : flows_.microbatches;
   }
-  [[nodiscard]] v1::Word word() const TENDON_REQUIRES(mutex_);
+  [[nodiscard]] v1::Word word() const TENDON_REQUIRES(mutex_) { return word_of(id_); }
   void changed() TENDON_REQUIRES(mutex_);
   std::chrono::nanoseconds beat() TENDON_EXCLUDES(mutex_);
 

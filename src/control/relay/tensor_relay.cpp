@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/tensor_relay.hpp"
+#include "control/relay/tensor_relay.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -8,17 +8,6 @@ namespace tendon::v0::detail {
 namespace {
 
 const Error kOver{ErrorCode::end_of_stream, kRelay, "this worker has left the roster"};
-
-v1::Word word_of(const RelayPlace& place) {
-  v1::Word word;
-  word.set_run_id(place.roster.run);
-  word.set_roster(place.roster.roster);
-  return word;
-}
-
-bool fits(const v1::Word& word, const RelayPlace& place) {
-  return word.run_id() == place.roster.run && word.roster() == place.roster.roster;
-}
 
 Error unexpected(std::string_view what) {
   return {ErrorCode::protocol_violation, kRelay, std::string(what)};
@@ -64,14 +53,14 @@ void TensorRelay::accepted(Result<Pipe> pipe) {
 std::optional<Error> TensorRelay::let_in(const std::shared_ptr<WorkerPipe>& pipe,
                                          const v1::Word& word) {
   if (std::erase(unknown_, pipe) == 0) return unexpected("a follower has nothing more to say");
-  if (word.word_case() != v1::Word::kRelayJoin || !fits(word, place_))
+  if (word.word_case() != v1::Word::kRelayJoin || !is_of(word, place_.roster))
     return Error{ErrorCode::permission_denied, kRelay, "that is no worker of this roster"};
   if (expected_.erase(GlobalRank{word.relay_join().rank()}) == 0) {
     return Error{ErrorCode::permission_denied, kRelay,
                  "rank " + std::to_string(word.relay_join().rank()) +
                      " is no follower of this worker, or has come before"};
   }
-  v1::Word welcome = word_of(place_);
+  v1::Word welcome = word_of(place_.roster);
   welcome.mutable_relay_welcome();
   pipe->send(welcome);
   followers_.push_back(pipe);
@@ -103,7 +92,7 @@ void TensorRelay::on_end(const std::shared_ptr<WorkerPipe>& pipe, const Error& w
 void TensorRelay::pass_on(std::uint64_t schedule_id, const TensorDict& tensors) {
   const Lock lock(mutex_);  // a follower that comes meanwhile gets the next step
   if (followers_.empty()) return;
-  v1::Word announced = word_of(place_);
+  v1::Word announced = word_of(place_.roster);
   announced.mutable_step_tensors()->set_schedule_id(schedule_id);
   const auto kept = followers_.front()->keep(tensors);
   for (const auto& follower : followers_) {
@@ -131,7 +120,7 @@ void TensorRelay::end() {
 
 Result<void> RelayedTensors::follow(Pipe pipe, Deadline deadline) {
   const auto joins = std::make_shared<WorkerPipe>(std::move(pipe), weak_from_this());
-  v1::Word join = word_of(place_);
+  v1::Word join = word_of(place_.roster);
   join.mutable_relay_join()->set_rank(place_.rank.value);
   {
     const Lock lock(mutex_);
@@ -157,7 +146,7 @@ Result<void> RelayedTensors::follow(Pipe pipe, Deadline deadline) {
 void RelayedTensors::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word) {
   {
     const Lock lock(mutex_);
-    const bool mine = fits(word, place_);
+    const bool mine = is_of(word, place_.roster);
     if (mine && state_ == State::joining && word.has_relay_welcome()) {
       state_ = State::following;
       changed_.notify_all();

@@ -27,8 +27,8 @@
 #include <tendon/pipe/listener.hpp>
 #include <vector>
 
-#include "control/step_message.hpp"
-#include "control/worker_pipe.hpp"
+#include "control/flows/step_message.hpp"
+#include "control/relay/worker_pipe.hpp"
 
 namespace tendon::v0::detail {
 

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "control/flow_receiver.hpp"
-#include "control/worker_pipe.hpp"
+#include "control/flows/flow_receiver.hpp"
+#include "control/relay/worker_pipe.hpp"
 
 namespace tendon::v0::detail {
 
