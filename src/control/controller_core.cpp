@@ -40,45 +40,9 @@ ControllerCore::~ControllerCore() = default;
 Result<void> ControllerCore::serve(std::shared_ptr<ContextCore> context, Listener listener) {
   TENDON_TRY(heart, Heart::start([this] { return beat(); }));
   heart_ = std::move(heart);
-  door_.emplace(
-      Door{.context = std::move(context), .listener = std::move(listener), .accepting = {}});
-  accept_next();
+  context_ = std::move(context);
+  reception_.open(std::move(listener), weak_from_this());
   return {};
-}
-
-void ControllerCore::accept_next() {
-  // What it starts may call it again, on another thread, before this returns.
-  const Lock lock(mutex_);
-  Completion<Pipe> next = door_->listener.accept_async();
-  next.on_done([weak = weak_from_this()](Result<Pipe> pipe) {
-    if (const auto self = weak.lock()) self->accepted(std::move(pipe));
-  });
-  door_->accepting.emplace(std::move(next));
-}
-
-void ControllerCore::accepted(Result<Pipe> pipe) {
-  if (!pipe.has_value()) return;  // the listener or the Context was closed
-  const auto worker = std::make_shared<WorkerPipe>(*std::move(pipe), weak_from_this());
-  std::shared_ptr<WorkerPipe> gives_way;
-  {
-    const Lock lock(mutex_);
-    if (roster_.state == RosterState::stopped) {
-      gives_way = worker;
-    } else {
-      unseated_.push_back(worker);
-      if (unseated_.size() > kMaxUnseatedWorkers) {
-        gives_way = unseated_.front();
-        unseated_.pop_front();
-      }
-    }
-  }
-  if (gives_way != nullptr) {
-    gives_way->cancel(Error{ErrorCode::server_busy, "control.join",
-                            "the controller has stopped, or too many connections to it do not say "
-                            "which rank they are"});
-  }
-  worker->start();
-  accept_next();
 }
 
 Result<void> ControllerCore::may_join(const v1::Join& join) const {
@@ -165,8 +129,7 @@ void ControllerCore::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word w
     const Lock lock(mutex_);
     if (const auto rank = seats_.rank_of(*pipe)) {
       heard(*rank, std::move(word));
-    } else if (const auto at = std::ranges::find(unseated_, pipe); at != unseated_.end()) {
-      unseated_.erase(at);
+    } else if (reception_.leave(pipe)) {
       if (word.has_relay_join()) {
         if (auto taken = take_tensor_pipe(pipe, word); !taken.has_value()) refused = taken.error();
       } else if (!word.has_join()) {
@@ -184,7 +147,7 @@ void ControllerCore::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word w
   }
   if (!refused) return;
   const std::string name = pipe->peer().to_string();
-  refuse_stranger(door_->context.get(), "control.join", {name, name}, refused->detail);
+  refuse_stranger(context_.get(), "control.join", {name, name}, refused->detail);
   pipe->cancel(*refused);
 }
 
@@ -195,8 +158,8 @@ void ControllerCore::on_tensors(const std::shared_ptr<WorkerPipe>& pipe, TensorD
 }
 
 void ControllerCore::on_end(const std::shared_ptr<WorkerPipe>& pipe, const Error& why) {
+  (void)reception_.leave(pipe);
   const Lock lock(mutex_);
-  std::erase(unseated_, pipe);
   store_.forget(pipe);
   const auto rank = seats_.rank_of(*pipe);
   if (!rank) return;

@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -23,6 +22,7 @@
 #include "control/machine/step_ledger.hpp"
 #include "control/machine/step_turns.hpp"
 #include "control/machine/worker_seats.hpp"
+#include "control/relay/reception.hpp"
 #include "control/relay/store_book.hpp"
 #include "control/relay/worker_pipe.hpp"
 #include "runtime/context_core.hpp"
@@ -53,14 +53,14 @@ class ControllerCore final : public PipeListener,
 
   /// Workers are let in from now on.
   [[nodiscard]] Result<void> serve(std::shared_ptr<ContextCore> context, Listener listener);
-  [[nodiscard]] bool forked() const noexcept { return door_->context->forked(); }
+  [[nodiscard]] bool forked() const noexcept { return context_->forked(); }
   /// `forked`, for every call in a child.
   [[nodiscard]] Result<void> check_process(std::string_view where) const {
-    return forked() ? door_->context->usable(where) : Result<void>();
+    return forked() ? context_->usable(where) : Result<void>();
   }
 
   [[nodiscard]] const ParallelLayout& layout() const noexcept { return layout_; }
-  [[nodiscard]] std::string address() const { return door_->listener.address(); }
+  [[nodiscard]] std::string address() const { return reception_.address(); }
 
   [[nodiscard]] Result<void> wait_for_workers(Deadline deadline) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<void> rebuild(Deadline deadline) TENDON_EXCLUDES(mutex_);
@@ -97,8 +97,6 @@ class ControllerCore final : public PipeListener,
   using Clock = std::chrono::steady_clock;
 
   // New workers
-  void accept_next() TENDON_EXCLUDES(mutex_);
-  void accepted(Result<Pipe> pipe);
   void seat(const std::shared_ptr<WorkerPipe>& pipe, const v1::Join& join) TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> may_join(const v1::Join& join) const TENDON_REQUIRES(mutex_);
   /// A worker that enters the roster has opened the pipe for its tensors.
@@ -176,16 +174,14 @@ class ControllerCore final : public PipeListener,
   const ControllerOptions options_;
   const std::shared_ptr<StepNetwork> network_;
   const std::unique_ptr<UserEvent> wake_;
-  struct Door {
-    std::shared_ptr<ContextCore> context;
-    Listener listener;
-    std::optional<Completion<Pipe>> accepting;  // under mutex_
-  };
-  std::optional<Door> door_;
+  std::shared_ptr<ContextCore> context_;  // set before the first worker
+  Reception reception_{
+      {ErrorCode::server_busy, "control.join",
+       "the controller has stopped, or too many connections to it do not say which "
+       "rank they are"}};
 
   mutable Mutex mutex_;
   CondVar changed_;
-  std::deque<std::shared_ptr<WorkerPipe>> unseated_ TENDON_GUARDED_BY(mutex_);
   WorkerSeats seats_ TENDON_GUARDED_BY(mutex_);
   StoreBook store_ TENDON_GUARDED_BY(mutex_);
   struct Roster {

@@ -290,6 +290,7 @@ Error ControllerCore::roster_error(std::string_view where) const {
 }
 
 Result<void> ControllerCore::stop(std::string_view reason, Deadline deadline) {
+  reception_.close();
   {
     const Lock lock(mutex_);
     roster_.state = RosterState::stopped;
@@ -299,7 +300,6 @@ Result<void> ControllerCore::stop(std::string_view reason, Deadline deadline) {
     seats_.tell_all(stop);
     changed();
   }
-  door_->listener.close();
   const Lock lock(mutex_);
   while (!seats_.all(SeatState::empty)) {
     if (deadline.has_passed()) {
@@ -312,7 +312,7 @@ Result<void> ControllerCore::stop(std::string_view reason, Deadline deadline) {
 }
 
 void ControllerCore::abandon() {
-  door_->listener.close();
+  reception_.close();
   std::vector<std::shared_ptr<WorkerPipe>> pipes;
   {
     const Lock lock(mutex_);
@@ -327,10 +327,10 @@ void ControllerCore::abandon() {
       pipes.push_back(seats_.at(rank).pipe);
       if (const auto& tensors = seats_.at(rank).tensors) pipes.push_back(tensors);
     }
-    pipes.insert(pipes.end(), unseated_.begin(), unseated_.end());
     changed();
   }
   for (const auto& pipe : pipes) (void)pipe->close(Deadline::now());
+  for (const auto& pipe : reception_.take_silent()) (void)pipe->close(Deadline::now());
 }
 
 }  // namespace tendon::v0::detail

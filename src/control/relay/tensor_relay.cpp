@@ -17,42 +17,9 @@ Error unexpected(std::string_view what) {
 
 // --- The first worker
 
-void TensorRelay::serve(Listener listener) {
-  listener_.emplace(std::move(listener));
-  accept_next();
-}
-
-void TensorRelay::accept_next() {
-  // What it starts may call it again, on another thread, before this returns.
-  const Lock lock(mutex_);
-  Completion<Pipe> next = listener_->accept_async();
-  next.on_done([weak = weak_from_this()](Result<Pipe> pipe) {
-    if (const auto self = weak.lock()) self->accepted(std::move(pipe));
-  });
-  accepting_.emplace(std::move(next));
-}
-
-void TensorRelay::accepted(Result<Pipe> pipe) {
-  if (!pipe.has_value()) return;  // the listener or the Context was closed
-  const auto unknown = std::make_shared<WorkerPipe>(*std::move(pipe), weak_from_this());
-  std::shared_ptr<WorkerPipe> gives_way;
-  {
-    const Lock lock(mutex_);
-    unknown_.push_back(unknown);
-    if (unknown_.size() > kMaxUnseatedWorkers) {
-      gives_way = unknown_.front();
-      unknown_.pop_front();
-    }
-  }
-  if (gives_way != nullptr)
-    gives_way->cancel({ErrorCode::server_busy, kRelay, "others came that said nothing either"});
-  unknown->start();
-  accept_next();
-}
-
 std::optional<Error> TensorRelay::let_in(const std::shared_ptr<WorkerPipe>& pipe,
                                          const v1::Word& word) {
-  if (std::erase(unknown_, pipe) == 0) return unexpected("a follower has nothing more to say");
+  if (!reception_.leave(pipe)) return unexpected("a follower has nothing more to say");
   if (word.word_case() != v1::Word::kRelayJoin || !is_of(word, place_.roster))
     return Error{ErrorCode::permission_denied, kRelay, "that is no worker of this roster"};
   if (expected_.erase(GlobalRank{word.relay_join().rank()}) == 0) {
@@ -84,8 +51,8 @@ void TensorRelay::on_tensors(const std::shared_ptr<WorkerPipe>& pipe, TensorDict
 
 void TensorRelay::on_end(const std::shared_ptr<WorkerPipe>& pipe, const Error& why) {
   (void)why;
+  (void)reception_.leave(pipe);
   const Lock lock(mutex_);
-  std::erase(unknown_, pipe);
   std::erase(followers_, pipe);
 }
 
@@ -104,16 +71,15 @@ void TensorRelay::pass_on(std::uint64_t schedule_id, const TensorDict& tensors) 
 }
 
 void TensorRelay::end() {
-  if (listener_) listener_->close();
+  reception_.close();
   std::vector<std::shared_ptr<WorkerPipe>> pipes;
   {
     const Lock lock(mutex_);
     pipes = std::exchange(followers_, {});
-    pipes.insert(pipes.end(), unknown_.begin(), unknown_.end());
-    unknown_.clear();
     expected_.clear();
   }
   for (const auto& pipe : pipes) pipe->end_when_sent(kOver);
+  for (const auto& pipe : reception_.take_silent()) pipe->end_when_sent(kOver);
 }
 
 // --- A follower
