@@ -402,8 +402,16 @@ std::chrono::nanoseconds ControllerCore::beat() {
 
 // --- Steps
 
-Result<void> ControllerCore::broadcast(BroadcastCall& call, Deadline deadline) {
-  const StepInputs& inputs = call.inputs_;
+Result<void> ControllerCore::broadcast(const StepInputs& inputs, Deadline deadline) {
+  StepCall call{.inputs = inputs};
+  const Result<void> given = broadcast(call, deadline);
+  if (!forked()) end(call);
+  return given;
+}
+
+Result<void> ControllerCore::broadcast(StepCall& call, Deadline deadline) {
+  TENDON_CHECK(check_process("control.broadcast"));
+  const StepInputs& inputs = call.inputs;
   if (inputs.payload.size_bytes() > kMaxStepPayloadBytes) {
     return Error{ErrorCode::message_too_large, "control.broadcast",
                  "a payload of " + std::to_string(inputs.payload.size_bytes()) +
@@ -411,20 +419,20 @@ Result<void> ControllerCore::broadcast(BroadcastCall& call, Deadline deadline) {
                      " are legal: put large inputs in StepInputs::tensors"};
   }
   Lock lock(mutex_);
-  if (!call.has_turn_) {
+  if (!call.has_turn) {
     if (roster_.state != RosterState::running) return await_cause("control.broadcast", deadline);
     TENDON_CHECK(turns_.join(inputs.schedule_id));
-    call.has_turn_ = true;
+    call.has_turn = true;
   }
   TENDON_CHECK(await_room(inputs.schedule_id, deadline));
   while (!inputs.tensors.empty()) {
     // Tensors that cannot be sent to one rank are given to none.
     for (const auto& pipe : tensor_pipes()) TENDON_CHECK(pipe->check(inputs.tensors));
-    if (call.tensors_ != nullptr) break;
+    if (call.tensors != nullptr) break;
     const std::shared_ptr<WorkerPipe> any = seats_.at(GlobalRank{0}).pipe;
     lock.unlock();  // a large copy takes long
     TENDON_TRY(kept, any->keep(inputs.tensors));
-    call.tensors_ = std::move(kept);
+    call.tensors = std::move(kept);
     lock.lock();
     // There was room before. The roster may be another one.
     TENDON_CHECK(await_room(inputs.schedule_id, deadline));
@@ -432,7 +440,7 @@ Result<void> ControllerCore::broadcast(BroadcastCall& call, Deadline deadline) {
   v1::StepMessage message = message_of(roster_.id, v1::FLOW_STEP_INPUTS, inputs_.next_sequence());
   message.set_schedule_id(inputs.schedule_id);
   message.set_payload(inputs.payload.data(), inputs.payload.size_bytes());
-  message.set_has_tensors(call.tensors_ != nullptr);
+  message.set_has_tensors(call.tensors != nullptr);
   const auto encoded = encode(message);
   const auto before = standing();
   TENDON_CHECK(sockets_->publish(as_bytes(*encoded)));
@@ -443,12 +451,12 @@ Result<void> ControllerCore::broadcast(BroadcastCall& call, Deadline deadline) {
   turns_.given(inputs.schedule_id);
   if (!std::exchange(beats_fast_, true)) heart_->wake();
   steps_.begin(inputs.schedule_id, inputs_.sent());
-  if (call.tensors_ == nullptr) return {};
+  if (call.tensors == nullptr) return {};
   v1::Word announced = word();
   announced.mutable_step_tensors()->set_schedule_id(inputs.schedule_id);
   const auto pipes = tensor_pipes();
   lock.unlock();
-  for (const auto& pipe : pipes) pipe->send(announced, call.tensors_);
+  for (const auto& pipe : pipes) pipe->send(announced, call.tensors);
   return {};
 }
 
@@ -463,10 +471,10 @@ std::vector<std::shared_ptr<WorkerPipe>> ControllerCore::tensor_pipes() const {
   return pipes;
 }
 
-void ControllerCore::end(const BroadcastCall& call) {
+void ControllerCore::end(const StepCall& call) {
   const Lock lock(mutex_);
-  if (!call.has_turn_) return;
-  turns_.leave(call.inputs_.schedule_id);
+  if (!call.has_turn) return;
+  turns_.leave(call.inputs.schedule_id);
   changed();
 }
 

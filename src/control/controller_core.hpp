@@ -7,12 +7,13 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <tendon/control/controller.hpp>
+#include <tendon/control/controller_options.hpp>
+#include <tendon/control/step.hpp>
+#include <tendon/control/worker_status.hpp>
 #include <tendon/core/mutex.hpp>
 #include <tendon/pipe/listener.hpp>
 #include <vector>
 
-#include "control/broadcast_call.hpp"
 #include "control/flows/flow_sender.hpp"
 #include "control/flows/step_message.hpp"
 #include "control/flows/step_sockets.hpp"
@@ -47,10 +48,6 @@ class ControllerCore final : public PipeListener,
                  std::string run_id);
   ~ControllerCore() override;
 
-  [[nodiscard]] static const std::shared_ptr<ControllerCore>& of(const Controller& controller) {
-    return controller.core_;
-  }
-
   /// Workers are let in from now on.
   [[nodiscard]] Result<void> serve(std::shared_ptr<ContextCore> context, Listener listener);
   [[nodiscard]] bool forked() const noexcept { return context_->forked(); }
@@ -64,12 +61,11 @@ class ControllerCore final : public PipeListener,
 
   [[nodiscard]] Result<void> wait_for_workers(Deadline deadline) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<void> rebuild(Deadline deadline) TENDON_EXCLUDES(mutex_);
-  [[nodiscard]] Result<void> broadcast(const StepInputs& inputs, Deadline deadline) {
-    return BroadcastCall(shared_from_this(), inputs).attempt(deadline);
-  }
-  [[nodiscard]] Result<void> broadcast(BroadcastCall& call, Deadline deadline)
+  [[nodiscard]] Result<void> broadcast(const StepInputs& inputs, Deadline deadline)
       TENDON_EXCLUDES(mutex_);
-  void end(const BroadcastCall& call) TENDON_EXCLUDES(mutex_);
+  /// One attempt of a call, which ends with end().
+  [[nodiscard]] Result<void> broadcast(StepCall& call, Deadline deadline) TENDON_EXCLUDES(mutex_);
+  void end(const StepCall& call) TENDON_EXCLUDES(mutex_);
   void give_back(std::vector<StepOutputs> outputs);
   [[nodiscard]] Result<std::vector<StepOutputs>> collect(std::uint64_t schedule_id,
                                                          Deadline deadline) TENDON_EXCLUDES(mutex_);

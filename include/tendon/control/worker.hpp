@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <string_view>
 #include <tendon/control/step.hpp>
+#include <tendon/control/worker_options.hpp>
 #include <tendon/control/worker_status.hpp>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
@@ -15,7 +14,6 @@
 #include <tendon/core/result.hpp>
 #include <tendon/group/group.hpp>
 #include <tendon/runtime/context.hpp>
-#include <tendon/session/profile.hpp>
 
 namespace tendon {
 inline namespace v0 {
@@ -23,30 +21,6 @@ inline namespace v0 {
 namespace detail {
 class WorkerCore;
 }
-
-/// Every member has a default; name the ones you set.
-struct WorkerOptions {
-  /// As ControllerOptions::schema_hash.
-  std::uint64_t schema_hash = 0;
-  /// As ControllerOptions::profile, for the worker pipe and the groups.
-  Profile profile = Profile::local;
-  /// As GroupOptions::listen, for the groups. Empty: TENDON_LISTEN, else a free port of the
-  /// interface that reaches the controller.
-  std::string listen = {};
-  /// In WorkerStatus: KV blocks that this worker has room for, or what else the controller counts.
-  std::uint64_t free_blocks = 0;
-};
-
-/// A step as a worker gets it.
-struct Step {
-  StepInputs inputs = {};
-  /// Set by Controller::cancel_step() while the step is at work.
-  std::shared_ptr<const std::atomic<bool>> cancel_flag = {};
-
-  [[nodiscard]] bool cancelled() const noexcept {
-    return cancel_flag != nullptr && cancel_flag->load(std::memory_order_relaxed);
-  }
-};
 
 /// The groups of a worker in one roster.
 struct WorkerGroups {
