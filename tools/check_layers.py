@@ -21,7 +21,7 @@ LAYERS = ["core", "observe", "memory", "tensor", "session", "transport", "runtim
 # They meet in the layers below them, and in programs.
 SIBLINGS = {"fabric", "pipe", "group"}
 # Folders of a layer in src/, from the bottom up: likewise. A file above them may include all.
-ROOMS = {"control": ["flows", "relay", "machine"],
+ROOMS = {"control": ["flows", "machine", "relay"],
          "fabric": ["keys", "samples", "zenoh", "ways", "plain", "ports", "discovery", "topics", "calls", "nodes"],
          "group": ["operands", "reduce", "membership", "boards", "scripts", "epochs", "messages"]}
 

@@ -5,6 +5,9 @@
 #include <google/protobuf/map.h>
 
 #include <cstdint>
+#include <optional>
+#include <tendon/control/worker_status.hpp>
+#include <utility>
 #include <vector>
 
 #include "control/flows/flow_receiver.hpp"
@@ -27,6 +30,27 @@ namespace tendon::v0::detail {
   word.mutable_resend_request()->set_first(missing.first);
   word.mutable_resend_request()->set_last(missing.last);
   return word;
+}
+
+using StepFlow = FlowReceiver<v1::StepMessage>;
+
+/// Puts a message into its flow, and counts it. Returns what is to be asked for.
+[[nodiscard]] inline std::optional<MissingRange> put_into(StepFlow& flow, v1::StepMessage message,
+                                                          FlowStats& stats) {
+  const std::uint64_t sequence = message.sequence();
+  const std::uint64_t size_bytes = message.payload().size();
+  switch (flow.take(sequence, std::move(message), size_bytes)) {
+    case StepFlow::Arrival::doubled:
+      ++stats.doubled;
+      break;
+    case StepFlow::Arrival::early:
+      ++stats.parked;
+      return flow.missing_before_parked();
+    case StepFlow::Arrival::in_order:
+    case StepFlow::Arrival::too_early:
+      break;
+  }
+  return std::nullopt;
 }
 
 /// What has come into sockets.
