@@ -57,8 +57,8 @@ GlobalRank Worker::rank() const noexcept { return core_->place().rank; }
 ParallelCoordinates Worker::place() const noexcept { return core_->place().at; }
 std::uint64_t Worker::roster() const { return core_->forked() ? 0 : core_->roster(); }
 WorkerGroups Worker::groups() const { return core_->forked() ? WorkerGroups{} : core_->groups(); }
-bool Worker::sends_outputs() const noexcept { return core_->sends_outputs(); }
-bool Worker::signals_microbatches() const noexcept { return core_->signals_microbatches(); }
+bool Worker::sends_outputs() const noexcept { return core_->place().sends_outputs(); }
+bool Worker::signals_microbatches() const noexcept { return core_->place().signals_microbatches(); }
 Result<Step> Worker::next_step(Deadline deadline) {
   TENDON_CHECK(core_->check_process("control.next_step"));
   return core_->next_step(deadline);
