@@ -21,7 +21,8 @@ LAYERS = ["core", "observe", "memory", "tensor", "session", "transport", "runtim
 # They meet in the layers below them, and in programs.
 SIBLINGS = {"fabric", "pipe", "group"}
 # Folders of a layer in src/, from the bottom up: likewise. A file above them may include all.
-ROOMS = {"fabric": ["keys", "samples", "zenoh", "ways", "plain", "ports", "discovery", "topics", "calls", "nodes"],
+ROOMS = {"control": ["flows", "machine", "relay"],
+         "fabric": ["keys", "samples", "zenoh", "ways", "plain", "ports", "discovery", "topics", "calls", "nodes"],
          "group": ["operands", "reduce", "membership", "boards", "scripts", "epochs", "messages"]}
 
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -181,7 +182,7 @@ def self_test() -> None:
         "src/group/group.cpp": '#include "group/messages/stage.hpp"',
         "src/pipe/pipe.cpp": '#include "pipe/x.hpp"\n#include <nlohmann/json.hpp>',
         "cli/main.cpp": '#include "commands.hpp"\n#include <CLI/CLI.hpp>',
-        "src/control/word.hpp": '#include "tendon/v1/control.pb.h"\n#include <tendon/pipe/pipe.hpp>',
+        "src/control/relay/word.hpp": '#include "tendon/v1/control.pb.h"\n#include <tendon/pipe/pipe.hpp>',
     }
     bad = [
         ("src/memory/pool.cpp", '#include "tensor/tensor.hpp"', "memory may not include tensor"),

@@ -253,7 +253,7 @@ NUMBERS = {
     "python/bindings/schema.cpp": [
         ("nested deeper than {} levels", "kMaxDepth"),
     ],
-    "src/control/zap_door.cpp": [
+    "src/control/flows/zap_door.cpp": [
         ("1.0\n{}\n400", "200"),
     ],
     "src/session/address.cpp": [

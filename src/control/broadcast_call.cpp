@@ -6,15 +6,12 @@
 namespace tendon::v0::detail {
 
 BroadcastCall::BroadcastCall(const Controller& controller, const StepInputs& inputs)
-    : BroadcastCall(ControllerCore::of(controller), inputs) {}
+    : core_(controller.core_), call_{.inputs = inputs} {}
 
 BroadcastCall::~BroadcastCall() {
-  if (!core_->forked()) core_->end(*this);
+  if (!core_->forked()) core_->end(call_);
 }
 
-Result<void> BroadcastCall::attempt(Deadline deadline) {
-  TENDON_CHECK(core_->check_process("control.broadcast"));
-  return core_->broadcast(*this, deadline);
-}
+Result<void> BroadcastCall::attempt(Deadline deadline) { return core_->broadcast(call_, deadline); }
 
 }  // namespace tendon::v0::detail

@@ -5,12 +5,12 @@
 #include <tendon/control/controller.hpp>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
-#include <utility>
+
+#include "control/machine/step_turns.hpp"
 
 namespace tendon::v0::detail {
 
 class ControllerCore;
-struct KeptBody;
 
 /// A call of Controller::broadcast() from its beginning to its end. It may be attempted more than
 /// once, as Python does to look at signals: it keeps its turn and what it has copied meanwhile.
@@ -23,8 +23,6 @@ struct KeptBody;
 class BroadcastCall {
  public:
   BroadcastCall(const Controller& controller, const StepInputs& inputs);
-  BroadcastCall(std::shared_ptr<ControllerCore> core, const StepInputs& inputs)
-      : core_(std::move(core)), inputs_(inputs) {}
   BroadcastCall(const BroadcastCall&) = delete;
   BroadcastCall& operator=(const BroadcastCall&) = delete;
   ~BroadcastCall();
@@ -32,12 +30,8 @@ class BroadcastCall {
   [[nodiscard]] Result<void> attempt(Deadline deadline);
 
  private:
-  friend class ControllerCore;
-
   const std::shared_ptr<ControllerCore> core_;
-  const StepInputs& inputs_;
-  bool has_turn_ = false;  // it has joined the line, under the core's lock
-  std::shared_ptr<const KeptBody> tensors_;
+  StepCall call_;
 };
 
 }  // namespace tendon::v0::detail

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "control/controller_core.hpp"
+#include "control/flows/zmq_network.hpp"
 #include "control/service_thread.hpp"
-#include "control/zmq_network.hpp"
 #include "core/left_to_parent.hpp"
 #include "session/nonce128.hpp"
 #include "session/proofs.hpp"

@@ -4,15 +4,18 @@
 #include <algorithm>
 #include <utility>
 
-#include "control/resending.hpp"
-#include "core/text.hpp"
+#include "control/relay/host_relay.hpp"
 #include "runtime/strangers.hpp"
+#include "session/proofs.hpp"
 
 namespace tendon::v0::detail {
 namespace {
 
-// From a collective that fails because a member died to the end of that member's worker pipe.
-constexpr std::chrono::milliseconds kCauseComesWithin{100};
+constexpr std::chrono::milliseconds kProbeInterval{10};
+constexpr std::size_t kProbesInQueue = 16;
+constexpr std::size_t kSubscriptionsPerWorker = 4;
+// How soon workers that hold up a roster are looked at again.
+constexpr std::chrono::milliseconds kLookInterval{1000};
 
 std::string behind(std::uint64_t step, std::uint64_t first, const std::string& why) {
   return "step " + std::to_string(step) + " waits for step " + std::to_string(first) +
@@ -28,165 +31,74 @@ ControllerCore::ControllerCore(const ParallelLayout& layout, ControllerOptions o
       options_(std::move(options)),
       network_(std::move(network)),
       wake_(std::move(wake)),
-      seats_(layout.world_size()),
-      store_(layout.world_size()),
-      roster_{.id = {.run = std::move(run_id), .roster = 0}},
-      steps_(layout) {}
-
-ControllerCore::~ControllerCore() = default;
-
-// --- New workers
+      machine_(layout, options_, std::move(run_id)),
+      pipes_(layout.world_size()),
+      store_(layout.world_size()) {}
 
 Result<void> ControllerCore::serve(std::shared_ptr<ContextCore> context, Listener listener) {
   TENDON_TRY(heart, Heart::start([this] { return beat(); }));
   heart_ = std::move(heart);
-  door_.emplace(
-      Door{.context = std::move(context), .listener = std::move(listener), .accepting = {}});
-  accept_next();
+  context_ = std::move(context);
+  reception_.open(std::move(listener), weak_from_this());
   return {};
 }
 
-void ControllerCore::accept_next() {
-  // What it starts may call it again, on another thread, before this returns.
-  const Lock lock(mutex_);
-  Completion<Pipe> next = door_->listener.accept_async();
-  next.on_done([weak = weak_from_this()](Result<Pipe> pipe) {
-    if (const auto self = weak.lock()) self->accepted(std::move(pipe));
-  });
-  door_->accepting.emplace(std::move(next));
-}
+// --- Worker pipes
 
-void ControllerCore::accepted(Result<Pipe> pipe) {
-  if (!pipe.has_value()) return;  // the listener or the Context was closed
-  const auto worker = std::make_shared<WorkerPipe>(*std::move(pipe), weak_from_this());
-  std::shared_ptr<WorkerPipe> gives_way;
-  {
-    const Lock lock(mutex_);
-    if (roster_.state == RosterState::stopped) {
-      gives_way = worker;
-    } else {
-      unseated_.push_back(worker);
-      if (unseated_.size() > kMaxUnseatedWorkers) {
-        gives_way = unseated_.front();
-        unseated_.pop_front();
-      }
-    }
-  }
-  if (gives_way != nullptr) {
-    gives_way->cancel(Error{ErrorCode::server_busy, "control.join",
-                            "the controller has stopped, or too many connections to it do not say "
-                            "which rank they are"});
-  }
-  worker->start();
-  accept_next();
+std::optional<GlobalRank> ControllerCore::rank_of(const WorkerPipe& pipe) const {
+  for (std::uint32_t rank = 0; rank < pipes_.size(); ++rank)
+    if (pipes_[rank].words.get() == &pipe) return GlobalRank{rank};
+  return std::nullopt;
 }
-
-Result<void> ControllerCore::may_join(const v1::Join& join) const {
-  const auto refuse = [](std::string text) {
-    return Error{ErrorCode::invalid_argument, "control.join", std::move(text)};
-  };
-  if (roster_.state == RosterState::failed) return roster_error("control.join");
-  if (join.version() != kControlVersion) {
-    return Error{ErrorCode::version_mismatch, "control.join",
-                 "the worker speaks version " + std::to_string(join.version()) +
-                     " of the control protocol, the controller " + std::to_string(kControlVersion)};
-  }
-  const ParallelSizes& sizes = layout_.sizes();
-  if (join.tensor_parallel_size() != sizes.tensor ||
-      join.pipeline_parallel_size() != sizes.pipeline || join.kv_parallel_size() != sizes.kv) {
-    return refuse("the worker's layout is tensor " + std::to_string(join.tensor_parallel_size()) +
-                  ", pipeline " + std::to_string(join.pipeline_parallel_size()) + ", kv " +
-                  std::to_string(join.kv_parallel_size()) + "; the controller's is tensor " +
-                  std::to_string(sizes.tensor) + ", pipeline " + std::to_string(sizes.pipeline) +
-                  ", kv " + std::to_string(sizes.kv));
-  }
-  if (join.rank() >= seats_.size()) {
-    return refuse("rank " + std::to_string(join.rank()) + " of " + std::to_string(seats_.size()) +
-                  " workers");
-  }
-  const std::uint64_t version = options_.schema_hash.over(options_.payload_version);
-  if (join.payload_version() != version) {
-    return refuse("the worker's payloads have the version " +
-                  std::to_string(join.payload_version()) + ", the controller's " +
-                  std::to_string(version));
-  }
-  if (seats_.at({join.rank()}).state != SeatState::empty) {
-    return refuse(name_of({join.rank()}) + " is there already");
-  }
-  return {};
-}
-
-void ControllerCore::seat(const std::shared_ptr<WorkerPipe>& pipe, const v1::Join& join) {
-  WorkerSeat& seat = seats_.at({join.rank()});
-  seat = WorkerSeat{};
-  seat.state = SeatState::waiting;
-  seat.pipe = pipe;
-  seat.incarnation = join.incarnation();
-  seat.public_key = join.public_key();
-  seat.heard.rank = {join.rank()};
-  seat.heard.identity = pipe->peer();
-  seat.heard_at = Clock::now();
-  seat.begin_work(seat.heard_at);
-  v1::Word welcome = word();
-  welcome.mutable_welcome()->set_idle_heartbeat_ms(
-      static_cast<std::uint32_t>(options_.idle_heartbeat.count()));
-  welcome.mutable_welcome()->set_step_heartbeat_ms(
-      static_cast<std::uint32_t>(options_.step_heartbeat.count()));
-  pipe->send(welcome);
-  changed();
-}
-
-Result<void> ControllerCore::take_tensor_pipe(const std::shared_ptr<WorkerPipe>& pipe,
-                                              const v1::Word& word) {
-  const std::uint32_t rank = word.relay_join().rank();
-  WorkerSeat* const seat = rank < seats_.size() ? &seats_.at({rank}) : nullptr;
-  if (word.run_id() != roster_.id.run || word.roster() != roster_.id.roster || seat == nullptr ||
-      seat->state != SeatState::forming || seat->tensors != nullptr ||
-      seat->pipe->peer().context != pipe->peer().context) {
-    return Error{ErrorCode::permission_denied, "control.join",
-                 "that is no worker which enters the roster, or it has opened such a pipe before"};
-  }
-  seat->tensors = pipe;
-  v1::Word welcome = this->word();
-  welcome.mutable_relay_welcome();
-  pipe->send(welcome);
-  return {};
-}
-
-std::string ControllerCore::name_of(GlobalRank rank) const {
-  return "rank " + std::to_string(rank.value) + " (" + seats_.at(rank).heard.identity.to_string() +
-         ")";
-}
-
-// --- What comes on worker pipes
 
 void ControllerCore::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word) {
-  std::optional<Error> refused;
+  Result<void> done;
   {
     const Lock lock(mutex_);
-    if (const auto rank = seats_.rank_of(*pipe)) {
-      heard(*rank, std::move(word));
-    } else if (const auto at = std::ranges::find(unseated_, pipe); at != unseated_.end()) {
-      unseated_.erase(at);
-      if (word.has_relay_join()) {
-        if (auto taken = take_tensor_pipe(pipe, word); !taken.has_value()) refused = taken.error();
-      } else if (!word.has_join()) {
-        refused = Error{ErrorCode::protocol_violation, "control.join",
-                        "the first word of a worker is Join"};
-      } else if (auto may = may_join(word.join()); !may.has_value()) {
-        refused = may.error();
-      } else {
-        seat(pipe, word.join());
-      }
-    } else if (seats_.sends_tensors_on(*pipe)) {
-      refused = Error{ErrorCode::protocol_violation, "control.pipe",
-                      "a worker says nothing on the pipe for its tensors"};
-    }
+    if (const auto rank = rank_of(*pipe))
+      hear(*rank, std::move(word));
+    else if (reception_.leave(pipe))
+      done = let_in(pipe, word);
+    else if (std::ranges::find(pipes_, pipe, &Pipes::tensors) != pipes_.end())
+      done = Error{ErrorCode::protocol_violation, "control.pipe",
+                   "a worker says nothing on the pipe for its tensors"};
   }
-  if (!refused) return;
+  if (done.has_value()) return;
   const std::string name = pipe->peer().to_string();
-  refuse_stranger(door_->context.get(), "control.join", {name, name}, refused->detail);
-  pipe->cancel(*refused);
+  refuse_stranger(context_.get(), "control.join", {name, name}, done.error().detail);
+  pipe->cancel(done.error());
+}
+
+Result<void> ControllerCore::let_in(const std::shared_ptr<WorkerPipe>& pipe, const v1::Word& word) {
+  if (word.has_relay_join()) {
+    TENDON_TRY(welcome, machine_.join_tensors(word, pipe->peer()));
+    pipes_[word.relay_join().rank()].tensors = pipe;
+    pipe->send(welcome);
+    return {};
+  }
+  if (!word.has_join()) {
+    return Error{ErrorCode::protocol_violation, "control.join",
+                 "the first word of a worker is Join"};
+  }
+  TENDON_TRY(welcome, machine_.join(word.join(), pipe->peer(), Clock::now()));
+  pipes_[word.join().rank()].words = pipe;
+  pipe->send(welcome);
+  changed();
+  return {};
+}
+
+void ControllerCore::hear(GlobalRank rank, v1::Word word) {
+  // Only calls that give out steps wait for it.
+  const bool is_waited_for = !word.has_inputs_applied() || !turns_.is_empty();
+  const std::shared_ptr<WorkerPipe>& pipe = pipes_[rank.value].words;
+  if (word.has_store_set())
+    store_.set(pipe, word.store_set().key(), word.store_set().value());
+  else if (word.has_store_get())
+    store_.get(pipe, word.store_get().key());
+  else
+    machine_.hear(rank, std::move(word), Clock::now());
+  act();
+  if (is_waited_for) changed();
 }
 
 void ControllerCore::on_tensors(const std::shared_ptr<WorkerPipe>& pipe, TensorDict tensors) {
@@ -196,205 +108,238 @@ void ControllerCore::on_tensors(const std::shared_ptr<WorkerPipe>& pipe, TensorD
 }
 
 void ControllerCore::on_end(const std::shared_ptr<WorkerPipe>& pipe, const Error& why) {
+  (void)reception_.leave(pipe);
   const Lock lock(mutex_);
-  std::erase(unseated_, pipe);
   store_.forget(pipe);
-  const auto rank = seats_.rank_of(*pipe);
+  const auto rank = rank_of(*pipe);
   if (!rank) return;
-  const SeatState was = seats_.at(*rank).state;
-  Error lost{
-      ErrorCode::worker_lost, "control.roster",
-      name_of(*rank) + (why.code == ErrorCode::end_of_stream ? " has left" : ": " + why.detail)};
-  seats_.vacate(*rank);
-  const bool part_of_roster = was == SeatState::ready || was == SeatState::forming;
-  if (part_of_roster && (runs() || roster_.state == RosterState::forming)) {
-    close_roster(std::move(lost));
-  } else if (roster_.cause_may_come_until) {
-    roster_.why_closed = std::move(lost);
-    roster_.cause_may_come_until.reset();
-  }
+  end_tensors(*rank);
+  pipes_[rank->value].words = nullptr;
+  machine_.lost(*rank, why, Clock::now());
+  act();
   changed();
 }
 
-void ControllerCore::heard(GlobalRank rank, v1::Word word) {
-  WorkerSeat& seat = seats_.at(rank);
-  switch (word.word_case()) {
-    case v1::Word::kHeartbeat:
-      return heard(rank, word.roster(), word.heartbeat());
-    case v1::Word::kReady:
-      if (word.roster() == roster_.id.roster && seat.state == SeatState::forming) {
-        seat.ready = word.ready();
-        seat.heard.free_blocks = word.ready().free_blocks();
-        seat.asked_at.reset();
-        seat.state = SeatState::ready;
-      }
-      break;
-    case v1::Word::kStepFailed:
-      return failed(rank, word.step_failed());
-    case v1::Word::kResendRequest:
-      if (word.roster() == roster_.id.roster) resend(rank, word.resend_request());
-      break;
-    case v1::Word::kResent:
-      // As if it had come through its flow.
-      if (check(word.resent(), roster_.id).has_value() &&
-          word.resent().sender_rank() == rank.value) {
-        arrived(std::move(*word.mutable_resent()));
-      } else {
-        ++stats_.refused;
-      }
-      break;
-    case v1::Word::kNotRetained:
-      if (word.roster() == roster_.id.roster && runs()) {
-        close_roster({ErrorCode::worker_lost, "control.roster",
-                      name_of(rank) + " has outputs no more that were lost on their way"});
-      }
-      break;
-    case v1::Word::kCancelAcknowledged:
-      seat.cancelled_id = std::max(seat.cancelled_id, word.cancel_acknowledged().schedule_id());
-      break;
-    case v1::Word::kInputsApplied:
-      if (word.roster() == roster_.id.roster && seat.state == SeatState::ready)
-        note_applied(rank, word.inputs_applied().sequence());
-      if (!turns_.is_empty()) break;
-      return;  // only calls that give out steps wait for it
-    case v1::Word::kStoreSet:
-      store_.set(seat.pipe, word.store_set().key(), word.store_set().value());
-      break;
-    case v1::Word::kStoreGet:
-      store_.get(seat.pipe, word.store_get().key());
-      break;
-    default:
-      ++stats_.refused;  // of a newer worker, or not for a controller
-      break;
-  }
-  changed();
+void ControllerCore::end_tensors(GlobalRank rank) {
+  if (const auto tensors = std::exchange(pipes_[rank.value].tensors, nullptr))
+    tensors->cancel({ErrorCode::end_of_stream, "control.roster", "the roster is over"});
 }
 
-void ControllerCore::heard(GlobalRank rank, std::uint64_t roster, const v1::Heartbeat& heartbeat) {
-  WorkerSeat& seat = seats_.at(rank);
-  seat.heard_at = Clock::now();
-  std::uint64_t progress = heartbeat.collectives() + heartbeat.schedule_id();
-  for (const auto& [flow, count] : heartbeat.sent()) progress += count;
-  for (const auto& [flow, count] : heartbeat.applied()) progress += count;
-  if (progress != std::exchange(seat.progress, progress)) seat.begin_work(seat.heard_at);
-  if (!heartbeat.waiting().empty()) seat.busy_since = seat.heard_at;
-  seat.heard.schedule_id = heartbeat.schedule_id();
-  seat.heard.waiting = heartbeat.waiting();
-  seat.heard.waiting_for.clear();
-  for (const std::uint32_t awaited : heartbeat.waiting_for())
-    seat.heard.waiting_for.push_back({awaited});
-  seat.heard.load = heartbeat.load();
-  if (heartbeat.ping() != 0) {
-    seat.ping = heartbeat.ping();
-    seat.asked_at.reset();
-  }
-  seat.in_roster = roster;
-  changed();
-  if (roster != roster_.id.roster || seat.state != SeatState::ready) return;
-  note_applied(rank, number_of(heartbeat.applied(), v1::FLOW_STEP_INPUTS));
-  ask_again(rank, v1::FLOW_STEP_OUTPUTS,
-            seat.outputs.missing_after_announced(number_of(heartbeat.sent(), v1::FLOW_STEP_OUTPUTS),
-                                                 seat.heard_at));
-  ask_again(rank, v1::FLOW_STEP_MICROBATCH_OUTPUTS,
-            seat.microbatches.missing_after_announced(
-                number_of(heartbeat.sent(), v1::FLOW_STEP_MICROBATCH_OUTPUTS), seat.heard_at));
-}
-
-void ControllerCore::note_applied(GlobalRank rank, std::uint64_t sequence) {
-  WorkerSeat& seat = seats_.at(rank);
-  // More than was sent is a lie, or a fault: it must not free what others need.
-  const std::uint64_t applied = std::min(sequence, inputs_.sent());
-  seat.taken_inputs = std::max(seat.taken_inputs, applied);
-  seat.heard.applied_inputs = std::max(seat.heard.applied_inputs, applied);
-  inputs_.applied(seats_.applied_by_all());
-}
-
-void ControllerCore::failed(GlobalRank rank, const v1::StepFailed& failure) {
-  WorkerSeat& seat = seats_.at(rank);
-  if (seat.state == SeatState::empty || seat.state == SeatState::waiting) return;
-  seat.public_key = failure.public_key();
-  seat.end_tensors();
-  const bool first = seat.state == SeatState::ready || seat.state == SeatState::forming;
-  seat.state = SeatState::waiting;
-  if (first && (runs() || roster_.state == RosterState::forming)) {
-    close_roster(
-        {ErrorCode::worker_lost, "control.roster",
-         name_of(rank) + " failed" +
-             (failure.schedule_id() == 0 ? std::string()
-                                         : " in step " + std::to_string(failure.schedule_id())) +
-             ": " + escaped(failure.error(), kMaxControlTextBytes)});
-    roster_.cause_may_come_until = Clock::now() + kCauseComesWithin;
-  }
-  changed();
-}
-
-void ControllerCore::resend(GlobalRank rank, const v1::ResendRequest& request) {
-  WorkerSeat& seat = seats_.at(rank);
-  if (request.flow() != v1::FLOW_STEP_INPUTS || seat.state != SeatState::ready) {
-    ++stats_.refused;
-    return;
-  }
-  stats_.resent += send_again(inputs_, request, word(), *seat.pipe);
-}
-
-// --- Flows
-
-void ControllerCore::arrived(v1::StepMessage message) {
-  if ((message.flow() != v1::FLOW_STEP_OUTPUTS &&
-       message.flow() != v1::FLOW_STEP_MICROBATCH_OUTPUTS) ||
-      message.sender_rank() >= seats_.size()) {
-    ++stats_.refused;
-    return;
-  }
-  const GlobalRank rank{message.sender_rank()};
-  WorkerSeat& seat = seats_.at(rank);
-  if (seat.state != SeatState::ready || seat.incarnation != message.incarnation()) {
-    ++stats_.refused;
-    return;
-  }
-  const v1::Flow name = message.flow();
-  const std::uint64_t sequence = message.sequence();
-  WorkerSeat::Flow& flow = seat.flow(name);
-  const std::uint64_t size_bytes = message.payload().size();
-  switch (flow.take(sequence, std::move(message), size_bytes)) {
-    case WorkerSeat::Flow::Arrival::doubled:
-      ++stats_.doubled;
-      return;
-    case WorkerSeat::Flow::Arrival::early:
-      ++stats_.parked;
-      return ask_again(rank, name, flow.missing_before_parked());
-    case WorkerSeat::Flow::Arrival::too_early:
-      return;
-    case WorkerSeat::Flow::Arrival::in_order:
-      return apply(rank, name);
-  }
-}
-
-void ControllerCore::apply(GlobalRank rank, v1::Flow flow) {
-  while (auto message = seats_.at(rank).flow(flow).next()) {
-    ++stats_.received;
-    const std::uint64_t schedule_id = message->schedule_id();
-    const std::uint64_t agreement = message->agreement();
-    if (flow == v1::FLOW_STEP_MICROBATCH_OUTPUTS) {
-      // The step may be over already: its outputs came by another flow.
-      (void)steps_.add_microbatch(schedule_id);
-    } else if (!steps_.add({.schedule_id = schedule_id,
-                            .rank = rank,
-                            .payload = payload_of(*std::move(message)),
-                            .agreement = agreement})) {
-      ++stats_.refused;
-    } else {
-      std::uint64_t& taken = seats_.at(rank).taken_inputs;
-      taken = std::max(taken, steps_.sequence_of(schedule_id));
+void ControllerCore::act() {
+  std::vector<std::pair<std::shared_ptr<WorkerPipe>, Error>> given_up;
+  for (const RosterAction& action : machine_.take_actions()) {
+    const std::shared_ptr<WorkerPipe>& pipe = pipes_[action.rank.value].words;
+    switch (action.kind) {
+      case RosterAction::Kind::say:
+        pipe->send(action.word);
+        break;
+      case RosterAction::Kind::say_if_idle:
+        pipe->send_if_idle(action.word);
+        break;
+      case RosterAction::Kind::send_again:
+        machine_.sent_again(send_again(machine_.inputs(), action.word.resend_request(),
+                                       word_of(machine_.id()), *pipe));
+        break;
+      case RosterAction::Kind::end_tensors:
+        end_tensors(action.rank);
+        break;
+      case RosterAction::Kind::give_up:
+        end_tensors(action.rank);
+        given_up.emplace_back(std::exchange(pipes_[action.rank.value].words, nullptr), action.why);
+        break;
     }
   }
+  if (given_up.empty()) return;
   changed();
+  mutex_.unlock();
+  for (const auto& [pipe, why] : given_up) pipe->cancel(why);
+  mutex_.lock();
 }
 
-void ControllerCore::ask_again(GlobalRank rank, v1::Flow flow,
-                               std::optional<MissingRange> missing) {
-  if (missing) ask_for(*missing, flow, word(), *seats_.at(rank).pipe);
+void ControllerCore::changed() {
+  changed_.notify_all();
+  if (reading_) wake_->signal();
 }
+
+std::chrono::nanoseconds ControllerCore::beat() {
+  const Lock lock(mutex_);
+  beats_fast_ = machine_.beat();
+  act();
+  return beats_fast_ ? options_.step_heartbeat : options_.idle_heartbeat;
+}
+
+// --- Rosters
+
+Result<void> ControllerCore::wait_for_workers(Deadline deadline) {
+  const Lock lock(mutex_);
+  // A loss is not passed over: rebuild() says that its caller knows of it.
+  if (machine_.state() == RosterState::closed) return machine_.error("control.form");
+  return form(deadline);
+}
+
+Result<void> ControllerCore::rebuild(Deadline deadline) {
+  const Lock lock(mutex_);
+  return form(deadline);
+}
+
+Result<void> ControllerCore::form(Deadline deadline) {
+  if (runs(machine_.state())) return {};
+  Error last;
+  for (std::uint32_t attempt = 0; attempt < kMaxRosterAttempts; ++attempt) {
+    if (machine_.state() == RosterState::stopped || machine_.state() == RosterState::failed)
+      return machine_.error("control.form");
+    // Else an earlier call's deadline passed in the midst.
+    if (machine_.state() != RosterState::forming) {
+      machine_.gather();
+      TENDON_CHECK(fill_seats(deadline));
+      TENDON_CHECK(open_roster());
+    }
+    Result<void> probed = probe(deadline);
+    if (probed.has_value()) return {};
+    if (probed.error().code == ErrorCode::timeout || machine_.state() == RosterState::stopped)
+      return probed;
+    last = probed.error();
+  }
+  const Error why{ErrorCode::worker_lost, "control.form",
+                  std::to_string(kMaxRosterAttempts) +
+                      " attempts to form a roster failed; the last: " + last.detail};
+  machine_.fail(why);
+  act();
+  changed();
+  return why;
+}
+
+Result<void> ControllerCore::start_missing(std::map<GlobalRank, Started>& started) {
+  for (const GlobalRank rank : machine_.seats().in(SeatState::empty)) {
+    const WorkerSeat& seat = machine_.seats().at(rank);
+    if (seat.state != SeatState::empty) continue;  // it came while another one was started
+    Started& its = started[rank];
+    // That one is on its way; the last that was here is the same as before.
+    if (its.times > 0 && its.after == seat.heard.identity) continue;
+    if (its.times >= kMaxRosterAttempts) {
+      return Error{ErrorCode::worker_lost, "control.form",
+                   name_of(seat) + " has ended, as did " + std::to_string(its.times - 1) +
+                       " before it that were started for the same roster"};
+    }
+    its = {seat.heard.identity, its.times + 1};
+    mutex_.unlock();
+    Result<void> done = options_.start_worker(rank);
+    mutex_.lock();
+    if (!done.has_value()) return done;
+  }
+  return {};
+}
+
+Result<void> ControllerCore::fill_seats(Deadline deadline) {
+  const WorkerSeats& seats = machine_.seats();
+  std::map<GlobalRank, Started> started;
+  while (!seats.all(SeatState::waiting)) {
+    if (machine_.state() == RosterState::stopped) return machine_.error("control.form");
+    Deadline look = deadline;
+    if (options_.start_worker) {
+      machine_.look_for_hung(Clock::now());
+      act();
+      TENDON_CHECK(start_missing(started));
+      if (seats.all(SeatState::waiting)) break;
+      look = earlier(deadline, Deadline(std::min(kLookInterval, options_.hang_timeout)));
+    }
+    if (deadline.has_passed()) {
+      std::string text;
+      if (const auto empty = seats.in(SeatState::empty); !empty.empty())
+        text = text_of(empty) + " of " + std::to_string(seats.size()) + " did not come";
+      if (const auto failing = seats.in(SeatState::failing); !failing.empty()) {
+        text += (text.empty() ? "" : "; ") + text_of(failing) +
+                " did not say that they are done with the roster before";
+      }
+      return Error{ErrorCode::timeout, "control.form", std::move(text)};
+    }
+    (void)changed_.wait_until(mutex_, look);
+  }
+  return {};
+}
+
+Result<void> ControllerCore::open_roster() {
+  StepPlace place;
+  if (profile_of(options_) == Profile::plaintext)
+    place = {.host = host_of(address()), .worker_keys = machine_.seats().public_keys()};
+  // A worker has taken all but the steps in flight; a stranger that never reads keeps no more.
+  place.queued_inputs = machine_.steps().limit() + kProbesInQueue;
+  place.most_subscriptions = kSubscriptionsPerWorker * layout_.world_size();
+  TENDON_TRY(sockets, network_->bind(place));
+  // What was published in an earlier roster goes with its sockets.
+  sockets_ = std::move(sockets);
+  store_.forget_all_of(HostRelay::kStoreKeys);
+  machine_.open(sockets_->endpoints(), Clock::now());
+  act();
+  return {};
+}
+
+Result<void> ControllerCore::probe(Deadline deadline) {
+  const auto encoded = encode(machine_.probe());
+  while (machine_.state() == RosterState::forming) {
+    if (machine_.seats().all(SeatState::ready)) {
+      Result<void> same = machine_.run(Clock::now());
+      act();
+      changed();
+      return same;
+    }
+    if (deadline.has_passed()) {
+      return Error{ErrorCode::timeout, "control.form",
+                   text_of(machine_.seats().in(SeatState::forming)) +
+                       " did not become ready in roster " + std::to_string(machine_.id().roster)};
+    }
+    TENDON_CHECK(sockets_->publish(as_bytes(*encoded)));
+    if (options_.start_worker) machine_.look_for_hung(Clock::now());
+    act();
+    (void)changed_.wait_until(mutex_, earlier(deadline, Deadline(kProbeInterval)));
+  }
+  return machine_.error("control.form");
+}
+
+Error ControllerCore::await_cause(std::string_view where, Deadline deadline) {
+  while (const auto cause = machine_.cause_may_come_until()) {
+    const Deadline until = earlier(deadline, Deadline::at(*cause));
+    if (until.has_passed()) break;
+    (void)changed_.wait_until(mutex_, until);
+  }
+  return machine_.error(where);
+}
+
+Result<void> ControllerCore::stop(std::string_view reason, Deadline deadline) {
+  reception_.close();
+  const Lock lock(mutex_);
+  machine_.stop(reason, machine_.inputs().sent());
+  act();
+  changed();
+  while (!machine_.seats().all(SeatState::empty)) {
+    if (deadline.has_passed()) {
+      return Error{ErrorCode::timeout, "control.stop",
+                   text_of(machine_.seats().taken()) + " did not end"};
+    }
+    // Outputs of the last steps are read, so that no worker waits for room.
+    service(deadline);
+  }
+  return {};
+}
+
+void ControllerCore::abandon() {
+  reception_.close();
+  const auto silent = reception_.take_silent();
+  std::vector<std::shared_ptr<WorkerPipe>> pipes(silent.begin(), silent.end());
+  {
+    const Lock lock(mutex_);
+    // It sends nothing again: what has not come is not waited for.
+    if (machine_.state() != RosterState::stopped) machine_.stop("the controller is gone", 0);
+    act();
+    for (const Pipes& of_rank : pipes_)
+      for (const auto& pipe : {of_rank.words, of_rank.tensors})
+        if (pipe != nullptr) pipes.push_back(pipe);
+    changed();
+  }
+  for (const auto& pipe : pipes) (void)pipe->close(Deadline::now());
+}
+
+// --- Steps
 
 void ControllerCore::service(Deadline deadline) {
   const std::shared_ptr<ControllerSockets> sockets = sockets_;
@@ -403,52 +348,29 @@ void ControllerCore::service(Deadline deadline) {
     return;
   }
   reading_ = true;
-  const RosterId expected = roster_.id;
+  const RosterId expected = machine_.id();
   mutex_.unlock();
   sockets->wait(wake_->fd(), deadline);
   wake_->take();
   TakenMessages taken = take_some(*sockets, expected);
   mutex_.lock();
   reading_ = false;
-  stats_.refused += taken.refused;
-  // A roster may have been closed meanwhile.
-  if (expected.roster == roster_.id.roster) {
-    for (v1::StepMessage& message : taken.messages) arrived(std::move(message));
-  }
-  changed_.notify_all();
+  machine_.take(expected.roster, std::move(taken));
+  act();
+  changed();
 }
 
-void ControllerCore::changed() {
-  changed_.notify_all();
-  if (reading_) wake_->signal();
+Result<void> ControllerCore::broadcast(const StepInputs& inputs, Deadline deadline) {
+  TENDON_CHECK(check_process("control.broadcast"));
+  StepCall call{.inputs = inputs};
+  const Result<void> given = broadcast(call, deadline);
+  end(call);
+  return given;
 }
 
-v1::Word ControllerCore::word() const {
-  v1::Word word;
-  word.set_run_id(roster_.id.run);
-  word.set_roster(roster_.id.roster);
-  return word;
-}
-
-std::chrono::nanoseconds ControllerCore::beat() {
-  const Lock lock(mutex_);
-  for (const GlobalRank rank : seats_.in(SeatState::ready)) {
-    const WorkerSeat& seat = seats_.at(rank);
-    v1::Word beat = word();
-    v1::Heartbeat& heartbeat = *beat.mutable_heartbeat();
-    (*heartbeat.mutable_sent())[v1::FLOW_STEP_INPUTS] = inputs_.sent();
-    (*heartbeat.mutable_applied())[v1::FLOW_STEP_OUTPUTS] = seat.outputs.applied();
-    (*heartbeat.mutable_applied())[v1::FLOW_STEP_MICROBATCH_OUTPUTS] = seat.microbatches.applied();
-    seat.pipe->send_if_idle(beat);
-  }
-  beats_fast_ = !steps_.is_idle();
-  return beats_fast_ ? options_.step_heartbeat : options_.idle_heartbeat;
-}
-
-// --- Steps
-
-Result<void> ControllerCore::broadcast(BroadcastCall& call, Deadline deadline) {
-  const StepInputs& inputs = call.inputs_;
+Result<void> ControllerCore::broadcast(StepCall& call, Deadline deadline) {
+  TENDON_CHECK(check_process("control.broadcast"));
+  const StepInputs& inputs = call.inputs;
   if (inputs.payload.size_bytes() > kMaxStepPayloadBytes) {
     return Error{ErrorCode::message_too_large, "control.broadcast",
                  "a payload of " + std::to_string(inputs.payload.size_bytes()) +
@@ -456,76 +378,60 @@ Result<void> ControllerCore::broadcast(BroadcastCall& call, Deadline deadline) {
                      " are legal: put large inputs in StepInputs::tensors"};
   }
   Lock lock(mutex_);
-  if (!call.has_turn_) {
-    if (roster_.state != RosterState::running) return await_cause("control.broadcast", deadline);
+  if (!call.has_turn) {
+    if (machine_.state() != RosterState::running) return await_cause("control.broadcast", deadline);
     TENDON_CHECK(turns_.join(inputs.schedule_id));
-    call.has_turn_ = true;
+    call.has_turn = true;
   }
   TENDON_CHECK(await_room(inputs.schedule_id, deadline));
   while (!inputs.tensors.empty()) {
     // Tensors that cannot be sent to one rank are given to none.
     for (const auto& pipe : tensor_pipes()) TENDON_CHECK(pipe->check(inputs.tensors));
-    if (call.tensors_ != nullptr) break;
-    const std::shared_ptr<WorkerPipe> any = seats_.at(GlobalRank{0}).pipe;
+    if (call.tensors != nullptr) break;
+    const std::shared_ptr<WorkerPipe> any = pipes_.front().words;
     lock.unlock();  // a large copy takes long
     TENDON_TRY(kept, any->keep(inputs.tensors));
-    call.tensors_ = std::move(kept);
+    call.tensors = std::move(kept);
     lock.lock();
     // There was room before. The roster may be another one.
     TENDON_CHECK(await_room(inputs.schedule_id, deadline));
   }
-  v1::StepMessage message;
-  message.set_version(kControlVersion);
-  message.set_run_id(roster_.id.run);
-  message.set_roster(roster_.id.roster);
-  message.set_flow(v1::FLOW_STEP_INPUTS);
-  message.set_sequence(inputs_.next_sequence());
-  message.set_schedule_id(inputs.schedule_id);
-  message.set_payload(inputs.payload.data(), inputs.payload.size_bytes());
-  message.set_has_tensors(call.tensors_ != nullptr);
-  const auto encoded = encode(message);
-  const auto before = standing();
+  const auto encoded = encode(machine_.next_inputs(inputs));
   TENDON_CHECK(sockets_->publish(as_bytes(*encoded)));
-  for (const GlobalRank rank : seats_.in(SeatState::ready))
-    if (!before.owes(rank)) seats_.at(rank).begin_work(Clock::now());
-  inputs_.keep(encoded);
-  ++stats_.sent;
+  machine_.given(inputs.schedule_id, encoded, Clock::now());
   turns_.given(inputs.schedule_id);
   if (!std::exchange(beats_fast_, true)) heart_->wake();
-  steps_.begin(inputs.schedule_id, inputs_.sent());
-  if (call.tensors_ == nullptr) return {};
-  v1::Word announced = word();
+  if (call.tensors == nullptr) return {};
+  v1::Word announced = word_of(machine_.id());
   announced.mutable_step_tensors()->set_schedule_id(inputs.schedule_id);
   const auto pipes = tensor_pipes();
   lock.unlock();
-  for (const auto& pipe : pipes) pipe->send(announced, call.tensors_);
+  for (const auto& pipe : pipes) pipe->send(announced, call.tensors);
   return {};
 }
 
 std::vector<std::shared_ptr<WorkerPipe>> ControllerCore::tensor_pipes() const {
-  std::vector<std::shared_ptr<WorkerPipe>> pipes;
-  for (const GlobalRank rank : seats_.in(SeatState::ready)) {
-    const WorkerSeat& seat = seats_.at(rank);
-    // Others get them from a worker of their host.
-    if (!seat.ready.has_relay())
-      pipes.push_back(seat.tensors != nullptr ? seat.tensors : seat.pipe);
+  std::vector<std::shared_ptr<WorkerPipe>> found;
+  for (const GlobalRank rank : machine_.tensor_ranks()) {
+    const Pipes& pipes = pipes_[rank.value];
+    found.push_back(pipes.tensors != nullptr ? pipes.tensors : pipes.words);
   }
-  return pipes;
+  return found;
 }
 
-void ControllerCore::end(const BroadcastCall& call) {
+void ControllerCore::end(const StepCall& call) {
   const Lock lock(mutex_);
-  if (!call.has_turn_) return;
-  turns_.leave(call.inputs_.schedule_id);
+  if (!call.has_turn) return;
+  turns_.leave(call.inputs.schedule_id);
   changed();
 }
 
 Result<void> ControllerCore::await_room(std::uint64_t schedule_id, Deadline deadline) {
-  while (roster_.state == RosterState::running) {
+  while (machine_.state() == RosterState::running) {
     const bool is_first = turns_.first() == schedule_id;
-    if (is_first && steps_.has_room() && seats_.behind(must_be_applied()).empty()) break;
+    const std::string why = machine_.why_no_room();
+    if (is_first && why.empty()) break;
     if (deadline.has_passed()) {
-      const std::string why = why_no_room();
       return Error{ErrorCode::timeout, "control.broadcast",
                    is_first ? why : behind(schedule_id, turns_.first(), why)};
     }
@@ -534,8 +440,8 @@ Result<void> ControllerCore::await_room(std::uint64_t schedule_id, Deadline dead
     else
       (void)changed_.wait_until(mutex_, deadline);
   }
-  if (roster_.state != RosterState::running) return await_cause("control.broadcast", deadline);
-  if (steps_.uncollected() >= kMaxUncollectedSteps) {
+  if (machine_.state() != RosterState::running) return await_cause("control.broadcast", deadline);
+  if (machine_.steps().uncollected() >= kMaxUncollectedSteps) {
     return Error{ErrorCode::limit_exceeded, "control.broadcast",
                  std::to_string(kMaxUncollectedSteps) +
                      " steps are complete and were not collected: call collect()"};
@@ -543,36 +449,14 @@ Result<void> ControllerCore::await_room(std::uint64_t schedule_id, Deadline dead
   return {};
 }
 
-std::uint64_t ControllerCore::must_be_applied() const {
-  const std::uint64_t next = inputs_.next_sequence();
-  return next > steps_.limit() ? next - steps_.limit() : 0;
-}
-
-std::string ControllerCore::why_no_room() const {
-  std::string why;
-  if (const auto left = steps_.in_flight(); !steps_.has_room()) {
-    why = std::to_string(left.size()) + " steps are in flight, the oldest is " +
-          std::to_string(left.front()) + ", which waits for " +
-          text_of(steps_.missing(left.front()));
-  }
-  const auto behind = seats_.behind(must_be_applied());
-  for (const GlobalRank rank : behind) {
-    why += (why.empty()              ? ""
-            : rank == behind.front() ? "; "
-                                     : ", ") +
-           text_of({rank}) + " has taken " + std::to_string(seats_.at(rank).taken_inputs);
-  }
-  if (!behind.empty()) why += " of the " + std::to_string(inputs_.sent()) + " steps of this roster";
-  return why;
-}
-
 Result<std::vector<StepOutputs>> ControllerCore::collect(std::uint64_t schedule_id,
                                                          Deadline deadline) {
   const Lock lock(mutex_);
+  StepLedger& steps = machine_.steps();
   while (true) {
-    if (steps_.is_complete(schedule_id)) return steps_.collect(schedule_id);
-    if (!runs()) return await_cause("control.collect", deadline);
-    if (!steps_.has(schedule_id)) {
+    if (steps.is_complete(schedule_id)) return steps.collect(schedule_id);
+    if (!runs(machine_.state())) return await_cause("control.collect", deadline);
+    if (!steps.has(schedule_id)) {
       return Error{ErrorCode::invalid_argument, "control.collect",
                    "step " + std::to_string(schedule_id) +
                        " was not given out in this roster, or was collected before"};
@@ -580,7 +464,7 @@ Result<std::vector<StepOutputs>> ControllerCore::collect(std::uint64_t schedule_
     if (deadline.has_passed()) {
       return Error{ErrorCode::timeout, "control.collect",
                    "step " + std::to_string(schedule_id) + " waits for " +
-                       text_of(steps_.missing(schedule_id))};
+                       text_of(steps.missing(schedule_id))};
     }
     service(deadline);
   }
@@ -588,14 +472,14 @@ Result<std::vector<StepOutputs>> ControllerCore::collect(std::uint64_t schedule_
 
 void ControllerCore::give_back(std::vector<StepOutputs> outputs) {
   const Lock lock(mutex_);
-  steps_.put_back(std::move(outputs));
+  machine_.steps().put_back(std::move(outputs));
 }
 
 Result<void> ControllerCore::wait_for_microbatch(std::uint64_t schedule_id, Deadline deadline) {
   const Lock lock(mutex_);
-  while (!steps_.has_microbatch(schedule_id)) {
-    if (!runs()) return await_cause("control.microbatch", deadline);
-    if (!steps_.has(schedule_id)) {
+  while (!machine_.steps().has_microbatch(schedule_id)) {
+    if (!runs(machine_.state())) return await_cause("control.microbatch", deadline);
+    if (!machine_.steps().has(schedule_id)) {
       return Error{ErrorCode::invalid_argument, "control.microbatch",
                    "step " + std::to_string(schedule_id) + " is not in flight"};
     }
@@ -610,19 +494,18 @@ Result<void> ControllerCore::wait_for_microbatch(std::uint64_t schedule_id, Dead
 
 Result<void> ControllerCore::cancel_step(std::uint64_t schedule_id, Deadline deadline) {
   const Lock lock(mutex_);
-  if (!steps_.has(schedule_id)) {
+  if (!machine_.steps().has(schedule_id)) {
     return Error{ErrorCode::invalid_argument, "control.cancel",
                  "step " + std::to_string(schedule_id) + " is not in flight"};
   }
-  v1::Word cancel = word();
-  cancel.mutable_cancel()->set_schedule_id(schedule_id);
-  seats_.tell_all(cancel);
+  machine_.cancel(schedule_id);
+  act();
   while (true) {
-    if (!runs()) return await_cause("control.cancel", deadline);
-    std::vector<GlobalRank> silent = seats_.in(SeatState::ready);
-    std::erase_if(silent, [&](GlobalRank rank) TENDON_REQUIRES(mutex_) {
-      return seats_.at(rank).cancelled_id >= schedule_id;
-    });
+    if (!runs(machine_.state())) return await_cause("control.cancel", deadline);
+    const WorkerSeats& seats = machine_.seats();
+    std::vector<GlobalRank> silent = seats.in(SeatState::ready);
+    std::erase_if(silent,
+                  [&](GlobalRank rank) { return seats.at(rank).cancelled_id >= schedule_id; });
     if (silent.empty()) return {};
     if (deadline.has_passed()) {
       return Error{
@@ -635,59 +518,52 @@ Result<void> ControllerCore::cancel_step(std::uint64_t schedule_id, Deadline dea
 
 Result<WorkerStatus> ControllerCore::ask(GlobalRank rank, Deadline deadline) {
   const Lock lock(mutex_);
-  if (rank.value >= seats_.size()) {
+  if (rank.value >= pipes_.size()) {
     return Error{
         ErrorCode::invalid_argument, "control.ask",
-        "rank " + std::to_string(rank.value) + " of " + std::to_string(seats_.size()) + " workers"};
+        "rank " + std::to_string(rank.value) + " of " + std::to_string(pipes_.size()) + " workers"};
   }
-  const std::shared_ptr<WorkerPipe> pipe = seats_.at(rank).pipe;
+  const std::shared_ptr<WorkerPipe> pipe = pipes_[rank.value].words;
   if (pipe == nullptr) {
     return Error{ErrorCode::not_found, "control.ask",
                  "rank " + std::to_string(rank.value) + " has no worker now"};
   }
-  const std::uint64_t nonce = ++nonce_;
-  v1::Word ping = word();
-  ping.mutable_ping()->set_nonce(nonce);
-  pipe->send(ping);
-  while (seats_.at(rank).pipe == pipe && seats_.at(rank).ping < nonce) {
-    if (deadline.has_passed()) {
-      return Error{ErrorCode::timeout, "control.ask", name_of(rank) + " does not reply"};
-    }
+  const std::uint64_t nonce = machine_.ping(rank);
+  act();
+  const WorkerSeat& seat = machine_.seats().at(rank);
+  while (pipes_[rank.value].words == pipe && seat.ping < nonce) {
+    if (deadline.has_passed())
+      return Error{ErrorCode::timeout, "control.ask", name_of(seat) + " does not reply"};
     (void)changed_.wait_until(mutex_, deadline);
   }
-  if (seats_.at(rank).pipe != pipe) {
+  if (pipes_[rank.value].words != pipe) {
     return Error{ErrorCode::worker_lost, "control.ask",
                  "rank " + std::to_string(rank.value) + " was lost while it was asked"};
   }
-  return standing().statuses()[rank.value];
+  return machine_.status(Clock::now()).workers[rank.value];
 }
 
 ControllerStatus ControllerCore::status() const {
   const Lock lock(mutex_);
-  ControllerStatus status{.state = roster_.state,
-                          .roster = roster_.id.roster,
-                          .reason = roster_.why_closed.detail,
-                          .steps_in_flight = steps_.in_flight()};
-  status.workers = standing().statuses();
-  return status;
+  return machine_.status(Clock::now());
 }
 
 FlowStats ControllerCore::stats() const {
   const Lock lock(mutex_);
-  return stats_;
+  return machine_.stats();
 }
 
 Result<void> ControllerCore::drain(Deadline deadline) {
   const Lock lock(mutex_);
-  if (roster_.state == RosterState::running) roster_.state = RosterState::draining;
-  while (!steps_.is_idle()) {
-    if (!runs()) return await_cause("control.drain", deadline);
+  machine_.drain();
+  while (!machine_.steps().is_idle()) {
+    if (!runs(machine_.state())) return await_cause("control.drain", deadline);
     if (deadline.has_passed()) {
-      const auto left = steps_.in_flight();
+      const auto left = machine_.steps().in_flight();
       return Error{ErrorCode::timeout, "control.drain",
                    std::to_string(left.size()) + " steps are in flight, the oldest is " +
                        std::to_string(left.front()) + ", which waits for " +
-                       text_of(steps_.missing(left.front()))};
+                       text_of(machine_.steps().missing(left.front()))};
     }
     service(deadline);
   }

@@ -3,36 +3,33 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <tendon/control/controller.hpp>
+#include <tendon/control/controller_options.hpp>
+#include <tendon/control/step.hpp>
+#include <tendon/control/worker_status.hpp>
 #include <tendon/core/mutex.hpp>
 #include <tendon/pipe/listener.hpp>
 #include <vector>
 
-#include "control/broadcast_call.hpp"
-#include "control/flow_sender.hpp"
+#include "control/flows/step_sockets.hpp"
+#include "control/flows/wake.hpp"
 #include "control/heart.hpp"
-#include "control/standing.hpp"
-#include "control/step_ledger.hpp"
-#include "control/step_message.hpp"
-#include "control/step_sockets.hpp"
-#include "control/step_turns.hpp"
-#include "control/store_book.hpp"
-#include "control/wake.hpp"
-#include "control/worker_pipe.hpp"
-#include "control/worker_seats.hpp"
+#include "control/machine/roster_machine.hpp"
+#include "control/machine/step_turns.hpp"
+#include "control/relay/reception.hpp"
+#include "control/relay/store_book.hpp"
+#include "control/relay/worker_pipe.hpp"
 #include "runtime/context_core.hpp"
 
 namespace tendon::v0::detail {
 
-/// The state of a Controller: its workers, the roster that runs, the steps in flight.
+/// The pipes, sockets and waiting threads of a Controller; RosterMachine decides.
 ///
-/// The roster's states: docs/control.md. Whatever a worker says moves them on the service thread; a
-/// caller that waits reads the sockets, one at a time, and the others are woken by it.
+/// Whatever a worker says reaches the machine on the service thread; a caller that waits reads the
+/// sockets, one at a time, and the others are woken by it.
 ///
 /// Owns:    all that a Controller does.
 /// Threads: safe everywhere. No lock of anything else is held while mutex_ is taken, but that of a
@@ -45,32 +42,27 @@ class ControllerCore final : public PipeListener,
   ControllerCore(const ParallelLayout& layout, ControllerOptions options,
                  std::shared_ptr<StepNetwork> network, std::unique_ptr<UserEvent> wake,
                  std::string run_id);
-  ~ControllerCore() override;
-
-  [[nodiscard]] static const std::shared_ptr<ControllerCore>& of(const Controller& controller) {
-    return controller.core_;
-  }
+  ~ControllerCore() override = default;
 
   /// Workers are let in from now on.
   [[nodiscard]] Result<void> serve(std::shared_ptr<ContextCore> context, Listener listener);
-  [[nodiscard]] bool forked() const noexcept { return door_->context->forked(); }
+  [[nodiscard]] bool forked() const noexcept { return context_->forked(); }
   /// `forked`, for every call in a child.
   [[nodiscard]] Result<void> check_process(std::string_view where) const {
-    return forked() ? door_->context->usable(where) : Result<void>();
+    return forked() ? context_->usable(where) : Result<void>();
   }
 
   [[nodiscard]] const ParallelLayout& layout() const noexcept { return layout_; }
-  [[nodiscard]] std::string address() const { return door_->listener.address(); }
+  [[nodiscard]] std::string address() const { return reception_.address(); }
 
   [[nodiscard]] Result<void> wait_for_workers(Deadline deadline) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<void> rebuild(Deadline deadline) TENDON_EXCLUDES(mutex_);
-  [[nodiscard]] Result<void> broadcast(const StepInputs& inputs, Deadline deadline) {
-    return BroadcastCall(shared_from_this(), inputs).attempt(deadline);
-  }
-  [[nodiscard]] Result<void> broadcast(BroadcastCall& call, Deadline deadline)
+  [[nodiscard]] Result<void> broadcast(const StepInputs& inputs, Deadline deadline)
       TENDON_EXCLUDES(mutex_);
-  void end(const BroadcastCall& call) TENDON_EXCLUDES(mutex_);
-  void give_back(std::vector<StepOutputs> outputs);
+  /// One attempt of a call, which ends with end().
+  [[nodiscard]] Result<void> broadcast(StepCall& call, Deadline deadline) TENDON_EXCLUDES(mutex_);
+  void end(const StepCall& call) TENDON_EXCLUDES(mutex_);
+  void give_back(std::vector<StepOutputs> outputs) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<std::vector<StepOutputs>> collect(std::uint64_t schedule_id,
                                                          Deadline deadline) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<void> wait_for_microbatch(std::uint64_t schedule_id, Deadline deadline)
@@ -96,17 +88,23 @@ class ControllerCore final : public PipeListener,
  private:
   using Clock = std::chrono::steady_clock;
 
-  // New workers
-  void accept_next() TENDON_EXCLUDES(mutex_);
-  void accepted(Result<Pipe> pipe);
-  void seat(const std::shared_ptr<WorkerPipe>& pipe, const v1::Join& join) TENDON_REQUIRES(mutex_);
-  [[nodiscard]] Result<void> may_join(const v1::Join& join) const TENDON_REQUIRES(mutex_);
-  /// A worker that enters the roster has opened the pipe for its tensors.
-  [[nodiscard]] Result<void> take_tensor_pipe(const std::shared_ptr<WorkerPipe>& pipe,
-                                              const v1::Word& word) TENDON_REQUIRES(mutex_);
-  [[nodiscard]] std::string name_of(GlobalRank rank) const TENDON_REQUIRES(mutex_);
+  // Worker pipes
+  [[nodiscard]] std::optional<GlobalRank> rank_of(const WorkerPipe& pipe) const
+      TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Result<void> let_in(const std::shared_ptr<WorkerPipe>& pipe, const v1::Word& word)
+      TENDON_REQUIRES(mutex_);
+  void hear(GlobalRank rank, v1::Word word) TENDON_REQUIRES(mutex_);
+  /// Tensors that have not left are void.
+  void end_tensors(GlobalRank rank) TENDON_REQUIRES(mutex_);
+  /// Where the tensors of a step go, once for each host that is not this one.
+  [[nodiscard]] std::vector<std::shared_ptr<WorkerPipe>> tensor_pipes() const
+      TENDON_REQUIRES(mutex_);
+  /// Does what the machine wants done, and wakes those that wait for a change.
+  void act() TENDON_REQUIRES(mutex_);
+  void changed() TENDON_REQUIRES(mutex_);
+  std::chrono::nanoseconds beat() TENDON_EXCLUDES(mutex_);
 
-  // Rosters: roster.cpp
+  // Rosters
   [[nodiscard]] Result<void> form(Deadline deadline) TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> fill_seats(Deadline deadline) TENDON_REQUIRES(mutex_);
   /// Workers that were started while the places of one roster are filled.
@@ -116,96 +114,41 @@ class ControllerCore final : public PipeListener,
   };
   [[nodiscard]] Result<void> start_missing(std::map<GlobalRank, Started>& started)
       TENDON_REQUIRES(mutex_);
-  /// Asks those that hold up a roster whether they live, and gives up those that hang.
-  void look_for_hung() TENDON_REQUIRES(mutex_);
-  /// Why this one is given up now; empty: it is not.
-  [[nodiscard]] std::string why_hung(const WorkerSeat& seat, Clock::time_point now) const
-      TENDON_REQUIRES(mutex_);
-  void give_up(GlobalRank rank, const std::string& why) TENDON_REQUIRES(mutex_);
-  /// When look_for_hung() is called again.
-  [[nodiscard]] Deadline next_look(Deadline deadline) const;
   [[nodiscard]] Result<void> open_roster() TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> probe(Deadline deadline) TENDON_REQUIRES(mutex_);
-  [[nodiscard]] Result<void> compare_ready() const TENDON_REQUIRES(mutex_);
-  void close_roster(Error why) TENDON_REQUIRES(mutex_);
-  /// No further roster is formed: the workers are told why, and lose their places.
-  void end_as_failed(Error why) TENDON_REQUIRES(mutex_);
-  [[nodiscard]] Error roster_error(std::string_view where) const TENDON_REQUIRES(mutex_);
-  /// The same, with the death that was behind a failure; waits a little for it.
+  /// The roster's error, with the death that was behind a failure; waits a little for it.
   [[nodiscard]] Error await_cause(std::string_view where, Deadline deadline)
       TENDON_REQUIRES(mutex_);
-  [[nodiscard]] Standing standing() const TENDON_REQUIRES(mutex_) {
-    return {seats_, steps_, inputs_.sent(), options_.idle_heartbeat};
-  }
-  [[nodiscard]] bool runs() const TENDON_REQUIRES(mutex_) {
-    return roster_.state == RosterState::running || roster_.state == RosterState::draining;
-  }
 
-  // What a seated worker says
-  void heard(GlobalRank rank, v1::Word word) TENDON_REQUIRES(mutex_);
-  void heard(GlobalRank rank, std::uint64_t roster, const v1::Heartbeat& heartbeat)
-      TENDON_REQUIRES(mutex_);
-  void failed(GlobalRank rank, const v1::StepFailed& failure) TENDON_REQUIRES(mutex_);
-  void resend(GlobalRank rank, const v1::ResendRequest& request) TENDON_REQUIRES(mutex_);
-
-  // Flows
-  void arrived(v1::StepMessage message) TENDON_REQUIRES(mutex_);
-  void apply(GlobalRank rank, v1::Flow flow) TENDON_REQUIRES(mutex_);
-  /// A worker says that it has taken the inputs up to this number.
-  void note_applied(GlobalRank rank, std::uint64_t sequence) TENDON_REQUIRES(mutex_);
-  void ask_again(GlobalRank rank, v1::Flow flow, std::optional<MissingRange> missing)
-      TENDON_REQUIRES(mutex_);
-  /// Where the tensors of a step go, once for each host that is not this one.
-  [[nodiscard]] std::vector<std::shared_ptr<WorkerPipe>> tensor_pipes() const
-      TENDON_REQUIRES(mutex_);
+  // Steps
   /// Reads the sockets, or waits while another caller does, until something changed or the deadline
   /// has passed.
   void service(Deadline deadline) TENDON_REQUIRES(mutex_);
   /// Waits for this step's turn, and until one more may be in flight.
   [[nodiscard]] Result<void> await_room(std::uint64_t schedule_id, Deadline deadline)
       TENDON_REQUIRES(mutex_);
-  /// The number of the inputs that a rank must have taken before further ones are given out.
-  [[nodiscard]] std::uint64_t must_be_applied() const TENDON_REQUIRES(mutex_);
-  /// The ranks that are behind, and with what; empty: one more step may be given out.
-  [[nodiscard]] std::string why_no_room() const TENDON_REQUIRES(mutex_);
-  void changed() TENDON_REQUIRES(mutex_);
-  [[nodiscard]] v1::Word word() const TENDON_REQUIRES(mutex_);
-  std::chrono::nanoseconds beat() TENDON_EXCLUDES(mutex_);
 
   const ParallelLayout layout_;
   const ControllerOptions options_;
   const std::shared_ptr<StepNetwork> network_;
   const std::unique_ptr<UserEvent> wake_;
-  struct Door {
-    std::shared_ptr<ContextCore> context;
-    Listener listener;
-    std::optional<Completion<Pipe>> accepting;  // under mutex_
-  };
-  std::optional<Door> door_;
+  std::shared_ptr<ContextCore> context_;  // set before the first worker
+  Reception reception_{{ErrorCode::server_busy, "control.join",
+                        "the controller has stopped, or too many connections to it do not say "
+                        "which rank they are"}};
 
   mutable Mutex mutex_;
   CondVar changed_;
-  std::deque<std::shared_ptr<WorkerPipe>> unseated_ TENDON_GUARDED_BY(mutex_);
-  WorkerSeats seats_ TENDON_GUARDED_BY(mutex_);
-  StoreBook store_ TENDON_GUARDED_BY(mutex_);
-  struct Roster {
-    RosterState state = RosterState::gathering;
-    RosterId id = {};
-    Error why_closed = {};
-    Clock::time_point since = {};     // it was closed, or is formed
-    Clock::time_point asked_at = {};  // those that hold up the next one
-    /// A worker failed because another one died, perhaps: until then that death may be heard of,
-    /// and is the reason.
-    std::optional<std::chrono::steady_clock::time_point> cause_may_come_until = {};
+  RosterMachine machine_ TENDON_GUARDED_BY(mutex_);
+  struct Pipes {
+    std::shared_ptr<WorkerPipe> words;    // null: the place is empty
+    std::shared_ptr<WorkerPipe> tensors;  // of this roster; null: tensors go on `words`
   };
-  Roster roster_ TENDON_GUARDED_BY(mutex_);
+  std::vector<Pipes> pipes_ TENDON_GUARDED_BY(mutex_);  // by rank
+  StoreBook store_ TENDON_GUARDED_BY(mutex_);
   std::shared_ptr<ControllerSockets> sockets_ TENDON_GUARDED_BY(mutex_);
   bool reading_ TENDON_GUARDED_BY(mutex_) = false;  // a caller is in the sockets' wait()
-  FlowSender inputs_ TENDON_GUARDED_BY(mutex_);
-  StepLedger steps_ TENDON_GUARDED_BY(mutex_);
   StepTurns turns_ TENDON_GUARDED_BY(mutex_);
-  std::uint64_t nonce_ TENDON_GUARDED_BY(mutex_) = 0;  // of probes and pings, rising
-  FlowStats stats_ TENDON_GUARDED_BY(mutex_);
   bool beats_fast_ TENDON_GUARDED_BY(mutex_) = false;  // a step was in flight, or was given out
   std::unique_ptr<Heart> heart_;                       // last: it ends before what it looks at
 };

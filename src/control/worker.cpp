@@ -3,9 +3,9 @@
 #include <tendon/control/worker.hpp>
 #include <utility>
 
+#include "control/flows/zmq_network.hpp"
 #include "control/service_thread.hpp"
 #include "control/worker_core.hpp"
-#include "control/zmq_network.hpp"
 #include "core/left_to_parent.hpp"
 #include "session/proofs.hpp"
 
@@ -59,8 +59,8 @@ GlobalRank Worker::rank() const noexcept { return core_->place().rank; }
 ParallelCoordinates Worker::place() const noexcept { return core_->place().at; }
 std::uint64_t Worker::roster() const { return core_->forked() ? 0 : core_->roster(); }
 WorkerGroups Worker::groups() const { return core_->forked() ? WorkerGroups{} : core_->groups(); }
-bool Worker::sends_outputs() const noexcept { return core_->sends_outputs(); }
-bool Worker::signals_microbatches() const noexcept { return core_->signals_microbatches(); }
+bool Worker::sends_outputs() const noexcept { return core_->place().sends_outputs(); }
+bool Worker::signals_microbatches() const noexcept { return core_->place().signals_microbatches(); }
 Result<Step> Worker::next_step(Deadline deadline) {
   TENDON_CHECK(core_->check_process("control.next_step"));
   return core_->next_step(deadline);

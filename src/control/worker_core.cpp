@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/worker_core.hpp"
 
-#include <algorithm>
 #include <tendon/tensor/packed.hpp>
 #include <utility>
-
-#include "control/resending.hpp"
-#include "core/text.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -32,14 +28,14 @@ class WorkerCore::Turn {
  public:
   explicit Turn(WorkerCore& core) : core_(core) {
     const Lock lock(core.mutex_);
-    holds_ = !std::exchange(core.threads_.has_turn, true);
+    holds_ = !std::exchange(core.has_turn_, true);
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
   ~Turn() {
     if (!holds_) return;
     const Lock lock(core_.mutex_);
-    core_.threads_.has_turn = false;
+    core_.has_turn_ = false;
   }
   [[nodiscard]] Result<void> check(std::string_view where) const {
     if (holds_) return {};
@@ -51,36 +47,26 @@ class WorkerCore::Turn {
   bool holds_ = false;
 };
 
-WorkerCore::~WorkerCore() = default;
-
 Result<void> WorkerCore::join(Context& context, Pipe pipe, Deadline deadline) {
   const Turn turn(*this);
-  meeting_.context = ContextCore::of(context);
+  context_ = ContextCore::of(context);
   pipe_ = std::make_shared<WorkerPipe>(std::move(pipe), weak_from_this());
-  meeting_.store = std::make_shared<PipeStore>(pipe_);
+  store_ = std::make_shared<PipeStore>(pipe_);
   TENDON_TRY(heart, Heart::start([this] { return beat(); }));
   heart_ = std::move(heart);
   pipe_->start();
-  v1::Word word;
-  v1::Join& join = *word.mutable_join();
-  const ParallelSizes& sizes = place_.layout.sizes();
-  join.set_version(kControlVersion);
-  join.set_rank(place_.rank.value);
-  join.set_tensor_parallel_size(sizes.tensor);
-  join.set_pipeline_parallel_size(sizes.pipeline);
-  join.set_kv_parallel_size(sizes.kv);
-  join.set_incarnation(place_.incarnation);
-  join.set_payload_version(place_.options.schema_hash.over(place_.options.payload_version));
   TENDON_TRY(keys, network_->make_keys());
   keys_ = std::move(keys);
-  join.set_public_key(keys_.public_key);
-  pipe_->send(word);
+  {
+    const Lock lock(mutex_);
+    pipe_->send(machine_.join(keys_.public_key));
+  }
   return enter(deadline);
 }
 
 std::uint64_t WorkerCore::roster() const {
   const Lock lock(mutex_);
-  return id_.roster;
+  return machine_.id().roster;
 }
 
 WorkerGroups WorkerCore::groups() const {
@@ -90,7 +76,7 @@ WorkerGroups WorkerCore::groups() const {
 
 FlowStats WorkerCore::stats() const {
   const Lock lock(mutex_);
-  return stats_;
+  return machine_.stats();
 }
 
 // --- Steps
@@ -99,69 +85,38 @@ Result<Step> WorkerCore::next_step(Deadline deadline) {
   const Turn turn(*this);
   TENDON_CHECK(turn.check("control.next_step"));
   const Lock lock(mutex_);
-  while (true) {
-    if (!moves_steps()) {
-      return state_error("control.next_step");
+  while (machine_.moves_steps()) {
+    if (auto step = machine_.next_step()) {
+      if (!std::exchange(beats_fast_, true)) heart_->wake();
+      act();
+      return *std::move(step);
     }
-    if (auto returned = std::exchange(flows_.returned, std::nullopt)) return *std::move(returned);
-    if (auto step = take_step()) return *std::move(step);
-    if (state_ == WorkerState::stopping && flows_.inputs.applied() >= told_.last_inputs) {
-      return state_error("control.next_step");
+    if (machine_.is_done()) break;
+    // Tensors are still on their way, unless the pipe that they would come on is gone.
+    const auto awaited = machine_.waits_for_tensors_of();
+    const auto why = awaited && relay_ != nullptr ? relay_->why_none_come() : std::nullopt;
+    if (why) {
+      machine_.close(
+          {ErrorCode::roster_closed, "control.relay",
+           "the tensors of step " + std::to_string(*awaited) + " were to come from " + *why});
+      break;
     }
-    if (deadline.has_passed()) {
+    if (deadline.has_passed())
       return Error{ErrorCode::timeout, "control.next_step", "no step came"};
-    }
     service(deadline);
   }
+  return machine_.error("control.next_step");
 }
 
-// In another roster it is void.
 void WorkerCore::give_back(Step step) {
   const Lock lock(mutex_);
-  if (moves_steps() && at_work_.schedule_id == step.inputs.schedule_id)
-    flows_.returned = std::move(step);
-}
-
-std::optional<Step> WorkerCore::take_step() {
-  const v1::StepMessage* next = flows_.inputs.peek();
-  if (next == nullptr) return std::nullopt;
-  Step step;
-  step.inputs.schedule_id = next->schedule_id();
-  if (next->has_tensors()) {
-    const auto tensors = flows_.tensors.find(step.inputs.schedule_id);
-    if (tensors == flows_.tensors.end()) {
-      // Still on their way, unless the pipe that they would come on is gone.
-      const auto why = flows_.relay == nullptr ? std::nullopt : flows_.relay->why_none_come();
-      if (why) {
-        state_ = WorkerState::closed;
-        why_ = {ErrorCode::roster_closed, "control.relay",
-                "the tensors of step " + std::to_string(step.inputs.schedule_id) +
-                    " were to come from " + *why};
-      }
-      return std::nullopt;
-    }
-    step.inputs.tensors = std::move(tensors->second);
-    flows_.tensors.erase(tensors);
-  }
-  step.inputs.payload = payload_of(*flows_.inputs.next());
-  at_work_ = {.schedule_id = step.inputs.schedule_id,
-              .cancelled = std::make_shared<std::atomic<bool>>(false)};
-  step.cancel_flag = at_work_.cancelled;
-  ++stats_.received;
-  if (!std::exchange(threads_.beats_fast, true)) heart_->wake();
-  if (!sends_outputs()) {
-    // Nothing else tells the controller before the next heartbeat, and it waits for all.
-    v1::Word applied = word();
-    applied.mutable_inputs_applied()->set_sequence(flows_.inputs.applied());
-    pipe_->send(applied);
-  }
-  return step;
+  machine_.give_back(std::move(step));
 }
 
 Result<void> WorkerCore::send_outputs(const StepOutputs& outputs, Deadline deadline) {
   const Turn turn(*this);
   TENDON_CHECK(turn.check("control.send_outputs"));
-  if (sends_outputs()) {
+  if (place_.sends_outputs()) {
     v1::StepMessage message;
     message.set_schedule_id(outputs.schedule_id);
     message.set_agreement(outputs.agreement);
@@ -174,14 +129,14 @@ Result<void> WorkerCore::send_outputs(const StepOutputs& outputs, Deadline deadl
     TENDON_CHECK(send(v1::FLOW_STEP_OUTPUTS, std::move(message), deadline));
   }
   const Lock lock(mutex_);
-  if (at_work_.schedule_id == outputs.schedule_id) at_work_ = {};
+  machine_.step_over(outputs.schedule_id);
   return {};
 }
 
 Result<void> WorkerCore::signal_microbatch(std::uint64_t schedule_id, Deadline deadline) {
   const Turn turn(*this);
   TENDON_CHECK(turn.check("control.signal_microbatch"));
-  if (!signals_microbatches()) return {};
+  if (!place_.signals_microbatches()) return {};
   v1::StepMessage message;
   message.set_schedule_id(schedule_id);
   return send(v1::FLOW_STEP_MICROBATCH_OUTPUTS, std::move(message), deadline);
@@ -192,7 +147,8 @@ Result<void> WorkerCore::rebuild(const Error& cause, Deadline deadline) {
   TENDON_CHECK(turn.check("control.rebuild"));
   {
     const Lock lock(mutex_);
-    if (state_ == WorkerState::running || state_ == WorkerState::closed) say_failed(cause);
+    if (machine_.state() == WorkerState::running || machine_.state() == WorkerState::closed)
+      say_failed(cause);
   }
   return enter(deadline);
 }
@@ -202,18 +158,9 @@ Result<void> WorkerCore::send(v1::Flow flow, v1::StepMessage message, Deadline d
   bool reconnect = false;
   {
     const Lock lock(mutex_);
-    if (!moves_steps()) {
-      return state_error("control.send");
-    }
-    message.set_version(kControlVersion);
-    message.set_run_id(id_.run);
-    message.set_roster(id_.roster);
-    message.set_incarnation(place_.incarnation);
-    message.set_sender_rank(place_.rank.value);
-    message.set_flow(flow);
-    message.set_sequence(sender_of(flow).next_sequence());
-    encoded = encode(message);
-    reconnect = std::exchange(flows_.outputs_break, false);
+    if (!machine_.moves_steps()) return machine_.error("control.send");
+    encoded = encode(machine_.next_message(flow, std::move(message)));
+    reconnect = machine_.take_break(v1::FLOW_STEP_OUTPUTS);
   }
   if (reconnect) {
     TENDON_CHECK(sockets_->reconnect(v1::FLOW_STEP_OUTPUTS));
@@ -221,150 +168,37 @@ Result<void> WorkerCore::send(v1::Flow flow, v1::StepMessage message, Deadline d
   }
   TENDON_CHECK(sockets_->send(flow, as_bytes(*encoded), deadline));
   const Lock lock(mutex_);
-  // Kept after it was sent: the controller cannot ask for it before the next heartbeat.
-  sender_of(flow).keep(std::move(encoded));
-  ++stats_.sent;
+  machine_.sent(flow, std::move(encoded));
   return {};
 }
 
 void WorkerCore::service(Deadline deadline) {
-  const RosterId expected = id_;
-  const bool reconnect = std::exchange(flows_.inputs_break, false);
-  threads_.polls = true;
+  const RosterId expected = machine_.id();
+  const bool reconnect = machine_.take_break(v1::FLOW_STEP_INPUTS);
+  polls_ = true;
   mutex_.unlock();
   if (reconnect) (void)sockets_->reconnect(v1::FLOW_STEP_INPUTS);  // else asked for once more
   sockets_->wait(wake_->fd(), deadline);
   wake_->take();
   TakenMessages taken = take_some(*sockets_, expected);
   mutex_.lock();
-  threads_.polls = false;
-  stats_.refused += taken.refused;
-  if (expected.roster != id_.roster) return;
-  for (v1::StepMessage& message : taken.messages) arrived(std::move(message));
+  polls_ = false;
+  machine_.take(expected.roster, std::move(taken));
+  act();
+  changed();
 }
 
-void WorkerCore::arrived(v1::StepMessage message) {
-  if (message.flow() == v1::FLOW_PROBE) {
-    flows_.probe = message.nonce();
-    return changed();
-  }
-  if (message.flow() != v1::FLOW_STEP_INPUTS) {
-    ++stats_.refused;
-    return;
-  }
-  const std::uint64_t sequence = message.sequence();
-  const std::uint64_t size_bytes = message.payload().size();
-  switch (flows_.inputs.take(sequence, std::move(message), size_bytes)) {
-    case Inputs::Arrival::doubled:
-      ++stats_.doubled;
-      return;
-    case Inputs::Arrival::early:
-      ++stats_.parked;
-      return ask_again(flows_.inputs.missing_before_parked());
-    case Inputs::Arrival::too_early:
-      return;
-    case Inputs::Arrival::in_order:
-      return changed();
-  }
-}
-
-void WorkerCore::ask_again(std::optional<MissingRange> missing) {
-  if (missing) ask_for(*missing, v1::FLOW_STEP_INPUTS, word(), *pipe_);
-}
-
-// --- What comes on the worker pipe
+// --- The worker pipe
 
 void WorkerCore::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word) {
   (void)pipe;
-  std::string abort_reason;
-  {
-    const Lock lock(mutex_);
-    const bool mine = word.roster() == id_.roster;
-    switch (word.word_case()) {
-      case v1::Word::kWelcome:
-        if (state_ != WorkerState::joining) break;
-        id_.run = word.run_id();
-        told_.idle_heartbeat =
-            std::chrono::milliseconds(std::max(word.welcome().idle_heartbeat_ms(), 1U));
-        told_.step_heartbeat =
-            std::chrono::milliseconds(std::max(word.welcome().step_heartbeat_ms(), 1U));
-        state_ = WorkerState::waiting;
-        break;
-      case v1::Word::kRebuild:
-        if (word.roster() > id_.roster) told_.rebuild = std::move(word);
-        break;
-      case v1::Word::kRosterClosed: {
-        Error closed{ErrorCode::roster_closed, "control.roster",
-                     escaped(word.roster_closed().reason(), kMaxControlTextBytes)};
-        if (mine && (state_ == WorkerState::running || state_ == WorkerState::entering)) {
-          state_ = WorkerState::closed;
-          why_ = std::move(closed);
-          abort_reason = why_.detail;
-        } else if (state_ == WorkerState::waiting && told_.rebuild.has_value() &&
-                   told_.rebuild->roster() == word.roster()) {
-          // Over before this worker's thread came to enter it: nobody would end it for it then.
-          told_.rebuild.reset();
-          id_.roster = word.roster();
-          say_failed(closed);
-        }
-        break;
-      }
-      case v1::Word::kHeartbeat:
-        if (mine && moves_steps()) heard(word.heartbeat());
-        break;
-      case v1::Word::kResendRequest:
-        if (mine && moves_steps()) resend(word.resend_request());
-        break;
-      case v1::Word::kResent:
-        if (moves_steps() && check(word.resent(), id_).has_value()) {
-          arrived(std::move(*word.mutable_resent()));
-        } else {
-          ++stats_.refused;
-        }
-        break;
-      case v1::Word::kNotRetained:
-        if (mine && state_ == WorkerState::running) {
-          state_ = WorkerState::closed;
-          why_ = {ErrorCode::roster_closed, "control.roster",
-                  "StepInputs were lost that the controller no longer has"};
-          abort_reason = why_.detail;
-        }
-        break;
-      case v1::Word::kStepTensors:
-        flows_.tensors_next = mine ? word.step_tensors().schedule_id() : 0;
-        break;
-      case v1::Word::kCancel: {
-        if (at_work_.cancelled != nullptr && at_work_.schedule_id == word.cancel().schedule_id()) {
-          at_work_.cancelled->store(true, std::memory_order_relaxed);
-        }
-        v1::Word reply = this->word();
-        reply.mutable_cancel_acknowledged()->set_schedule_id(word.cancel().schedule_id());
-        pipe_->send(reply);
-        break;
-      }
-      case v1::Word::kPing:
-        pipe_->send(heartbeat(word.ping().nonce()));
-        break;
-      case v1::Word::kStop:
-        if (state_ != WorkerState::ended) {
-          // A worker that is making groups would wait for others that have ended.
-          if (state_ == WorkerState::entering) abort_reason = "the controller stopped";
-          state_ = moves_steps() ? WorkerState::stopping : WorkerState::ended;
-          told_.last_inputs = word.stop().last_inputs();
-          why_ = {ErrorCode::end_of_stream, "control.stop",
-                  "the controller stopped: " + escaped(word.stop().reason(), kMaxControlTextBytes)};
-        }
-        break;
-      case v1::Word::kStoreValue:
-        meeting_.store->came(word.store_value());
-        break;
-      default:
-        ++stats_.refused;
-        break;
-    }
-    changed();
-  }
-  if (!abort_reason.empty()) abort_groups(abort_reason);
+  const Lock lock(mutex_);
+  if (word.has_store_value())
+    store_->came(word.store_value());
+  else
+    machine_.hear(std::move(word), std::chrono::steady_clock::now());
+  act();
+  changed();
 }
 
 void WorkerCore::on_tensors(const std::shared_ptr<WorkerPipe>& pipe, TensorDict tensors) {
@@ -373,8 +207,8 @@ void WorkerCore::on_tensors(const std::shared_ptr<WorkerPipe>& pipe, TensorDict 
   std::uint64_t roster = 0;
   {
     const Lock lock(mutex_);
-    schedule_id = std::exchange(flows_.tensors_next, 0);
-    roster = id_.roster;
+    schedule_id = machine_.take_announced();
+    roster = machine_.id().roster;
   }
   if (schedule_id != 0) tensors_came(roster, schedule_id, std::move(tensors));
 }
@@ -383,140 +217,104 @@ void WorkerCore::tensors_came(std::uint64_t roster, std::uint64_t schedule_id, T
   std::shared_ptr<HostRelay> relay;
   {
     const Lock lock(mutex_);
-    if (id_.roster != roster) return;
-    relay = flows_.relay;
+    if (machine_.id().roster != roster) return;
+    relay = relay_;
   }
   // Before this worker's program has them: it may end with its step.
   if (relay != nullptr) relay->pass_on(schedule_id, tensors);
   const Lock lock(mutex_);
-  if (id_.roster != roster || flows_.tensors.size() >= kMaxParkedMessages) return;
-  flows_.tensors[schedule_id] = to_read(std::move(tensors));
+  machine_.keep_tensors(roster, schedule_id, to_read(std::move(tensors)));
   changed();
 }
 
 void WorkerCore::on_end(const std::shared_ptr<WorkerPipe>& pipe, const Error& why) {
   (void)pipe;
-  std::string reason;
   {
     const Lock lock(mutex_);
-    const bool in_order = state_ == WorkerState::stopping || state_ == WorkerState::ended;
-    if (!in_order) {
-      reason = "the controller is gone: " + why.detail;
-      // A refusal is the controller's own word.
-      const bool lost = why.code == ErrorCode::peer_lost || why.code == ErrorCode::end_of_stream;
-      why_ = {lost ? ErrorCode::peer_lost : why.code, "control.controller",
-              lost ? reason : why.detail};
-      state_ = WorkerState::ended;
-    }
+    machine_.ended(why);
     changed();
   }
-  meeting_.store->end();
-  if (!reason.empty()) abort_groups(reason);
-}
-
-void WorkerCore::heard(const v1::Heartbeat& heartbeat) {
-  flows_.outputs.applied(
-      std::min(number_of(heartbeat.applied(), v1::FLOW_STEP_OUTPUTS), flows_.outputs.sent()));
-  flows_.microbatches.applied(
-      std::min(number_of(heartbeat.applied(), v1::FLOW_STEP_MICROBATCH_OUTPUTS),
-               flows_.microbatches.sent()));
-  const auto missing = flows_.inputs.missing_after_announced(
-      number_of(heartbeat.sent(), v1::FLOW_STEP_INPUTS), std::chrono::steady_clock::now());
-  if (!missing) return;
-  // A program that computes has not looked into its sockets: what it misses may lie there. It is
-  // asked for all the same, so that it need not wait; the double is dropped.
-  flows_.inputs_break = at_work_.schedule_id == 0;
-  ask_again(missing);
-}
-
-void WorkerCore::resend(const v1::ResendRequest& request) {
-  const bool outputs = request.flow() == v1::FLOW_STEP_OUTPUTS;
-  if (!outputs && request.flow() != v1::FLOW_STEP_MICROBATCH_OUTPUTS) {
-    ++stats_.refused;
-    return;
-  }
-  flows_.outputs_break = true;
-  stats_.resent += send_again(sender_of(request.flow()), request, word(), *pipe_);
-}
-
-WorkerCore::Waiting WorkerCore::waiting() const {
-  const auto named = [&](const std::shared_ptr<Group>& group,
-                         const std::vector<GlobalRank>& members) -> std::optional<Waiting> {
-    if (group == nullptr) return std::nullopt;
-    const GroupStatus status = group->status();
-    if (status.state != GroupStatus::State::in_operation) return std::nullopt;
-    Waiting found{to_string(status) + " on group \"" + status.group + "\"", {}};
-    for (const GroupRank rank : status.waiting_for) {
-      if (rank.value < members.size() && found.ranks.size() < kMaxAwaitedSaid)
-        found.ranks.push_back(members[rank.value]);
-    }
-    return found;
-  };
-  const ParallelLayout& layout = place_.layout;
-  if (auto found = named(groups_.tensor, layout.tensor_group_of(place_.rank).value()))
-    return *std::move(found);
-  if (auto found = named(groups_.kv, layout.kv_group_of(place_.rank).value()))
-    return *std::move(found);
-  if (auto found = named(groups_.pipeline, layout.pipeline_group_of(place_.rank).value()))
-    return *std::move(found);
-  std::vector<GlobalRank> all(layout.world_size());
-  for (std::uint32_t rank = 0; rank < all.size(); ++rank) all[rank] = {rank};
-  return named(groups_.world, all).value_or(Waiting{});
-}
-
-std::uint64_t WorkerCore::collectives() const {
-  std::uint64_t count = 0;
-  for (const auto& group : all_of(groups_)) count += group->last_complete_sequence();
-  return count;
-}
-
-v1::Word WorkerCore::heartbeat(std::uint64_t ping) {
-  v1::Word beat = word();
-  v1::Heartbeat& heartbeat = *beat.mutable_heartbeat();
-  (*heartbeat.mutable_sent())[v1::FLOW_STEP_OUTPUTS] = flows_.outputs.sent();
-  (*heartbeat.mutable_sent())[v1::FLOW_STEP_MICROBATCH_OUTPUTS] = flows_.microbatches.sent();
-  (*heartbeat.mutable_applied())[v1::FLOW_STEP_INPUTS] = flows_.inputs.applied();
-  heartbeat.set_schedule_id(at_work_.schedule_id);
-  const Waiting waits = waiting();
-  heartbeat.set_waiting(escaped(waits.text, kMaxControlTextBytes));
-  for (const GlobalRank rank : waits.ranks) heartbeat.add_waiting_for(rank.value);
-  heartbeat.set_load(load_.load(std::memory_order_relaxed));
-  heartbeat.set_ping(ping);
-  heartbeat.set_collectives(collectives());
-  return beat;
-}
-
-std::chrono::nanoseconds WorkerCore::beat() {
+  store_->end();
   const Lock lock(mutex_);
-  if (moves_steps()) {
-    pipe_->send_if_idle(heartbeat(0));
-  }
-  threads_.beats_fast = at_work_.schedule_id != 0;
-  return threads_.beats_fast ? told_.step_heartbeat : told_.idle_heartbeat;
+  act();
 }
 
-v1::Word WorkerCore::word() const {
-  v1::Word word;
-  word.set_run_id(id_.run);
-  word.set_roster(id_.roster);
-  return word;
+void WorkerCore::act() {
+  std::string abort_reason;
+  for (const WorkerAction& action : machine_.take_actions()) {
+    switch (action.kind) {
+      case WorkerAction::Kind::say:
+        pipe_->send(action.word);
+        break;
+      case WorkerAction::Kind::reply:
+        pipe_->send(machine_.heartbeat(action.word.ping().nonce(), groups_at_work(), load_));
+        break;
+      case WorkerAction::Kind::send_again: {
+        const v1::ResendRequest& request = action.word.resend_request();
+        machine_.sent_again(send_again(machine_.sender_of(request.flow()), request,
+                                       word_of(machine_.id()), *pipe_));
+        break;
+      }
+      case WorkerAction::Kind::abort_groups:
+        abort_reason = action.why.detail;
+        break;
+      case WorkerAction::Kind::fail:
+        say_failed(action.why);
+        break;
+    }
+  }
+  if (abort_reason.empty()) return;
+  const auto groups = all_of(groups_);
+  changed();
+  mutex_.unlock();
+  for (const auto& group : groups) group->abort(abort_reason);
+  mutex_.lock();
 }
 
 void WorkerCore::changed() {
   changed_.notify_all();
-  if (threads_.polls) wake_->signal();
+  if (polls_) wake_->signal();
+}
+
+GroupsAtWork WorkerCore::groups_at_work() const {
+  GroupsAtWork said;
+  for (const auto& group : all_of(groups_)) said.collectives += group->last_complete_sequence();
+  const auto waits = [&](const std::shared_ptr<Group>& group,
+                         const std::vector<GlobalRank>& members) {
+    if (group == nullptr) return false;
+    const GroupStatus status = group->status();
+    if (status.state != GroupStatus::State::in_operation) return false;
+    said.waiting = to_string(status) + " on group \"" + status.group + "\"";
+    for (const GroupRank rank : status.waiting_for) {
+      if (rank.value < members.size() && said.waiting_for.size() < kMaxAwaitedSaid)
+        said.waiting_for.push_back(members[rank.value]);
+    }
+    return true;
+  };
+  const ParallelLayout& layout = place_.layout;
+  std::vector<GlobalRank> all(layout.world_size());
+  for (std::uint32_t rank = 0; rank < all.size(); ++rank) all[rank] = {rank};
+  (void)(waits(groups_.tensor, layout.tensor_group_of(place_.rank).value()) ||
+         waits(groups_.kv, layout.kv_group_of(place_.rank).value()) ||
+         waits(groups_.pipeline, layout.pipeline_group_of(place_.rank).value()) ||
+         waits(groups_.world, all));
+  return said;
+}
+
+std::chrono::nanoseconds WorkerCore::beat() {
+  const Lock lock(mutex_);
+  if (machine_.moves_steps()) pipe_->send_if_idle(machine_.heartbeat(0, groups_at_work(), load_));
+  beats_fast_ = machine_.is_at_work();
+  return machine_.beat_interval();
 }
 
 void WorkerCore::leave(std::string_view reason) {
   {
     const Lock lock(mutex_);
-    if (state_ != WorkerState::ended) {
-      state_ = WorkerState::ended;
-      why_ = {ErrorCode::end_of_stream, "control.leave", std::string(reason)};
-    }
+    machine_.leave(reason);
+    act();
     changed();
   }
-  abort_groups("this worker leaves: " + std::string(reason));
   if (pipe_ != nullptr) (void)pipe_->close(Deadline::now());
 }
 

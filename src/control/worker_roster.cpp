@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "control/worker_core.hpp"
-#include "core/text.hpp"
 #include "session/own_host.hpp"
 #include "session/proofs.hpp"
 
@@ -20,21 +19,12 @@ constexpr std::chrono::milliseconds kJoinPause{20};
 }  // namespace
 
 void WorkerCore::say_failed(const Error& cause) {
-  v1::Word failed = word();
-  failed.mutable_step_failed()->set_schedule_id(at_work_.schedule_id);
-  failed.mutable_step_failed()->set_code(static_cast<std::uint32_t>(cause.code));
-  failed.mutable_step_failed()->set_error(escaped(cause.detail, kMaxControlTextBytes));
-  if (groups_.world != nullptr) {
-    failed.mutable_step_failed()->set_last_complete_sequence(
-        groups_.world->last_complete_sequence());
-  }
   // New keys with each roster; without them a controller of other hosts does not let this one in.
   if (auto keys = network_->make_keys(); keys.has_value()) keys_ = *std::move(keys);
-  failed.mutable_step_failed()->set_public_key(keys_.public_key);
-  at_work_ = {};
-  flows_ = Flows();
-  state_ = WorkerState::waiting;
-  pipe_->send(failed);
+  const auto& world = groups_.world;
+  machine_.failed(cause, keys_.public_key, world == nullptr ? 0 : world->last_complete_sequence());
+  relay_ = nullptr;
+  act();
 }
 
 Result<void> WorkerCore::enter(Deadline deadline) {
@@ -43,14 +33,8 @@ Result<void> WorkerCore::enter(Deadline deadline) {
     {
       const Lock lock(mutex_);
       TENDON_CHECK(await_rebuild(deadline));
-      const v1::Word rebuild = *std::exchange(told_.rebuild, std::nullopt);
-      id_.roster = rebuild.roster();
-      state_ = WorkerState::entering;
-      flows_ = Flows();
-      endpoints = {.inputs = rebuild.rebuild().inputs_endpoint(),
-                   .outputs = rebuild.rebuild().outputs_endpoint(),
-                   .microbatches = rebuild.rebuild().microbatch_endpoint(),
-                   .server_key = rebuild.rebuild().server_key()};
+      endpoints = machine_.enter();
+      relay_ = nullptr;
     }
     sockets_ = nullptr;  // those of the roster before
     Result<WorkerGroups> groups = make_groups(deadline);
@@ -60,36 +44,37 @@ Result<void> WorkerCore::enter(Deadline deadline) {
     auto relay = sockets.has_value() ? meet_host(*groups->world, deadline) : nullptr;
     const Lock lock(mutex_);
     if (sockets.has_value()) {
-      flows_.relay = std::move(relay);
+      relay_ = std::move(relay);
       sockets_ = *std::move(sockets);
       Result<void> probed = await_probe(deadline);
       if (probed.has_value()) return {};
-      if (state_ == WorkerState::entering) say_failed(probed.error());
+      if (machine_.state() == WorkerState::entering) say_failed(probed.error());
       if (probed.error().code == ErrorCode::timeout) return probed;
     } else {
       const Error why = sockets.error();
-      if (state_ == WorkerState::entering || state_ == WorkerState::closed) say_failed(why);
+      if (machine_.state() == WorkerState::entering || machine_.state() == WorkerState::closed)
+        say_failed(why);
       if (why.code == ErrorCode::timeout || why.code == ErrorCode::not_supported) return why;
     }
-    if (state_ == WorkerState::closed) say_failed(why_);
+    if (machine_.state() == WorkerState::closed) say_failed(machine_.error("control.roster"));
     // The controller forms another roster, and says so.
   }
 }
 
 Result<void> WorkerCore::await_rebuild(Deadline deadline) {
-  while (true) {
-    if (state_ == WorkerState::ended || state_ == WorkerState::stopping) {
-      return state_error("control.roster");
-    }
-    if (state_ == WorkerState::waiting && told_.rebuild.has_value()) return {};
+  while (!machine_.may_enter()) {
+    const WorkerState state = machine_.state();
+    if (state == WorkerState::ended || state == WorkerState::stopping)
+      return machine_.error("control.roster");
     if (deadline.has_passed()) {
       return Error{ErrorCode::timeout, "control.roster",
-                   state_ == WorkerState::joining
+                   state == WorkerState::joining
                        ? "the controller did not say whether there is a place for this worker"
                        : "the controller has no full roster: other workers are missing"};
     }
     (void)changed_.wait_until(mutex_, deadline);
   }
+  return {};
 }
 
 Result<std::shared_ptr<Group>> WorkerCore::join_world(Deadline deadline) {
@@ -105,16 +90,16 @@ Result<std::shared_ptr<Group>> WorkerCore::join_world(Deadline deadline) {
   // In pieces that grow: a roster that is closed meanwhile ends it, and slow workers are not
   // left for ever by each other.
   for (auto piece = kJoinPiece;; piece *= 2) {
-    auto world = Group::join(meeting_.context,
-                             Rendezvous::through(meeting_.store, GroupRank{place_.rank.value},
-                                                 place_.layout.world_size()),
-                             earlier(deadline, Deadline(piece)), options);
+    auto world = Group::join(
+        context_,
+        Rendezvous::through(store_, GroupRank{place_.rank.value}, place_.layout.world_size()),
+        earlier(deadline, Deadline(piece)), options);
     if (world.has_value()) return std::make_shared<Group>(*std::move(world));
     const ErrorCode code = world.error().code;
     const bool may_come = code == ErrorCode::timeout || code == ErrorCode::peer_lost;
     if (!may_come || deadline.has_passed()) return std::move(world).error();
     const Lock lock(mutex_);
-    if (state_ != WorkerState::entering) return state_error("control.roster");
+    if (machine_.state() != WorkerState::entering) return machine_.error("control.roster");
     (void)changed_.wait_until(mutex_, earlier(deadline, Deadline(kJoinPause)));
   }
 }
@@ -128,7 +113,7 @@ Result<void> WorkerCore::rebuild_world(Group& world, Deadline deadline) {
       return rebuilt.error();
     }
     const Lock lock(mutex_);
-    if (state_ != WorkerState::entering) return state_error("control.roster");
+    if (machine_.state() != WorkerState::entering) return machine_.error("control.roster");
   }
 }
 
@@ -183,7 +168,7 @@ std::shared_ptr<HostRelay> WorkerCore::meet_host(const Group& world, Deadline de
   RosterId id;
   {
     const Lock lock(mutex_);
-    id = id_;
+    id = machine_.id();
   }
   const std::weak_ptr<WorkerCore> weak = weak_from_this();
   auto relay = std::make_shared<HostRelay>(
@@ -203,49 +188,28 @@ std::shared_ptr<HostRelay> WorkerCore::meet_host(const Group& world, Deadline de
               }});
   // A worker that shares memory with the controller gets tensors there.
   if (pipe_->path().kind != PathKind::shm)
-    relay->meet(meeting_.context, *meeting_.store, world.members(), deadline);
+    relay->meet(context_, *store_, world.members(), deadline);
   if (!place_.address.empty())
-    relay->follow_controller(meeting_.context, place_.address, profile_of(place_.options),
-                             deadline);
+    relay->follow_controller(context_, place_.address, profile_of(place_.options), deadline);
   return relay;
 }
 
 Result<void> WorkerCore::await_probe(Deadline deadline) {
-  while (!flows_.probe) {
-    if (state_ != WorkerState::entering) return state_error("control.roster");
+  while (machine_.state() == WorkerState::entering && !machine_.was_probed()) {
     if (deadline.has_passed()) {
       return Error{ErrorCode::timeout, "control.roster",
                    "no probe of the controller came through the flow of StepInputs"};
     }
     service(deadline);
   }
-  if (state_ != WorkerState::entering) return state_error("control.roster");
-  v1::Word ready = word();
-  ready.mutable_ready()->set_rank(place_.rank.value);
-  ready.mutable_ready()->set_nonce(*flows_.probe);
-  ready.mutable_ready()->set_group_epoch(groups_.world->epoch_number());
-  ready.mutable_ready()->set_members(groups_.world->size());
-  ready.mutable_ready()->set_free_blocks(place_.options.free_blocks);
-  if (flows_.relay != nullptr && flows_.relay->relay())
-    ready.mutable_ready()->set_relay(flows_.relay->relay()->value);
-  pipe_->send(ready);
-  state_ = WorkerState::running;
+  if (machine_.state() != WorkerState::entering) return machine_.error("control.roster");
+  v1::Ready ready;
+  ready.set_group_epoch(groups_.world->epoch_number());
+  ready.set_members(groups_.world->size());
+  if (relay_ != nullptr && relay_->relay()) ready.set_relay(relay_->relay()->value);
+  machine_.ready(std::move(ready));
+  act();
   return {};
-}
-
-Error WorkerCore::state_error(std::string_view where) const {
-  switch (state_) {
-    case WorkerState::closed:
-    case WorkerState::stopping:
-    case WorkerState::ended:
-      return {why_.code, where, why_.detail};
-    default:
-      return {ErrorCode::roster_closed, where, "this worker is in no roster: call rebuild()"};
-  }
-}
-
-void WorkerCore::abort_groups(const std::string& reason) {
-  for (const auto& group : all_of(groups())) group->abort(reason);
 }
 
 }  // namespace tendon::v0::detail

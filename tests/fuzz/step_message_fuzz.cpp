@@ -10,9 +10,9 @@
 #include <tendon/control/limits.hpp>
 #include <tendon/core/parallel_layout.hpp>
 
-#include "control/flow_receiver.hpp"
-#include "control/step_ledger.hpp"
-#include "control/step_message.hpp"
+#include "control/flows/flow_receiver.hpp"
+#include "control/flows/step_message.hpp"
+#include "control/machine/step_ledger.hpp"
 #include "require.hpp"
 
 namespace {

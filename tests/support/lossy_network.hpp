@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "control/step_sockets.hpp"
-#include "control/wake.hpp"
+#include "control/flows/step_sockets.hpp"
+#include "control/flows/wake.hpp"
 
 namespace tendon::test {
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <tendon/control/limits.hpp>
 #include <tendon/core/rank.hpp>
 #include <tendon/memory/storage.hpp>
@@ -28,6 +30,17 @@ struct StepInputs {
   /// another host they are sent once, and a worker there passes them on to those beside it. Their
   /// memory is free when the last worker has dropped them.
   TensorDict tensors = {};
+};
+
+/// A step as a worker gets it.
+struct Step {
+  StepInputs inputs = {};
+  /// Set by Controller::cancel_step() while the step is at work.
+  std::shared_ptr<const std::atomic<bool>> cancel_flag = {};
+
+  [[nodiscard]] bool cancelled() const noexcept {
+    return cancel_flag != nullptr && cancel_flag->load(std::memory_order_relaxed);
+  }
 };
 
 /// What one rank made of a step.

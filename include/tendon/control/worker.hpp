@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <string_view>
 #include <tendon/control/step.hpp>
+#include <tendon/control/worker_options.hpp>
 #include <tendon/control/worker_status.hpp>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
-#include <tendon/core/formerly.hpp>
 #include <tendon/core/parallel_layout.hpp>
 #include <tendon/core/rank.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/group/group.hpp>
 #include <tendon/runtime/context.hpp>
-#include <tendon/session/profile.hpp>
 
 namespace tendon {
 inline namespace v0 {
@@ -24,35 +21,6 @@ inline namespace v0 {
 namespace detail {
 class WorkerCore;
 }
-
-/// Every member has a default; name the ones you set.
-struct WorkerOptions {
-  /// As ControllerOptions::payload_version.
-  std::uint64_t payload_version = 0;
-  /// Deprecated: payload_version.
-  Formerly<std::uint64_t> schema_hash = {};
-  /// As ControllerOptions::security, for the worker pipe and the groups.
-  Security security = {};
-  /// Deprecated: security.profile.
-  Formerly<Profile> profile = {};
-  /// As GroupOptions::listen, for the groups. Empty: TENDON_LISTEN, else a free port of the
-  /// interface that reaches the controller.
-  std::string listen = {};
-  /// The number of free KV blocks, or another unit that the controller counts. WorkerStatus shows
-  /// it.
-  std::uint64_t free_blocks = 0;
-};
-
-/// A step as a worker gets it.
-struct Step {
-  StepInputs inputs = {};
-  /// Set by Controller::cancel_step() while the step is at work.
-  std::shared_ptr<const std::atomic<bool>> cancel_flag = {};
-
-  [[nodiscard]] bool cancelled() const noexcept {
-    return cancel_flag != nullptr && cancel_flag->load(std::memory_order_relaxed);
-  }
-};
 
 /// The groups of a worker in one roster.
 struct WorkerGroups {

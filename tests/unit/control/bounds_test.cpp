@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "control/resending.hpp"
-#include "control/store_book.hpp"
-#include "control/word.hpp"
+#include "control/flows/resending.hpp"
+#include "control/relay/store_book.hpp"
+#include "control/relay/word.hpp"
 #include "support/pipe_pair.hpp"
 #include "support/storage_of.hpp"
 

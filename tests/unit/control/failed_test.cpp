@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "control/step_message.hpp"
-#include "control/word.hpp"
+#include "control/flows/step_message.hpp"
+#include "control/relay/word.hpp"
 #include "support/control_team.hpp"
 
 namespace tendon::test {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which of the connections that ZeroMQ accepted are shut down for another one.
-#include "control/flow_places.hpp"
+#include "control/flows/flow_places.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

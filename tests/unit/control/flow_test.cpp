@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "control/flow_receiver.hpp"
-#include "control/flow_sender.hpp"
+#include "control/flows/flow_receiver.hpp"
+#include "control/flows/flow_sender.hpp"
 
 namespace tendon::test {
 namespace {

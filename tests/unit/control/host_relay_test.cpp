@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors of a step that one worker of a host passes on to the others.
-#include "control/host_relay.hpp"
+#include "control/relay/host_relay.hpp"
 
 #include <gtest/gtest.h>
 

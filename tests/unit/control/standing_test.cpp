@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which worker is said to hold up the steps of all, when one of them hangs.
-#include "control/standing.hpp"
+#include "control/machine/standing.hpp"
 
 #include <gtest/gtest.h>
 

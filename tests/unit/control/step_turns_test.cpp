@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads that give out steps at one time: control/step_turns.hpp, and Controller::broadcast.
-#include "control/step_turns.hpp"
+#include "control/machine/step_turns.hpp"
 
 #include <gtest/gtest.h>
 

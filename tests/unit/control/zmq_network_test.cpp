@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/zmq_network.hpp"
+#include "control/flows/zmq_network.hpp"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include <vector>
 #include <zmq.hpp>
 
-#include "control/wake.hpp"
+#include "control/flows/wake.hpp"
 #include "session/machine.hpp"
 #include "support/expect.hpp"
 #include "support/log_lines.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/step_ledger.hpp"
+#include "control/machine/step_ledger.hpp"
 
 #include <algorithm>
 #include <string>

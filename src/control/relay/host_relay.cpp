@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/host_relay.hpp"
+#include "control/relay/host_relay.hpp"
 
 #include <tendon/observe/log.hpp>
 #include <utility>

@@ -4,7 +4,7 @@
 #include <memory>
 #include <tendon/core/result.hpp>
 
-#include "control/step_sockets.hpp"
+#include "control/flows/step_sockets.hpp"
 
 namespace tendon::v0::detail {
 

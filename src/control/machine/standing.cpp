@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/standing.hpp"
+#include "control/machine/standing.hpp"
 
 #include <algorithm>
 

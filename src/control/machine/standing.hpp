@@ -6,8 +6,8 @@
 #include <tendon/control/worker_status.hpp>
 #include <vector>
 
-#include "control/step_ledger.hpp"
-#include "control/worker_seats.hpp"
+#include "control/machine/step_ledger.hpp"
+#include "control/machine/worker_seats.hpp"
 
 namespace tendon::v0::detail {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/flow_places.hpp"
+#include "control/flows/flow_places.hpp"
 
 #include <errno.h>
 #include <fcntl.h>

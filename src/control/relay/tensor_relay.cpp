@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/tensor_relay.hpp"
+#include "control/relay/tensor_relay.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -9,17 +9,6 @@ namespace {
 
 const Error kOver{ErrorCode::end_of_stream, kRelay, "this worker has left the roster"};
 
-v1::Word word_of(const RelayPlace& place) {
-  v1::Word word;
-  word.set_run_id(place.roster.run);
-  word.set_roster(place.roster.roster);
-  return word;
-}
-
-bool fits(const v1::Word& word, const RelayPlace& place) {
-  return word.run_id() == place.roster.run && word.roster() == place.roster.roster;
-}
-
 Error unexpected(std::string_view what) {
   return {ErrorCode::protocol_violation, kRelay, std::string(what)};
 }
@@ -28,50 +17,17 @@ Error unexpected(std::string_view what) {
 
 // --- The first worker
 
-void TensorRelay::serve(Listener listener) {
-  listener_.emplace(std::move(listener));
-  accept_next();
-}
-
-void TensorRelay::accept_next() {
-  // What it starts may call it again, on another thread, before this returns.
-  const Lock lock(mutex_);
-  Completion<Pipe> next = listener_->accept_async();
-  next.on_done([weak = weak_from_this()](Result<Pipe> pipe) {
-    if (const auto self = weak.lock()) self->accepted(std::move(pipe));
-  });
-  accepting_.emplace(std::move(next));
-}
-
-void TensorRelay::accepted(Result<Pipe> pipe) {
-  if (!pipe.has_value()) return;  // the listener or the Context was closed
-  const auto unknown = std::make_shared<WorkerPipe>(*std::move(pipe), weak_from_this());
-  std::shared_ptr<WorkerPipe> gives_way;
-  {
-    const Lock lock(mutex_);
-    unknown_.push_back(unknown);
-    if (unknown_.size() > kMaxUnseatedWorkers) {
-      gives_way = unknown_.front();
-      unknown_.pop_front();
-    }
-  }
-  if (gives_way != nullptr)
-    gives_way->cancel({ErrorCode::server_busy, kRelay, "others came that said nothing either"});
-  unknown->start();
-  accept_next();
-}
-
 std::optional<Error> TensorRelay::let_in(const std::shared_ptr<WorkerPipe>& pipe,
                                          const v1::Word& word) {
-  if (std::erase(unknown_, pipe) == 0) return unexpected("a follower has nothing more to say");
-  if (word.word_case() != v1::Word::kRelayJoin || !fits(word, place_))
+  if (!reception_.leave(pipe)) return unexpected("a follower has nothing more to say");
+  if (word.word_case() != v1::Word::kRelayJoin || !is_of(word, place_.roster))
     return Error{ErrorCode::permission_denied, kRelay, "that is no worker of this roster"};
   if (expected_.erase(GlobalRank{word.relay_join().rank()}) == 0) {
     return Error{ErrorCode::permission_denied, kRelay,
                  "rank " + std::to_string(word.relay_join().rank()) +
                      " is no follower of this worker, or has come before"};
   }
-  v1::Word welcome = word_of(place_);
+  v1::Word welcome = word_of(place_.roster);
   welcome.mutable_relay_welcome();
   pipe->send(welcome);
   followers_.push_back(pipe);
@@ -95,15 +51,15 @@ void TensorRelay::on_tensors(const std::shared_ptr<WorkerPipe>& pipe, TensorDict
 
 void TensorRelay::on_end(const std::shared_ptr<WorkerPipe>& pipe, const Error& why) {
   (void)why;
+  (void)reception_.leave(pipe);
   const Lock lock(mutex_);
-  std::erase(unknown_, pipe);
   std::erase(followers_, pipe);
 }
 
 void TensorRelay::pass_on(std::uint64_t schedule_id, const TensorDict& tensors) {
   const Lock lock(mutex_);  // a follower that comes meanwhile gets the next step
   if (followers_.empty()) return;
-  v1::Word announced = word_of(place_);
+  v1::Word announced = word_of(place_.roster);
   announced.mutable_step_tensors()->set_schedule_id(schedule_id);
   const auto kept = followers_.front()->keep(tensors);
   for (const auto& follower : followers_) {
@@ -115,23 +71,22 @@ void TensorRelay::pass_on(std::uint64_t schedule_id, const TensorDict& tensors) 
 }
 
 void TensorRelay::end() {
-  if (listener_) listener_->close();
+  reception_.close();
   std::vector<std::shared_ptr<WorkerPipe>> pipes;
   {
     const Lock lock(mutex_);
     pipes = std::exchange(followers_, {});
-    pipes.insert(pipes.end(), unknown_.begin(), unknown_.end());
-    unknown_.clear();
     expected_.clear();
   }
   for (const auto& pipe : pipes) pipe->end_when_sent(kOver);
+  for (const auto& pipe : reception_.take_silent()) pipe->end_when_sent(kOver);
 }
 
 // --- A follower
 
 Result<void> RelayedTensors::follow(Pipe pipe, Deadline deadline) {
   const auto joins = std::make_shared<WorkerPipe>(std::move(pipe), weak_from_this());
-  v1::Word join = word_of(place_);
+  v1::Word join = word_of(place_.roster);
   join.mutable_relay_join()->set_rank(place_.rank.value);
   {
     const Lock lock(mutex_);
@@ -157,7 +112,7 @@ Result<void> RelayedTensors::follow(Pipe pipe, Deadline deadline) {
 void RelayedTensors::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word) {
   {
     const Lock lock(mutex_);
-    const bool mine = fits(word, place_);
+    const bool mine = is_of(word, place_.roster);
     if (mine && state_ == State::joining && word.has_relay_welcome()) {
       state_ = State::following;
       changed_.notify_all();

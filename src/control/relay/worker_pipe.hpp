@@ -14,6 +14,7 @@
 #include <tendon/pipe/pipe.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
 
+#include "control/flows/flow_sender.hpp"
 #include "pipe/send_to_many.hpp"
 #include "tendon/v1/control.pb.h"
 
@@ -100,5 +101,10 @@ class WorkerPipe : public std::enable_shared_from_this<WorkerPipe> {
   std::optional<Error> failure_ TENDON_GUARDED_BY(mutex_);   // what could not be sent
   std::optional<Error> end_with_ TENDON_GUARDED_BY(mutex_);  // once all has been sent
 };
+
+/// Sends again what was asked for, or says from where on there is something. Returns how many
+/// messages: a peer that reads too slowly gets the rest when it asks for it again.
+[[nodiscard]] std::uint64_t send_again(const FlowSender& sender, const v1::ResendRequest& request,
+                                       const v1::Word& word, WorkerPipe& pipe);
 
 }  // namespace tendon::v0::detail

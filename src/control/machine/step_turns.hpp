@@ -4,10 +4,21 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <string>
+#include <tendon/control/step.hpp>
 #include <tendon/core/result.hpp>
 
 namespace tendon::v0::detail {
+
+struct KeptBody;
+
+/// A call that gives out a step, from one attempt to the next.
+struct StepCall {
+  const StepInputs& inputs;
+  bool has_turn = false;                         ///< it has joined the line
+  std::shared_ptr<const KeptBody> tensors = {};  ///< their copy, which all attempts use
+};
 
 /// Calls that give out steps, one behind the other in the order in which they began: so steps rise
 /// by it, however long one call copies its tensors or waits for room.

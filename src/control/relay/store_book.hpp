@@ -10,7 +10,7 @@
 #include <tendon/control/limits.hpp>
 #include <utility>
 
-#include "control/worker_pipe.hpp"
+#include "control/relay/worker_pipe.hpp"
 
 namespace tendon::v0::detail {
 

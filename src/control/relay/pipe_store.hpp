@@ -8,7 +8,7 @@
 #include <tendon/group/rendezvous.hpp>
 #include <utility>
 
-#include "control/worker_pipe.hpp"
+#include "control/relay/worker_pipe.hpp"
 #include "core/text.hpp"
 
 namespace tendon::v0::detail {

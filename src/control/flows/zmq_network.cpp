@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/zmq_network.hpp"
+#include "control/flows/zmq_network.hpp"
 
 #include <unistd.h>
 
@@ -18,9 +18,9 @@
 #include <utility>
 #include <zmq.hpp>
 
-#include "control/flow_door.hpp"
-#include "control/ipc_names.hpp"
-#include "control/zap_door.hpp"
+#include "control/flows/flow_door.hpp"
+#include "control/flows/ipc_names.hpp"
+#include "control/flows/zap_door.hpp"
 #include "core/fork_guard.hpp"
 #include "core/left_to_parent.hpp"
 #include "core/process_wide.hpp"

@@ -22,6 +22,12 @@ struct RosterId {
   std::uint64_t roster = 0;
 };
 
+/// A word that names them.
+[[nodiscard]] v1::Word word_of(const RosterId& id);
+[[nodiscard]] bool is_of(const v1::Word& word, const RosterId& id);
+/// A message of a flow with its envelope; the sender of outputs says who it is beside it.
+[[nodiscard]] v1::StepMessage message_of(const RosterId& id, v1::Flow flow,
+                                         std::uint64_t sequence = 0);
 [[nodiscard]] std::shared_ptr<const std::string> encode(const v1::StepMessage& message);
 /// A message of this roster. Errors: corrupt_data, version_mismatch, message_too_large, and
 /// protocol_violation where run or roster is another one, or the number is missing.

@@ -10,7 +10,7 @@
 #include <tendon/session/profile.hpp>
 #include <vector>
 
-#include "control/tensor_relay.hpp"
+#include "control/relay/tensor_relay.hpp"
 
 namespace tendon::v0::detail {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/zap_door.hpp"
+#include "control/flows/zap_door.hpp"
 
 #include <array>
 #include <cstddef>

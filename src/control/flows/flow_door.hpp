@@ -8,7 +8,7 @@
 #include <vector>
 #include <zmq.hpp>
 
-#include "control/flow_places.hpp"
+#include "control/flows/flow_places.hpp"
 #include "core/thread.hpp"
 
 namespace tendon::v0::detail {

@@ -21,14 +21,14 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <tendon/control/limits.hpp>
 #include <tendon/core/mutex.hpp>
 #include <tendon/core/rank.hpp>
 #include <tendon/pipe/listener.hpp>
 #include <vector>
 
-#include "control/step_message.hpp"
-#include "control/worker_pipe.hpp"
+#include "control/flows/step_message.hpp"
+#include "control/relay/reception.hpp"
+#include "control/relay/worker_pipe.hpp"
 
 namespace tendon::v0::detail {
 
@@ -55,7 +55,7 @@ class TensorRelay final : public PipeListener, public std::enable_shared_from_th
       : place_(std::move(place)), expected_(std::move(followers)) {}
 
   /// Followers may come from now on.
-  void serve(Listener listener) TENDON_EXCLUDES(mutex_);
+  void serve(Listener listener) { reception_.open(std::move(listener), weak_from_this()); }
   void pass_on(std::uint64_t schedule_id, const TensorDict& tensors) TENDON_EXCLUDES(mutex_);
   /// Lets no further follower in, and ends the pipes once what was passed on has left.
   void end() TENDON_EXCLUDES(mutex_);
@@ -67,17 +67,13 @@ class TensorRelay final : public PipeListener, public std::enable_shared_from_th
       TENDON_EXCLUDES(mutex_);
 
  private:
-  void accept_next() TENDON_EXCLUDES(mutex_);
-  void accepted(Result<Pipe> pipe) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] std::optional<Error> let_in(const std::shared_ptr<WorkerPipe>& pipe,
                                             const v1::Word& word) TENDON_REQUIRES(mutex_);
 
   const RelayPlace place_;
-  std::optional<Listener> listener_;  // set before the first follower
+  Reception reception_{{ErrorCode::server_busy, kRelay, "others came that said nothing either"}};
   Mutex mutex_;
-  std::optional<Completion<Pipe>> accepting_ TENDON_GUARDED_BY(mutex_);
   std::set<GlobalRank> expected_ TENDON_GUARDED_BY(mutex_);
-  std::deque<std::shared_ptr<WorkerPipe>> unknown_ TENDON_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<WorkerPipe>> followers_ TENDON_GUARDED_BY(mutex_);
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/ipc_names.hpp"
+#include "control/flows/ipc_names.hpp"
 
 #include <tendon/observe/log.hpp>
 #include <utility>

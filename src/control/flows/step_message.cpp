@@ -1,10 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/step_message.hpp"
+#include "control/flows/step_message.hpp"
 
 #include <tendon/control/limits.hpp>
 #include <utility>
 
 namespace tendon::v0::detail {
+
+v1::Word word_of(const RosterId& id) {
+  v1::Word word;
+  word.set_run_id(id.run);
+  word.set_roster(id.roster);
+  return word;
+}
+
+bool is_of(const v1::Word& word, const RosterId& id) {
+  return word.run_id() == id.run && word.roster() == id.roster;
+}
+
+v1::StepMessage message_of(const RosterId& id, v1::Flow flow, std::uint64_t sequence) {
+  v1::StepMessage message;
+  message.set_version(kControlVersion);
+  message.set_run_id(id.run);
+  message.set_roster(id.roster);
+  message.set_flow(flow);
+  message.set_sequence(sequence);
+  return message;
+}
 
 std::shared_ptr<const std::string> encode(const v1::StepMessage& message) {
   return std::make_shared<const std::string>(message.SerializeAsString());

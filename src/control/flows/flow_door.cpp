@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/flow_door.hpp"
+#include "control/flows/flow_door.hpp"
 
 #include <atomic>
 #include <chrono>

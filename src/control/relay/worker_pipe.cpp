@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/worker_pipe.hpp"
+#include "control/relay/worker_pipe.hpp"
 
 #include <utility>
 
-#include "control/word.hpp"
+#include "control/relay/word.hpp"
 
 namespace tendon::v0::detail {
 
@@ -135,6 +135,26 @@ void WorkerPipe::arrived(Result<Message> message) {
   }
   listener->on_word(shared_from_this(), *std::move(word));
   listen();
+}
+
+std::uint64_t send_again(const FlowSender& sender, const v1::ResendRequest& request,
+                         const v1::Word& word, WorkerPipe& pipe) {
+  if (request.first() < sender.first_kept()) {
+    v1::Word reply = word;
+    reply.mutable_not_retained()->set_flow(request.flow());
+    reply.mutable_not_retained()->set_first(sender.first_kept());
+    pipe.send(reply);
+    return 0;
+  }
+  const std::uint64_t last = request.last() == 0 ? sender.sent() : request.last();
+  std::uint64_t count = 0;
+  for (const FlowSender::Kept& message : sender.between(request.first(), last)) {
+    v1::Word reply = word;
+    if (!reply.mutable_resent()->ParseFromString(*message)) continue;
+    if (!pipe.send_if_room(reply)) break;
+    ++count;
+  }
+  return count;
 }
 
 }  // namespace tendon::v0::detail

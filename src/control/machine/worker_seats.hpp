@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <tendon/control/worker_status.hpp>
@@ -12,8 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "control/flow_receiver.hpp"
-#include "control/worker_pipe.hpp"
+#include "control/flows/resending.hpp"
 
 namespace tendon::v0::detail {
 
@@ -33,11 +31,8 @@ enum class SeatState : std::uint8_t {
 
 /// The place of one rank at the controller.
 struct WorkerSeat {
-  using Flow = FlowReceiver<v1::StepMessage>;
-
   SeatState state = SeatState::empty;
-  std::shared_ptr<WorkerPipe> pipe = {};
-  std::shared_ptr<WorkerPipe> tensors = {};  // of this roster; null: tensors go on `pipe`
+  bool has_tensor_pipe = false;  // in this roster; else tensors go on the worker pipe
   std::uint64_t incarnation = 0;
   std::string public_key = {};  // CURVE's of its next roster
   WorkerStatus heard = {};      // by the last heartbeat
@@ -56,8 +51,8 @@ struct WorkerSeat {
   v1::Ready ready = {};
   std::uint64_t ping = 0;          // the last that was answered
   std::uint64_t cancelled_id = 0;  // the last Cancel that was acknowledged
-  Flow outputs = {};
-  Flow microbatches = {};
+  StepFlow outputs = {};
+  StepFlow microbatches = {};
 
   void begin_work(std::chrono::steady_clock::time_point now) { progress_at = busy_since = now; }
   /// A roster is over, or begins: what it said of its steps is no longer so.
@@ -71,20 +66,20 @@ struct WorkerSeat {
     microbatches = {};
     begin_work(now);
   }
-  /// Tensors that have not left are void.
-  void end_tensors() {
-    if (tensors == nullptr) return;
-    std::exchange(tensors, nullptr)
-        ->cancel({ErrorCode::end_of_stream, "control.roster", "the roster is over"});
-  }
-  [[nodiscard]] Flow& flow(v1::Flow which) {
+  [[nodiscard]] StepFlow& flow(v1::Flow which) {
     return which == v1::FLOW_STEP_OUTPUTS ? outputs : microbatches;
   }
 };
 
+/// "rank 2 (its worker)".
+[[nodiscard]] inline std::string name_of(const WorkerSeat& seat) {
+  return "rank " + std::to_string(seat.heard.rank.value) + " (" + seat.heard.identity.to_string() +
+         ")";
+}
+
 /// All places of a layout.
 ///
-/// Owns:    the worker pipes.
+/// Owns:    what their workers said.
 /// Threads: one at a time.
 /// Errors:  none.
 /// Blocks:  never.
@@ -100,17 +95,6 @@ class WorkerSeats {
   }
   [[nodiscard]] WorkerSeat& at(GlobalRank rank) { return seats_[rank.value]; }
   [[nodiscard]] const WorkerSeat& at(GlobalRank rank) const { return seats_[rank.value]; }
-  [[nodiscard]] std::optional<GlobalRank> rank_of(const WorkerPipe& pipe) const {
-    for (std::uint32_t rank = 0; rank < size(); ++rank) {
-      if (seats_[rank].pipe.get() == &pipe) return GlobalRank{rank};
-    }
-    return std::nullopt;
-  }
-  /// That which tensors go on.
-  [[nodiscard]] bool sends_tensors_on(const WorkerPipe& pipe) const {
-    return std::ranges::any_of(seats_,
-                               [&](const WorkerSeat& seat) { return seat.tensors.get() == &pipe; });
-  }
   /// Those in this state, by rank.
   [[nodiscard]] std::vector<GlobalRank> in(SeatState state) const {
     std::vector<GlobalRank> ranks;
@@ -131,7 +115,6 @@ class WorkerSeats {
   /// Its worker has gone: of this one only its name is known.
   void vacate(GlobalRank rank) {
     WorkerSeat& seat = seats_[rank.value];
-    seat.end_tensors();
     WorkerStatus known{.rank = rank, .identity = std::move(seat.heard.identity)};
     seat = WorkerSeat{};
     seat.heard = std::move(known);
@@ -142,12 +125,6 @@ class WorkerSeats {
     keys.reserve(seats_.size());
     for (const WorkerSeat& seat : seats_) keys.push_back(seat.public_key);
     return keys;
-  }
-  /// A word to each worker that is there.
-  void tell_all(const v1::Word& word) const {
-    for (const WorkerSeat& seat : seats_) {
-      if (seat.pipe != nullptr) seat.pipe->send(word);
-    }
   }
   /// The ranks that have not taken the inputs up to this number.
   [[nodiscard]] std::vector<GlobalRank> behind(std::uint64_t sequence) const {

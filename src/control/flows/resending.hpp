@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both ends of a flow do when something was lost: say how far they are, ask, send again.
+// What both ends of a flow do when something was lost: read how far the other is, and ask.
 #pragma once
 
 #include <google/protobuf/map.h>
 
 #include <cstdint>
+#include <optional>
+#include <tendon/control/worker_status.hpp>
+#include <utility>
 #include <vector>
 
-#include "control/flow_receiver.hpp"
-#include "control/flow_sender.hpp"
-#include "control/step_message.hpp"
-#include "control/worker_pipe.hpp"
+#include "control/flows/flow_receiver.hpp"
+#include "control/flows/step_message.hpp"
 
 namespace tendon::v0::detail {
 
@@ -21,34 +22,35 @@ namespace tendon::v0::detail {
   return found == said.end() ? 0 : found->second;
 }
 
-/// Asks for what is missing. `word` names run and roster, as below.
-inline void ask_for(const MissingRange& missing, v1::Flow flow, v1::Word word, WorkerPipe& pipe) {
+/// The request for what is missing.
+[[nodiscard]] inline v1::Word request_of(const MissingRange& missing, v1::Flow flow,
+                                         const RosterId& id) {
+  v1::Word word = word_of(id);
   word.mutable_resend_request()->set_flow(flow);
   word.mutable_resend_request()->set_first(missing.first);
   word.mutable_resend_request()->set_last(missing.last);
-  pipe.send(word);
+  return word;
 }
 
-/// Sends again what was asked for, or says from where on there is something. Returns how many
-/// messages: a peer that reads too slowly gets the rest when it asks for it again.
-inline std::uint64_t send_again(const FlowSender& sender, const v1::ResendRequest& request,
-                                const v1::Word& word, WorkerPipe& pipe) {
-  if (request.first() < sender.first_kept()) {
-    v1::Word reply = word;
-    reply.mutable_not_retained()->set_flow(request.flow());
-    reply.mutable_not_retained()->set_first(sender.first_kept());
-    pipe.send(reply);
-    return 0;
+using StepFlow = FlowReceiver<v1::StepMessage>;
+
+/// Puts a message into its flow, and counts it. Returns what is to be asked for.
+[[nodiscard]] inline std::optional<MissingRange> put_into(StepFlow& flow, v1::StepMessage message,
+                                                          FlowStats& stats) {
+  const std::uint64_t sequence = message.sequence();
+  const std::uint64_t size_bytes = message.payload().size();
+  switch (flow.take(sequence, std::move(message), size_bytes)) {
+    case StepFlow::Arrival::doubled:
+      ++stats.doubled;
+      break;
+    case StepFlow::Arrival::early:
+      ++stats.parked;
+      return flow.missing_before_parked();
+    case StepFlow::Arrival::in_order:
+    case StepFlow::Arrival::too_early:
+      break;
   }
-  const std::uint64_t last = request.last() == 0 ? sender.sent() : request.last();
-  std::uint64_t count = 0;
-  for (const FlowSender::Kept& message : sender.between(request.first(), last)) {
-    v1::Word reply = word;
-    if (!reply.mutable_resent()->ParseFromString(*message)) continue;
-    if (!pipe.send_if_room(reply)) break;
-    ++count;
-  }
-  return count;
+  return std::nullopt;
 }
 
 /// What has come into sockets.

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tendon/control/controller_options.hpp>
+#include <tendon/control/step.hpp>
+#include <tendon/control/worker_status.hpp>
+#include <tendon/core/error.hpp>
+#include <tendon/core/parallel_layout.hpp>
+#include <tendon/core/result.hpp>
+#include <utility>
+#include <vector>
+
+#include "control/flows/flow_sender.hpp"
+#include "control/flows/resending.hpp"
+#include "control/flows/step_message.hpp"
+#include "control/flows/step_sockets.hpp"
+#include "control/machine/step_ledger.hpp"
+#include "control/machine/worker_seats.hpp"
+
+namespace tendon::v0::detail {
+
+/// What is to be done at the pipes of a worker.
+struct RosterAction {
+  enum class Kind : std::uint8_t {
+    say,          ///< the word
+    say_if_idle,  ///< the word, unless others wait already
+    send_again,   ///< what the word asks for
+    end_tensors,  ///< the pipe for its tensors is over
+    give_up,      ///< the worker has lost its place, and hears why
+  };
+  Kind kind;
+  GlobalRank rank;
+  v1::Word word = {};
+  Error why = {};
+};
+
+[[nodiscard]] constexpr bool runs(RosterState state) noexcept {
+  return state == RosterState::running || state == RosterState::draining;
+}
+
+/// The rosters of a controller, and the steps of the one that runs: the words of its workers and
+/// the calls of its program in, actions out. The states are those of RosterState, and of SeatState
+/// for each rank: docs/control.md.
+///
+/// Owns:    the places of the workers, the steps that were given out; no pipe, lock or clock.
+/// Threads: one at a time.
+/// Errors:  those of the roster, by error(); a worker's Join is refused.
+/// Blocks:  never.
+/// Cost:    a look at each rank.
+class RosterMachine {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  RosterMachine(const ParallelLayout& layout, ControllerOptions options, std::string run_id);
+
+  [[nodiscard]] RosterState state() const noexcept { return state_; }
+  [[nodiscard]] const RosterId& id() const noexcept { return id_; }
+  [[nodiscard]] const WorkerSeats& seats() const noexcept { return seats_; }
+  [[nodiscard]] ControllerStatus status(Time now) const;
+  [[nodiscard]] const FlowStats& stats() const noexcept { return stats_; }
+  /// Why a call that needs a running roster fails.
+  [[nodiscard]] Error error(std::string_view where) const;
+  /// A worker failed because another one died, perhaps: until then that death may be heard of, and
+  /// is the reason of error().
+  [[nodiscard]] std::optional<Time> cause_may_come_until() const {
+    return state_ == RosterState::closed ? cause_may_come_until_ : std::nullopt;
+  }
+  /// What is to be done after any of the calls below, in this order.
+  [[nodiscard]] std::vector<RosterAction> take_actions() { return std::exchange(actions_, {}); }
+
+  // Workers
+
+  /// The first word of a worker. Returns the reply; the worker has the place of its rank then.
+  [[nodiscard]] Result<v1::Word> join(const v1::Join& join, const PeerIdentity& peer, Time now);
+  /// The first word on a pipe for the tensors of a worker that enters the roster; likewise.
+  [[nodiscard]] Result<v1::Word> join_tensors(const v1::Word& word, const PeerIdentity& peer);
+  /// Any other word of a worker that has a place.
+  void hear(GlobalRank rank, v1::Word word, Time now);
+  /// Its worker pipe has ended.
+  void lost(GlobalRank rank, const Error& why, Time now);
+  /// What came through the flows of this roster.
+  void take(std::uint64_t roster, TakenMessages taken);
+  void sent_again(std::uint64_t messages) { stats_.resent += messages; }
+
+  // Rosters
+
+  /// Workers are waited for.
+  void gather() { state_ = RosterState::gathering; }
+  /// All workers wait: they are told to enter the next roster, whose flows are here.
+  void open(const StepEndpoints& endpoints, Time now);
+  /// The message that must come through to each worker.
+  [[nodiscard]] v1::StepMessage probe();
+  /// All workers are ready. Errors: mismatch, which closes the roster.
+  [[nodiscard]] Result<void> run(Time now);
+  /// Asks those that hold up a roster whether they live, and gives up those that hang.
+  void look_for_hung(Time now);
+  /// No further roster is formed: the workers are told why, and lose their places.
+  void fail(const Error& why);
+  void drain();
+  /// `last_inputs`: the number of the inputs up to which workers go on.
+  void stop(std::string_view reason, std::uint64_t last_inputs);
+
+  // Steps
+
+  /// The message of the next step.
+  [[nodiscard]] v1::StepMessage next_inputs(const StepInputs& inputs) const;
+  /// That message went to all workers.
+  void given(std::uint64_t schedule_id, FlowSender::Kept message, Time now);
+  /// What is kept of them.
+  [[nodiscard]] const FlowSender& inputs() const noexcept { return inputs_; }
+  [[nodiscard]] StepLedger& steps() noexcept { return steps_; }
+  /// The ranks that are behind, and with what; empty: one more step may be given out.
+  [[nodiscard]] std::string why_no_room() const;
+  /// Those that get the tensors of a step from the controller; a worker of their host passes them
+  /// on to the others.
+  [[nodiscard]] std::vector<GlobalRank> tensor_ranks() const;
+  void cancel(std::uint64_t schedule_id);
+  /// Asks a worker. Returns what its reply has in WorkerSeat::ping.
+  [[nodiscard]] std::uint64_t ping(GlobalRank rank);
+  /// Heartbeats. True: a step is in flight.
+  bool beat();
+
+ private:
+  using Kind = RosterAction::Kind;
+
+  void tell_all(const v1::Word& word);
+  void close(Error why, Time now);
+  void heard(GlobalRank rank, std::uint64_t roster, const v1::Heartbeat& heartbeat, Time now);
+  void failed(GlobalRank rank, const v1::StepFailed& failure, Time now);
+  void arrived(v1::StepMessage message);
+  /// A worker says that it has taken the inputs up to this number.
+  void note_applied(GlobalRank rank, std::uint64_t sequence);
+  void ask_again(GlobalRank rank, v1::Flow flow, const std::optional<MissingRange>& missing);
+
+  const ParallelLayout layout_;
+  const ControllerOptions options_;
+  RosterState state_ = RosterState::gathering;
+  RosterId id_;
+  Error why_closed_;
+  Time since_ = {};     // the roster was closed, or is formed
+  Time asked_at_ = {};  // those that hold up the next one
+  std::optional<Time> cause_may_come_until_;
+  WorkerSeats seats_;
+  FlowSender inputs_;
+  StepLedger steps_;
+  std::uint64_t nonce_ = 0;  // of probes and pings, rising
+  FlowStats stats_;
+  std::vector<RosterAction> actions_;
+};
+
+}  // namespace tendon::v0::detail
