@@ -34,7 +34,7 @@ class Rosters : public testing::Test {
     join.set_pipeline_parallel_size(1);
     join.set_kv_parallel_size(1);
     join.set_incarnation(100 + rank);
-    join.set_schema_hash(kSchema);
+    join.set_payload_version(kSchema);
     return join;
   }
   static PeerIdentity peer(const std::string& name) {
@@ -97,7 +97,7 @@ class Rosters : public testing::Test {
 
   RosterMachine::Time now_{1h};
   RosterMachine machine_{layout_of(2, 1, 1),
-                         {.schema_hash = kSchema,
+                         {.payload_version = kSchema,
                           .idle_heartbeat = 1234ms,
                           .step_heartbeat = 56ms,
                           .hang_timeout = 10s},
@@ -118,7 +118,7 @@ TEST_F(Rosters, AJoinIsWelcomedOnceAndRefusedWhereItDoesNotFit) {
       {"tensor 4", [](v1::Join& join) { join.set_tensor_parallel_size(4); }},
       {"kv 3", [](v1::Join& join) { join.set_kv_parallel_size(3); }},
       {"rank 2 of 2", [](v1::Join& join) { join.set_rank(2); }},
-      {"schema hash 8", [](v1::Join& join) { join.set_schema_hash(8); }}};
+      {"the version 8", [](v1::Join& join) { join.set_payload_version(8); }}};
   for (const auto& [why, change] : wrong) {
     v1::Join join = join_of(0);
     change(join);

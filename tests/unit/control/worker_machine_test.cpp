@@ -32,7 +32,7 @@ class AWorker : public testing::Test {
             .at = layout.place_of({rank}).value(),
             .incarnation = 77,
             .host = {},
-            .options = {.schema_hash = 5, .free_blocks = 9}};
+            .options = {.payload_version = 5, .free_blocks = 9}};
   }
   static v1::Word word(std::uint64_t roster) {
     return detail::word_of({.run = "run", .roster = roster});
@@ -96,7 +96,7 @@ TEST_F(AWorker, SaysWhatItIsAndEntersTheRosterThatItIsToldOf) {
   const v1::Join join = machine_.join("key").join();
   EXPECT_EQ(join.incarnation(), 77U);
   EXPECT_EQ(join.tensor_parallel_size(), 2U);
-  EXPECT_EQ(join.schema_hash(), 5U);
+  EXPECT_EQ(join.payload_version(), 5U);
   EXPECT_EQ(join.public_key(), "key");
   EXPECT_EQ(machine_.beat_interval(), 1s) << "the controller has said nothing yet";
 
