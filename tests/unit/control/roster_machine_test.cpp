@@ -208,6 +208,7 @@ TEST_F(Rosters, StepsAreGivenOutAsFarAsEachRankTakesThem) {
   EXPECT_EQ(machine_.inputs().first_kept(), 1U) << "rank 0 has not said that it has them";
   hear_applied(0, UINT64_MAX);
   EXPECT_EQ(machine_.inputs().first_kept(), 2U) << "a lie frees nothing that another one needs";
+  EXPECT_EQ(machine_.status(now_).workers[0].applied_inputs, 2U) << "more were not sent";
   EXPECT_EQ(machine_.status(now_).steps_in_flight, std::vector<std::uint64_t>{2});
 }
 
