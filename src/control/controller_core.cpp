@@ -267,7 +267,7 @@ Result<void> ControllerCore::open_roster() {
   place.queued_inputs = machine_.steps().limit() + kProbesInQueue;
   place.most_subscriptions = kSubscriptionsPerWorker * layout_.world_size();
   TENDON_TRY(sockets, network_->bind(place));
-  // What was published in an earlier roster goes with its sockets.
+  // The messages of an earlier roster end with its sockets.
   sockets_ = std::move(sockets);
   store_.forget_all_of(HostRelay::kStoreKeys);
   machine_.open(sockets_->endpoints(), Clock::now());
