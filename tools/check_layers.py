@@ -209,6 +209,7 @@ def self_test() -> None:
         ("src/group/boards/board.cpp", '#include "group/util/a.hpp"', "'util' is not a room"),
         ("src/group/boards/board.cpp", '#include "group/scripts/script.hpp"', "rooms point one way"),
         ("src/group/boards/board.cpp", '#include "group/group.hpp"', "rooms point one way"),
+        ("src/control/machine/a.hpp", '#include "control/relay/word.hpp"', "rooms point one way"),
         ("src/core/a.cpp", '#include "util/a.hpp"', "'util' is not a layer"),
     ]
     with tempfile.TemporaryDirectory() as folder:

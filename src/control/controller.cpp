@@ -56,18 +56,13 @@ Result<Controller> Controller::bind(Context& context, const ParallelLayout& layo
 std::string Controller::address() const { return core_->address(); }
 const ParallelLayout& Controller::layout() const& noexcept { return core_->layout(); }
 Result<void> Controller::wait_for_workers(Deadline deadline) {
-  TENDON_CHECK(core_->check_process("control.wait_for_workers"));
   return core_->wait_for_workers(deadline);
 }
-Result<void> Controller::rebuild(Deadline deadline) {
-  TENDON_CHECK(core_->check_process("control.rebuild"));
-  return core_->rebuild(deadline);
-}
+Result<void> Controller::rebuild(Deadline deadline) { return core_->rebuild(deadline); }
 Result<void> Controller::broadcast(const StepInputs& inputs, Deadline deadline) {
   return core_->broadcast(inputs, deadline);
 }
 Result<std::vector<StepOutputs>> Controller::collect(std::uint64_t schedule_id, Deadline deadline) {
-  TENDON_CHECK(core_->check_process("control.collect"));
   return core_->collect(schedule_id, deadline);
 }
 
@@ -75,27 +70,20 @@ void Controller::give_back(std::vector<StepOutputs> outputs) {
   core_->give_back(std::move(outputs));
 }
 Result<void> Controller::wait_for_microbatch(std::uint64_t schedule_id, Deadline deadline) {
-  TENDON_CHECK(core_->check_process("control.wait_for_microbatch"));
   return core_->wait_for_microbatch(schedule_id, deadline);
 }
 Result<void> Controller::cancel_step(std::uint64_t schedule_id, Deadline deadline) {
-  TENDON_CHECK(core_->check_process("control.cancel_step"));
   return core_->cancel_step(schedule_id, deadline);
 }
 Result<WorkerStatus> Controller::ask(GlobalRank rank, Deadline deadline) {
-  TENDON_CHECK(core_->check_process("control.ask"));
   return core_->ask(rank, deadline);
 }
 ControllerStatus Controller::status() const {
   return core_->forked() ? ControllerStatus{} : core_->status();
 }
 FlowStats Controller::stats() const { return core_->forked() ? FlowStats{} : core_->stats(); }
-Result<void> Controller::drain(Deadline deadline) {
-  TENDON_CHECK(core_->check_process("control.drain"));
-  return core_->drain(deadline);
-}
+Result<void> Controller::drain(Deadline deadline) { return core_->drain(deadline); }
 Result<void> Controller::stop(std::string_view reason, Deadline deadline) {
-  TENDON_CHECK(core_->check_process("control.stop"));
   return core_->stop(reason, deadline);
 }
 

@@ -171,6 +171,7 @@ std::chrono::nanoseconds ControllerCore::beat() {
 // --- Rosters
 
 Result<void> ControllerCore::wait_for_workers(Deadline deadline) {
+  TENDON_CHECK(check_process("control.wait_for_workers"));
   const Lock lock(mutex_);
   // A loss is not passed over: rebuild() says that its caller knows of it.
   if (machine_.state() == RosterState::closed) return machine_.error("control.form");
@@ -178,6 +179,7 @@ Result<void> ControllerCore::wait_for_workers(Deadline deadline) {
 }
 
 Result<void> ControllerCore::rebuild(Deadline deadline) {
+  TENDON_CHECK(check_process("control.rebuild"));
   const Lock lock(mutex_);
   return form(deadline);
 }
@@ -266,7 +268,7 @@ Result<void> ControllerCore::open_roster() {
   place.queued_inputs = machine_.steps().limit() + kProbesInQueue;
   place.most_subscriptions = kSubscriptionsPerWorker * layout_.world_size();
   TENDON_TRY(sockets, network_->bind(place));
-  // What was published in an earlier roster goes with its sockets.
+  // The messages of an earlier roster end with its sockets.
   sockets_ = std::move(sockets);
   store_.forget_all_of(HostRelay::kStoreKeys);
   machine_.open(sockets_->endpoints(), Clock::now());
@@ -306,6 +308,7 @@ Error ControllerCore::await_cause(std::string_view where, Deadline deadline) {
 }
 
 Result<void> ControllerCore::stop(std::string_view reason, Deadline deadline) {
+  TENDON_CHECK(check_process("control.stop"));
   reception_.close();
   const Lock lock(mutex_);
   machine_.stop(reason, machine_.inputs().sent());
@@ -451,6 +454,7 @@ Result<void> ControllerCore::await_room(std::uint64_t schedule_id, Deadline dead
 
 Result<std::vector<StepOutputs>> ControllerCore::collect(std::uint64_t schedule_id,
                                                          Deadline deadline) {
+  TENDON_CHECK(check_process("control.collect"));
   const Lock lock(mutex_);
   StepLedger& steps = machine_.steps();
   while (true) {
@@ -470,12 +474,8 @@ Result<std::vector<StepOutputs>> ControllerCore::collect(std::uint64_t schedule_
   }
 }
 
-void ControllerCore::give_back(std::vector<StepOutputs> outputs) {
-  const Lock lock(mutex_);
-  machine_.steps().put_back(std::move(outputs));
-}
-
 Result<void> ControllerCore::wait_for_microbatch(std::uint64_t schedule_id, Deadline deadline) {
+  TENDON_CHECK(check_process("control.wait_for_microbatch"));
   const Lock lock(mutex_);
   while (!machine_.steps().has_microbatch(schedule_id)) {
     if (!runs(machine_.state())) return await_cause("control.microbatch", deadline);
@@ -493,6 +493,7 @@ Result<void> ControllerCore::wait_for_microbatch(std::uint64_t schedule_id, Dead
 }
 
 Result<void> ControllerCore::cancel_step(std::uint64_t schedule_id, Deadline deadline) {
+  TENDON_CHECK(check_process("control.cancel_step"));
   const Lock lock(mutex_);
   if (!machine_.steps().has(schedule_id)) {
     return Error{ErrorCode::invalid_argument, "control.cancel",
@@ -517,6 +518,7 @@ Result<void> ControllerCore::cancel_step(std::uint64_t schedule_id, Deadline dea
 }
 
 Result<WorkerStatus> ControllerCore::ask(GlobalRank rank, Deadline deadline) {
+  TENDON_CHECK(check_process("control.ask"));
   const Lock lock(mutex_);
   if (rank.value >= pipes_.size()) {
     return Error{
@@ -543,28 +545,14 @@ Result<WorkerStatus> ControllerCore::ask(GlobalRank rank, Deadline deadline) {
   return machine_.status(Clock::now()).workers[rank.value];
 }
 
-ControllerStatus ControllerCore::status() const {
-  const Lock lock(mutex_);
-  return machine_.status(Clock::now());
-}
-
-FlowStats ControllerCore::stats() const {
-  const Lock lock(mutex_);
-  return machine_.stats();
-}
-
 Result<void> ControllerCore::drain(Deadline deadline) {
+  TENDON_CHECK(check_process("control.drain"));
   const Lock lock(mutex_);
   machine_.drain();
   while (!machine_.steps().is_idle()) {
     if (!runs(machine_.state())) return await_cause("control.drain", deadline);
-    if (deadline.has_passed()) {
-      const auto left = machine_.steps().in_flight();
-      return Error{ErrorCode::timeout, "control.drain",
-                   std::to_string(left.size()) + " steps are in flight, the oldest is " +
-                       std::to_string(left.front()) + ", which waits for " +
-                       text_of(machine_.steps().missing(left.front()))};
-    }
+    if (deadline.has_passed())
+      return Error{ErrorCode::timeout, "control.drain", machine_.steps().why_busy()};
     service(deadline);
   }
   return {};

@@ -62,7 +62,10 @@ class ControllerCore final : public PipeListener,
   /// One attempt of a call, which ends with end().
   [[nodiscard]] Result<void> broadcast(StepCall& call, Deadline deadline) TENDON_EXCLUDES(mutex_);
   void end(const StepCall& call) TENDON_EXCLUDES(mutex_);
-  void give_back(std::vector<StepOutputs> outputs) TENDON_EXCLUDES(mutex_);
+  void give_back(std::vector<StepOutputs> outputs) TENDON_EXCLUDES(mutex_) {
+    const Lock lock(mutex_);
+    machine_.steps().put_back(std::move(outputs));
+  }
   [[nodiscard]] Result<std::vector<StepOutputs>> collect(std::uint64_t schedule_id,
                                                          Deadline deadline) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<void> wait_for_microbatch(std::uint64_t schedule_id, Deadline deadline)
@@ -71,8 +74,14 @@ class ControllerCore final : public PipeListener,
       TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<WorkerStatus> ask(GlobalRank rank, Deadline deadline)
       TENDON_EXCLUDES(mutex_);
-  [[nodiscard]] ControllerStatus status() const TENDON_EXCLUDES(mutex_);
-  [[nodiscard]] FlowStats stats() const TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] ControllerStatus status() const TENDON_EXCLUDES(mutex_) {
+    const Lock lock(mutex_);
+    return machine_.status(std::chrono::steady_clock::now());
+  }
+  [[nodiscard]] FlowStats stats() const TENDON_EXCLUDES(mutex_) {
+    const Lock lock(mutex_);
+    return machine_.stats();
+  }
   [[nodiscard]] Result<void> drain(Deadline deadline) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<void> stop(std::string_view reason, Deadline deadline)
       TENDON_EXCLUDES(mutex_);

@@ -61,23 +61,17 @@ std::uint64_t Worker::roster() const { return core_->forked() ? 0 : core_->roste
 WorkerGroups Worker::groups() const { return core_->forked() ? WorkerGroups{} : core_->groups(); }
 bool Worker::sends_outputs() const noexcept { return core_->place().sends_outputs(); }
 bool Worker::signals_microbatches() const noexcept { return core_->place().signals_microbatches(); }
-Result<Step> Worker::next_step(Deadline deadline) {
-  TENDON_CHECK(core_->check_process("control.next_step"));
-  return core_->next_step(deadline);
-}
+Result<Step> Worker::next_step(Deadline deadline) { return core_->next_step(deadline); }
 void Worker::give_back(Step step) {
   if (!core_->forked()) core_->give_back(std::move(step));
 }
 Result<void> Worker::send_outputs(const StepOutputs& outputs, Deadline deadline) {
-  TENDON_CHECK(core_->check_process("control.send_outputs"));
   return core_->send_outputs(outputs, deadline);
 }
 Result<void> Worker::signal_microbatch(std::uint64_t schedule_id, Deadline deadline) {
-  TENDON_CHECK(core_->check_process("control.signal_microbatch"));
   return core_->signal_microbatch(schedule_id, deadline);
 }
 Result<void> Worker::rebuild(const Error& cause, Deadline deadline) {
-  TENDON_CHECK(core_->check_process("control.rebuild"));
   return core_->rebuild(cause, deadline);
 }
 void Worker::set_load(double load) { core_->set_load(load); }

@@ -64,24 +64,10 @@ Result<void> WorkerCore::join(Context& context, Pipe pipe, Deadline deadline) {
   return enter(deadline);
 }
 
-std::uint64_t WorkerCore::roster() const {
-  const Lock lock(mutex_);
-  return machine_.id().roster;
-}
-
-WorkerGroups WorkerCore::groups() const {
-  const Lock lock(mutex_);
-  return groups_;
-}
-
-FlowStats WorkerCore::stats() const {
-  const Lock lock(mutex_);
-  return machine_.stats();
-}
-
 // --- Steps
 
 Result<Step> WorkerCore::next_step(Deadline deadline) {
+  TENDON_CHECK(check_process("control.next_step"));
   const Turn turn(*this);
   TENDON_CHECK(turn.check("control.next_step"));
   const Lock lock(mutex_);
@@ -108,12 +94,8 @@ Result<Step> WorkerCore::next_step(Deadline deadline) {
   return machine_.error("control.next_step");
 }
 
-void WorkerCore::give_back(Step step) {
-  const Lock lock(mutex_);
-  machine_.give_back(std::move(step));
-}
-
 Result<void> WorkerCore::send_outputs(const StepOutputs& outputs, Deadline deadline) {
+  TENDON_CHECK(check_process("control.send_outputs"));
   const Turn turn(*this);
   TENDON_CHECK(turn.check("control.send_outputs"));
   if (place_.sends_outputs()) {
@@ -134,6 +116,7 @@ Result<void> WorkerCore::send_outputs(const StepOutputs& outputs, Deadline deadl
 }
 
 Result<void> WorkerCore::signal_microbatch(std::uint64_t schedule_id, Deadline deadline) {
+  TENDON_CHECK(check_process("control.signal_microbatch"));
   const Turn turn(*this);
   TENDON_CHECK(turn.check("control.signal_microbatch"));
   if (!place_.signals_microbatches()) return {};
@@ -143,6 +126,7 @@ Result<void> WorkerCore::signal_microbatch(std::uint64_t schedule_id, Deadline d
 }
 
 Result<void> WorkerCore::rebuild(const Error& cause, Deadline deadline) {
+  TENDON_CHECK(check_process("control.rebuild"));
   const Turn turn(*this);
   TENDON_CHECK(turn.check("control.rebuild"));
   {

@@ -53,11 +53,20 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
     return forked() ? context_->usable(where) : Result<void>();
   }
   [[nodiscard]] const WorkerPlace& place() const noexcept { return place_; }
-  [[nodiscard]] std::uint64_t roster() const TENDON_EXCLUDES(mutex_);
-  [[nodiscard]] WorkerGroups groups() const TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] std::uint64_t roster() const TENDON_EXCLUDES(mutex_) {
+    const Lock lock(mutex_);
+    return machine_.id().roster;
+  }
+  [[nodiscard]] WorkerGroups groups() const TENDON_EXCLUDES(mutex_) {
+    const Lock lock(mutex_);
+    return groups_;
+  }
 
   [[nodiscard]] Result<Step> next_step(Deadline deadline) TENDON_EXCLUDES(mutex_);
-  void give_back(Step step) TENDON_EXCLUDES(mutex_);
+  void give_back(Step step) TENDON_EXCLUDES(mutex_) {
+    const Lock lock(mutex_);
+    machine_.give_back(std::move(step));
+  }
   [[nodiscard]] Result<void> send_outputs(const StepOutputs& outputs, Deadline deadline)
       TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<void> signal_microbatch(std::uint64_t schedule_id, Deadline deadline)
@@ -65,7 +74,10 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
   [[nodiscard]] Result<void> rebuild(const Error& cause, Deadline deadline) TENDON_EXCLUDES(mutex_);
 
   void set_load(double load) noexcept { load_.store(load, std::memory_order_relaxed); }
-  [[nodiscard]] FlowStats stats() const TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] FlowStats stats() const TENDON_EXCLUDES(mutex_) {
+    const Lock lock(mutex_);
+    return machine_.stats();
+  }
   void leave(std::string_view reason) TENDON_EXCLUDES(mutex_);
 
   void on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word) override

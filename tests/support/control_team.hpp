@@ -24,31 +24,33 @@ inline ParallelLayout layout_of(std::uint32_t tensor, std::uint32_t pipeline, st
   return ParallelLayout::make({.tensor = tensor, .pipeline = pipeline, .kv = kv}).value();
 }
 
-/// Gives each step back as "rank R: PAYLOAD" until the controller stops; enters each new roster.
+/// Gives a step back as "rank R: PAYLOAD".
+inline Result<void> echo(Worker& worker, const StepInputs& step) {
+  TENDON_CHECK(worker.signal_microbatch(step.schedule_id, kPatience));
+  return worker.send_outputs({.schedule_id = step.schedule_id,
+                              .payload = storage_of("rank " + std::to_string(worker.rank().value) +
+                                                    ": " + text_of(step.payload))},
+                             kPatience);
+}
+
+/// Echoes steps until the controller stops; enters each new roster.
 inline void echo_steps(Worker& worker) {
   while (true) {
     const Result<Step> step = worker.next_step(kPatience);
-    if (!step.has_value()) {
-      if (step.error().code == ErrorCode::end_of_stream) return;
-      if (step.error().code != ErrorCode::roster_closed) {
-        ADD_FAILURE() << step.error().message();
-        return;
-      }
-      if (const auto entered = worker.rebuild(step.error(), kPatience); !entered.has_value()) {
-        // The end may come while a roster is formed.
-        if (entered.error().code != ErrorCode::end_of_stream) {
-          ADD_FAILURE() << entered.error().message();
-        }
-        return;
-      }
-      continue;
+    const Result<void> done = step.has_value() ? echo(worker, step->inputs) : step.error();
+    if (done.has_value()) continue;
+    if (done.error().code == ErrorCode::end_of_stream) return;
+    // The roster may be closed while a step is at work.
+    if (done.error().code != ErrorCode::roster_closed) {
+      ADD_FAILURE() << done.error().message();
+      return;
     }
-    ASSERT_TRUE(succeeds(worker.signal_microbatch(step->inputs.schedule_id, kPatience)));
-    ASSERT_TRUE(succeeds(
-        worker.send_outputs({.schedule_id = step->inputs.schedule_id,
-                             .payload = storage_of("rank " + std::to_string(worker.rank().value) +
-                                                   ": " + text_of(step->inputs.payload))},
-                            kPatience)));
+    if (const auto entered = worker.rebuild(done.error(), kPatience); !entered.has_value()) {
+      // The end may come while a roster is formed.
+      if (entered.error().code != ErrorCode::end_of_stream)
+        ADD_FAILURE() << entered.error().message();
+      return;
+    }
   }
 }
 

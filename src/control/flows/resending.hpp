@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both ends of a flow do when something was lost: read how far the other is, and ask.
+// Both ends of a flow when something was lost: how far the other one is, and what to ask for.
 #pragma once
 
 #include <google/protobuf/map.h>

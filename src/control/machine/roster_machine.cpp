@@ -438,13 +438,7 @@ void RosterMachine::given(std::uint64_t schedule_id, FlowSender::Kept message, T
 }
 
 std::string RosterMachine::why_no_room() const {
-  std::string why;
-  if (!steps_.has_room()) {
-    const auto left = steps_.in_flight();
-    why = std::to_string(left.size()) + " steps are in flight, the oldest is " +
-          std::to_string(left.front()) + ", which waits for " +
-          text_of(steps_.missing(left.front()));
-  }
+  std::string why = steps_.has_room() ? "" : steps_.why_busy();
   const std::uint64_t next = inputs_.next_sequence();
   // Those that have not taken what a rank must have taken before further inputs are given out.
   const auto behind = seats_.behind(next > steps_.limit() ? next - steps_.limit() : 0);

@@ -24,7 +24,7 @@
 
 namespace tendon::v0::detail {
 
-/// What is to be done at the pipes of a worker.
+/// A task of the controller's core at the pipes of a worker.
 struct RosterAction {
   enum class Kind : std::uint8_t {
     say,          ///< the word
@@ -70,7 +70,7 @@ class RosterMachine {
   [[nodiscard]] std::optional<Time> cause_may_come_until() const {
     return state_ == RosterState::closed ? cause_may_come_until_ : std::nullopt;
   }
-  /// What is to be done after any of the calls below, in this order.
+  /// The tasks that the calls below have left, in this order.
   [[nodiscard]] std::vector<RosterAction> take_actions() { return std::exchange(actions_, {}); }
 
   // Workers
@@ -83,7 +83,7 @@ class RosterMachine {
   void hear(GlobalRank rank, v1::Word word, Time now);
   /// Its worker pipe has ended.
   void lost(GlobalRank rank, const Error& why, Time now);
-  /// What came through the flows of this roster.
+  /// Messages came through the flows of this roster.
   void take(std::uint64_t roster, TakenMessages taken);
   void sent_again(std::uint64_t messages) { stats_.resent += messages; }
 
@@ -111,7 +111,7 @@ class RosterMachine {
   [[nodiscard]] v1::StepMessage next_inputs(const StepInputs& inputs) const;
   /// That message went to all workers.
   void given(std::uint64_t schedule_id, FlowSender::Kept message, Time now);
-  /// What is kept of them.
+  /// Those messages, as far as they are kept.
   [[nodiscard]] const FlowSender& inputs() const noexcept { return inputs_; }
   [[nodiscard]] StepLedger& steps() noexcept { return steps_; }
   /// The ranks that are behind, and with what; empty: one more step may be given out.

@@ -16,6 +16,15 @@ std::vector<GlobalRank> output_ranks(const ParallelLayout& layout) {
   return ranks;
 }
 
+std::string text_of(const std::vector<GlobalRank>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
+    text += std::to_string(ranks[i].value);
+  }
+  return text;
+}
+
 bool StepLedger::add(StepOutputs outputs) {
   const auto step = steps_.find(outputs.schedule_id);
   if (step == steps_.end() || std::ranges::find(senders_, outputs.rank) == senders_.end()) {
@@ -35,34 +44,37 @@ bool StepLedger::add_microbatch(std::uint64_t schedule_id) {
 }
 
 std::uint64_t StepLedger::sequence_of(std::uint64_t schedule_id) const {
-  const auto step = steps_.find(schedule_id);
-  return step == steps_.end() ? 0 : step->second.sequence;
+  const Record* const step = find(schedule_id);
+  return step == nullptr ? 0 : step->sequence;
 }
 
 bool StepLedger::is_complete(std::uint64_t schedule_id) const {
-  const auto step = steps_.find(schedule_id);
-  return step != steps_.end() && is_complete(step->second);
+  const Record* const step = find(schedule_id);
+  return step != nullptr && is_complete(*step);
 }
 
 bool StepLedger::has_outputs(std::uint64_t schedule_id, GlobalRank rank) const {
   if (std::ranges::find(senders_, rank) == senders_.end()) return false;
-  const auto step = steps_.find(schedule_id);
-  return step == steps_.end() || step->second.outputs.contains(rank);
+  const Record* const step = find(schedule_id);
+  return step == nullptr || step->outputs.contains(rank);
 }
 
 bool StepLedger::has_microbatch(std::uint64_t schedule_id) const {
-  const auto step = steps_.find(schedule_id);
-  return step != steps_.end() && step->second.microbatch;
+  const Record* const step = find(schedule_id);
+  return step != nullptr && step->microbatch;
 }
 
 std::vector<GlobalRank> StepLedger::missing(std::uint64_t schedule_id) const {
-  std::vector<GlobalRank> ranks;
-  const auto step = steps_.find(schedule_id);
-  if (step == steps_.end()) return ranks;
-  for (const GlobalRank rank : senders_) {
-    if (!step->second.outputs.contains(rank)) ranks.push_back(rank);
-  }
+  const Record* const step = find(schedule_id);
+  std::vector<GlobalRank> ranks = step == nullptr ? std::vector<GlobalRank>() : senders_;
+  std::erase_if(ranks, [&](GlobalRank rank) { return step->outputs.contains(rank); });
   return ranks;
+}
+
+std::string StepLedger::why_busy() const {
+  const auto left = in_flight();
+  return std::to_string(left.size()) + " steps are in flight, the oldest is " +
+         std::to_string(left.front()) + ", which waits for " + text_of(missing(left.front()));
 }
 
 std::vector<std::uint64_t> StepLedger::in_flight() const {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <map>
-#include <set>
+#include <string>
 #include <tendon/control/step.hpp>
 #include <tendon/core/parallel_layout.hpp>
 #include <tendon/core/result.hpp>
@@ -14,6 +14,9 @@ namespace tendon::v0::detail {
 /// The ranks whose outputs a controller waits for: tensor rank 0 of the last stage, one for each KV
 /// rank. By rising rank.
 [[nodiscard]] std::vector<GlobalRank> output_ranks(const ParallelLayout& layout);
+
+/// "rank 2", "ranks 1, 2 and 5".
+[[nodiscard]] std::string text_of(const std::vector<GlobalRank>& ranks);
 
 /// Steps of one roster that were given out and are not collected.
 ///
@@ -52,6 +55,8 @@ class StepLedger {
   /// Ranks whose outputs of this step are missing.
   [[nodiscard]] std::vector<GlobalRank> missing(std::uint64_t schedule_id) const;
   [[nodiscard]] std::vector<std::uint64_t> in_flight() const;
+  /// How many there are, and what the oldest waits for; one is in flight.
+  [[nodiscard]] std::string why_busy() const;
   /// The outputs of a complete step, by rank.
   [[nodiscard]] Result<std::vector<StepOutputs>> collect(std::uint64_t schedule_id);
   /// They were collected, and can be again.
@@ -65,6 +70,11 @@ class StepLedger {
     bool microbatch = false;
     std::uint64_t sequence = 0;
   };
+  /// Null: no such step.
+  [[nodiscard]] const Record* find(std::uint64_t schedule_id) const {
+    const auto step = steps_.find(schedule_id);
+    return step == steps_.end() ? nullptr : &step->second;
+  }
   [[nodiscard]] bool is_complete(const Record& record) const {
     return record.outputs.size() == senders_.size();
   }

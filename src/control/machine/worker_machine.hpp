@@ -24,7 +24,7 @@
 
 namespace tendon::v0::detail {
 
-/// What a worker is, for good.
+/// The facts of a worker that never change.
 struct WorkerPlace {
   ParallelLayout layout;
   GlobalRank rank;
@@ -57,7 +57,7 @@ enum class WorkerState : std::uint8_t {
   ended,     ///< the worker pipe has ended
 };
 
-/// What is to be done for a worker.
+/// A task of the worker's core.
 struct WorkerAction {
   enum class Kind : std::uint8_t {
     say,           ///< the word, to the controller
@@ -71,7 +71,7 @@ struct WorkerAction {
   Error why = {};
 };
 
-/// What the groups of a worker do.
+/// The groups of a worker, as its heartbeat tells of them.
 struct GroupsAtWork {
   std::string waiting = {};  ///< the operation that a thread waits for
   std::vector<GlobalRank> waiting_for = {};
@@ -101,7 +101,7 @@ class WorkerMachine {
   [[nodiscard]] const FlowStats& stats() const noexcept { return stats_; }
   /// Why a call that needs a running roster fails.
   [[nodiscard]] Error error(std::string_view where) const;
-  /// What is to be done after any of the calls below, in this order.
+  /// The tasks that the calls below have left, in this order.
   [[nodiscard]] std::vector<WorkerAction> take_actions() { return std::exchange(actions_, {}); }
 
   // Rosters
@@ -129,7 +129,7 @@ class WorkerMachine {
 
   // Steps
 
-  /// What came through the flow of this roster.
+  /// Messages came through the flow of this roster.
   void take(std::uint64_t roster, TakenMessages taken);
   /// The step of the tensors that come next on the worker pipe, once; 0: of none.
   [[nodiscard]] std::uint64_t take_announced() { return std::exchange(flows_.announced, 0); }

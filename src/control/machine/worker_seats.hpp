@@ -97,19 +97,11 @@ class WorkerSeats {
   [[nodiscard]] const WorkerSeat& at(GlobalRank rank) const { return seats_[rank.value]; }
   /// Those in this state, by rank.
   [[nodiscard]] std::vector<GlobalRank> in(SeatState state) const {
-    std::vector<GlobalRank> ranks;
-    for (std::uint32_t rank = 0; rank < size(); ++rank) {
-      if (seats_[rank].state == state) ranks.push_back({rank});
-    }
-    return ranks;
+    return ranks_of([state](const WorkerSeat& seat) { return seat.state == state; });
   }
   /// Those that have a worker, by rank.
   [[nodiscard]] std::vector<GlobalRank> taken() const {
-    std::vector<GlobalRank> ranks;
-    for (std::uint32_t rank = 0; rank < size(); ++rank) {
-      if (seats_[rank].state != SeatState::empty) ranks.push_back({rank});
-    }
-    return ranks;
+    return ranks_of([](const WorkerSeat& seat) { return seat.state != SeatState::empty; });
   }
   [[nodiscard]] bool all(SeatState state) const { return in(state).size() == seats_.size(); }
   /// Its worker has gone: of this one only its name is known.
@@ -128,11 +120,7 @@ class WorkerSeats {
   }
   /// The ranks that have not taken the inputs up to this number.
   [[nodiscard]] std::vector<GlobalRank> behind(std::uint64_t sequence) const {
-    std::vector<GlobalRank> ranks;
-    for (std::uint32_t rank = 0; rank < size(); ++rank) {
-      if (seats_[rank].taken_inputs < sequence) ranks.push_back({rank});
-    }
-    return ranks;
+    return ranks_of([=](const WorkerSeat& seat) { return seat.taken_inputs < sequence; });
   }
   /// Inputs that all workers have applied.
   [[nodiscard]] std::uint64_t applied_by_all() const {
@@ -142,17 +130,15 @@ class WorkerSeats {
   }
 
  private:
+  template <class Is>
+  [[nodiscard]] std::vector<GlobalRank> ranks_of(Is is) const {
+    std::vector<GlobalRank> ranks;
+    for (std::uint32_t rank = 0; rank < size(); ++rank)
+      if (is(seats_[rank])) ranks.push_back({rank});
+    return ranks;
+  }
+
   std::vector<WorkerSeat> seats_;
 };
-
-/// "rank 2", "ranks 1, 2 and 5".
-[[nodiscard]] inline std::string text_of(const std::vector<GlobalRank>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
-    text += std::to_string(ranks[i].value);
-  }
-  return text;
-}
 
 }  // namespace tendon::v0::detail

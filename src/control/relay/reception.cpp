@@ -10,7 +10,7 @@ void Reception::open(Listener listener, std::weak_ptr<PipeListener> owner) {
 }
 
 void Reception::accept_next() {
-  // What it starts may call it again, on another thread, before this returns.
+  // The next accept may call it again, on another thread, before this returns.
   const Lock lock(mutex_);
   Completion<Pipe> next = listener_->accept_async();
   next.on_done([this, weak = owner_](Result<Pipe> pipe) {

@@ -63,7 +63,7 @@ class Rosters : public testing::Test {
     applied.mutable_inputs_applied()->set_sequence(sequence);
     hear(rank, applied);
   }
-  /// What the machine wants done, of one kind, by rank.
+  /// Tasks of one kind that the machine leaves, by rank.
   std::vector<std::pair<std::uint32_t, v1::Word>> done(Kind kind) {
     std::vector<std::pair<std::uint32_t, v1::Word>> found;
     for (RosterAction& action : machine_.take_actions())
@@ -208,6 +208,7 @@ TEST_F(Rosters, StepsAreGivenOutAsFarAsEachRankTakesThem) {
   EXPECT_EQ(machine_.inputs().first_kept(), 1U) << "rank 0 has not said that it has them";
   hear_applied(0, UINT64_MAX);
   EXPECT_EQ(machine_.inputs().first_kept(), 2U) << "a lie frees nothing that another one needs";
+  EXPECT_EQ(machine_.status(now_).workers[0].applied_inputs, 2U) << "more were not sent";
   EXPECT_EQ(machine_.status(now_).steps_in_flight, std::vector<std::uint64_t>{2});
 }
 
@@ -363,7 +364,7 @@ TEST_F(Rosters, HeartbeatsSayHowFarTheFlowsAre) {
   const auto beats = done(Kind::say_if_idle);
   ASSERT_EQ(beats.size(), 2U);
   EXPECT_EQ(detail::number_of(beats[0].second.heartbeat().sent(), v1::FLOW_STEP_INPUTS), 1U);
-  // What a worker announced twice and did not come is asked for.
+  // Outputs that a worker announced twice, and that did not come, are asked for.
   v1::Word beat = word();
   (*beat.mutable_heartbeat()->mutable_sent())[v1::FLOW_STEP_OUTPUTS] = 1;
   beat.mutable_heartbeat()->set_waiting("in all_reduce #1");

@@ -359,6 +359,7 @@ TEST_F(AWorker, AnswersWhateverItsProgramDoes) {
 
 TEST_F(AWorker, WordsOfOtherRostersAndKindsChangeNothing) {
   run();
+  hear_welcome();
   v1::Word beat = word(2);
   beat.mutable_heartbeat();
   hear(beat);
