@@ -323,6 +323,9 @@ def test_a_worker_that_never_lets_go_of_the_gil_replies(controller):
 def test_mistakes_are_named(controller):
     with pytest.raises(tendon.InvalidArgument, match="the worker's layout is tensor 3"):
         control.Worker(controller.address, tendon.ParallelLayout(tensor=3), 0, timeout=PATIENCE_S)
+    with (pytest.warns(DeprecationWarning, match="schema_hash= is called payload_version= now"),
+          pytest.raises(tendon.InvalidArgument, match="the worker's payloads have the version 7")):
+        control.Worker(controller.address, controller.layout, 0, schema_hash=7, timeout=PATIENCE_S)
     with pytest.raises(TypeError, match="payload is a 'str'"):
         controller.broadcast(1, "text")
     with pytest.raises(tendon.RosterClosed, match="wait_for_workers"):

@@ -53,11 +53,11 @@ struct TuningRow {
 [[nodiscard]] std::span<const TuningRow> tuning_rows();
 
 TENDON_WORDS(BoardAllReduce, symmetric, distributed, pull);
-TENDON_WORDS(AllReduceAlgorithm, ring, recursive_doubling, halving_doubling, two_level);
+TENDON_WORDS(AllReduceAlgorithm, recursive_doubling, halving_doubling, ring, two_level);
 TENDON_WORDS(ReduceAlgorithm, tree, ring, two_level_tree, two_level_chain);
 TENDON_WORDS(BroadcastAlgorithm, tree, chain, two_level_tree, two_level_chain);
-TENDON_WORDS(AllGatherAlgorithm, ring, bruck, two_level);
-TENDON_WORDS(ReduceScatterAlgorithm, ring, direct, two_level);
+TENDON_WORDS(AllGatherAlgorithm, bruck, ring, two_level);
+TENDON_WORDS(ReduceScatterAlgorithm, direct, ring, two_level);
 TENDON_WORDS(BarrierAlgorithm, dissemination, two_level);
 
 /// An operation whose algorithm can be forced, by the name that TENDON_COLLECTIVES has for it.
