@@ -66,7 +66,7 @@ Result<void> WorkerCore::join(Context& context, Pipe pipe, Deadline deadline) {
 
 // --- Steps
 
-Result<Step> WorkerCore::next_step(Deadline deadline) {
+Result<v0::Step> WorkerCore::next_step(Deadline deadline) {
   TENDON_CHECK(check_process("control.next_step"));
   const Turn turn(*this);
   TENDON_CHECK(turn.check("control.next_step"));

@@ -62,8 +62,8 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
     return groups_;
   }
 
-  [[nodiscard]] Result<Step> next_step(Deadline deadline) TENDON_EXCLUDES(mutex_);
-  void give_back(Step step) TENDON_EXCLUDES(mutex_) {
+  [[nodiscard]] Result<v0::Step> next_step(Deadline deadline) TENDON_EXCLUDES(mutex_);
+  void give_back(v0::Step step) TENDON_EXCLUDES(mutex_) {
     const Lock lock(mutex_);
     machine_.give_back(std::move(step));
   }

@@ -214,14 +214,14 @@ std::optional<std::uint64_t> WorkerMachine::waits_for_tensors_of() const {
   return next->schedule_id();
 }
 
-std::optional<Step> WorkerMachine::next_step() {
+std::optional<v0::Step> WorkerMachine::next_step() {
   if (flows_.returned) return std::exchange(flows_.returned, std::nullopt);
   if (waits_for_tensors_of()) return std::nullopt;
   auto next = flows_.inputs.next();
   if (!next) return std::nullopt;
   at_work_ = next->schedule_id();
   cancelled_ = std::make_shared<std::atomic<bool>>(false);
-  Step step{.inputs = {.schedule_id = at_work_}, .cancel_flag = cancelled_};
+  v0::Step step{.inputs = {.schedule_id = at_work_}, .cancel_flag = cancelled_};
   if (next->has_tensors())
     step.inputs.tensors = std::move(flows_.tensors.extract(at_work_).mapped());
   step.inputs.payload = payload_of(*std::move(next));
@@ -239,7 +239,7 @@ bool WorkerMachine::is_done() const {
   return state_ == WorkerState::stopping && flows_.inputs.applied() >= last_inputs_;
 }
 
-void WorkerMachine::give_back(Step step) {
+void WorkerMachine::give_back(v0::Step step) {
   if (moves_steps() && at_work_ == step.inputs.schedule_id) flows_.returned = std::move(step);
 }
 

@@ -135,13 +135,13 @@ class WorkerMachine {
   [[nodiscard]] std::uint64_t take_announced() { return std::exchange(flows_.announced, 0); }
   void keep_tensors(std::uint64_t roster, std::uint64_t schedule_id, TensorDict tensors);
   /// The next step, once its tensors are there.
-  [[nodiscard]] std::optional<Step> next_step();
+  [[nodiscard]] std::optional<v0::Step> next_step();
   /// The step whose tensors have not come.
   [[nodiscard]] std::optional<std::uint64_t> waits_for_tensors_of() const;
   /// The controller stops, and all that it gave out was taken.
   [[nodiscard]] bool is_done() const;
   /// The step at work is the next one again. In another roster it is void.
-  void give_back(Step step);
+  void give_back(v0::Step step);
   void step_over(std::uint64_t schedule_id);
   /// The message with its envelope, and its number.
   [[nodiscard]] v1::StepMessage next_message(v1::Flow flow, v1::StepMessage message) const;
@@ -187,7 +187,7 @@ class WorkerMachine {
     std::map<std::uint64_t, TensorDict> tensors;  // by schedule_id
     std::uint64_t announced = 0;                  // the step of the next TensorDict on the pipe
     std::set<v1::Flow> broken;
-    std::optional<Step> returned;  // it was taken, and is the next one again
+    std::optional<v0::Step> returned;  // it was taken, and is the next one again
   };
   Flows flows_;
   std::uint64_t at_work_ = 0;  // the step, 0: none
