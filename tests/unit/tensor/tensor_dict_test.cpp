@@ -14,6 +14,7 @@
 #include "support/batches.hpp"
 #include "support/expect.hpp"
 #include "support/random_dict.hpp"
+#include "tensor/destination_check.hpp"
 #include "tensor/tree.hpp"
 
 namespace tendon {
