@@ -32,7 +32,7 @@ TEST(FormerNames, OfWhatATopicPromises) {
           {.history = keep_last(7), .overflow = Overflow::block, .priority = Priority::control})
           .value();
   const Qos promised{keep_last(7), Overflow::block, Priority::control};
-  ASSERT_EQ(node.publishers().size(), 1U);
+  ASSERT_TRUE(eventually([&] { return node.publishers().size() == 1; }));
   EXPECT_EQ(node.publishers().front().qos, promised);
 }
 
