@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/peer_error.hpp"
+#include "fabric/discovery/discovery_channel.hpp"
 #include "fabric/discovery/node_environment.hpp"
 #include "fabric/keys/announcement.hpp"
 #include "fabric/ports/call_words.hpp"
