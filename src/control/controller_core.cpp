@@ -366,7 +366,7 @@ void ControllerCore::service(Deadline deadline) {
 Result<void> ControllerCore::broadcast(const StepInputs& inputs, Deadline deadline) {
   TENDON_CHECK(check_process("control.broadcast"));
   StepCall call{.inputs = inputs};
-  const Result<void> given = broadcast(call, deadline);
+  Result<void> given = broadcast(call, deadline);
   end(call);
   return given;
 }

@@ -4,7 +4,9 @@
 #include <cstdlib>
 #include <string_view>
 
-namespace tendon::v0::detail {
+namespace tendon {
+inline namespace v0 {
+namespace detail {
 
 /// The value of a variable of the environment; empty where it is not set. An empty value counts as
 /// unset for all readers (docs/environment.md).
@@ -13,4 +15,6 @@ namespace tendon::v0::detail {
   return text == nullptr ? std::string_view() : text;
 }
 
-}  // namespace tendon::v0::detail
+}  // namespace detail
+}  // namespace v0
+}  // namespace tendon

@@ -167,9 +167,9 @@ TEST(BenchCollectives, EveryWayBetweenStagesBringsTheSame) {
                                   std::pair{"first", "stage_first"}}) {
     for (const std::string path : {"shm", "tcp"}) {
       // One element, and several chunks with a tail.
-      const Ended ended = run_processes(Words{"stage", "--json", "--way", way, "--path", path,
-                                           "-b", "4", "-e", "5000004", "-i", "5000000"} +
-                                     kFewCalls);
+      const Ended ended = run_processes(Words{"stage", "--json", "--way", way, "--path", path, "-b",
+                                              "4", "-e", "5000004", "-i", "5000000"} +
+                                        kFewCalls);
       ASSERT_TRUE(succeeded(ended)) << way << ' ' << path;
       const Json rows = Json::parse(ended.out)["results"];
       ASSERT_EQ(rows.size(), 2U);
