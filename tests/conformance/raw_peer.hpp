@@ -67,7 +67,7 @@ class RawPeer {
     end.poll();
   }
   /// What the link said to this peer so far.
-  [[nodiscard]] std::vector<Descriptor> heard() {
+  [[nodiscard]] const std::vector<Descriptor>& heard() {
     Descriptor descriptor;
     while (recv(control_.get(), &descriptor, sizeof descriptor, MSG_DONTWAIT) ==
            static_cast<ssize_t>(sizeof descriptor)) {
