@@ -113,7 +113,7 @@ struct BenchCollectiveOptions {
 };
 [[nodiscard]] int run_bench_collective(const BenchCollectiveOptions& options);
 
-// What the second processes do.
+// The roles of second processes.
 [[nodiscard]] Result<void> play_pipe_peer(const Value& parameters);
 [[nodiscard]] Result<void> play_collective_rank(const Value& parameters);
 [[nodiscard]] Result<void> play_topic_readers(const Value& parameters);

@@ -20,7 +20,7 @@ inline const Names<std::vector<BenchMemory>> kMemories = {
 inline const Names<Collective> kStageWays = {{"chunks", Collective::stage},
                                              {"whole", Collective::stage_whole},
                                              {"first", Collective::stage_first}};
-/// What a check has numbers for; by Tendon's names and by those of nccl-tests.
+/// The types that a check has numbers for, by Tendon's names and by those of nccl-tests.
 inline const Names<DType> kDTypes = [] {
   Names<DType> names = {{"half", DType::f16},
                         {"float", DType::f32},

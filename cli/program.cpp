@@ -31,7 +31,7 @@ int run_program(int argc, char** argv, int (*run)(int argc, char** argv)) {
   // Likewise a file that grows beyond RLIMIT_FSIZE.
   std::signal(SIGXFSZ, SIG_IGN);
   reserve_standard_descriptors();
-  // What the library warns of, a verb reports as its error. TENDON_LOG brings it back.
+  // A verb reports the library's warnings as its error. TENDON_LOG turns the log on again.
   if (detail::environment_variable("TENDON_LOG").empty()) set_log_callback(LogLevel::error, {});
   try {
     return finish_output(run(argc, argv));

@@ -22,7 +22,7 @@ class Formerly {
   [[deprecated("its comment has its present name")]] constexpr Formerly(T value)
       : value_(std::move(value)) {}
 
-  /// What was set by this name, else `now`: the option under its present name.
+  /// The value that was set by this name, else `now`, the option under its present name.
   [[nodiscard]] constexpr T over(T now) const { return value_ ? *value_ : std::move(now); }
   [[nodiscard]] constexpr std::optional<T> over(std::optional<T> now) const {
     return value_ ? value_ : std::move(now);

@@ -22,7 +22,7 @@ enum class Profile : std::uint8_t {
 
 TENDON_WORDS(Profile, local, plaintext);
 
-/// What an option says of the protection of its connections: .security = {Profile::plaintext}.
+/// The protection of connections, in their options: .security = {Profile::plaintext}.
 struct Security {
   Profile profile = Profile::local;
 

@@ -440,7 +440,7 @@ void RosterMachine::given(std::uint64_t schedule_id, FlowSender::Kept message, T
 std::string RosterMachine::why_no_room() const {
   std::string why = steps_.has_room() ? "" : steps_.why_busy();
   const std::uint64_t next = inputs_.next_sequence();
-  // Those that have not taken what a rank must have taken before further inputs are given out.
+  // The ranks that have not yet taken enough for further inputs to be given out.
   const auto behind = seats_.behind(next > steps_.limit() ? next - steps_.limit() : 0);
   for (const GlobalRank rank : behind) {
     why += (why.empty()              ? ""

@@ -116,8 +116,8 @@ class RosterMachine {
   [[nodiscard]] StepLedger& steps() noexcept { return steps_; }
   /// The ranks that are behind, and with what; empty: one more step may be given out.
   [[nodiscard]] std::string why_no_room() const;
-  /// Those that get the tensors of a step from the controller; a worker of their host passes them
-  /// on to the others.
+  /// The ranks that get the tensors of a step from the controller. Each passes them on to the other
+  /// workers of its host.
   [[nodiscard]] std::vector<GlobalRank> tensor_ranks() const;
   void cancel(std::uint64_t schedule_id);
   /// Asks a worker. Returns what its reply has in WorkerSeat::ping.

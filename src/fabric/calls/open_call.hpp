@@ -14,7 +14,7 @@
 
 namespace tendon::v0::detail {
 
-/// What became of a call at one responder:
+/// The state of a call at one responder:
 ///
 ///   dialling -> asked -> arrived -> done
 ///                                -> failed

@@ -28,8 +28,8 @@
 
 namespace tendon::v0::detail {
 
-/// What discovers for a node, how its Context comes to peers that it does not reach, and its
-/// session of Zenoh. The last three are null where there is none.
+/// The discoveries of a node, its ways to peers that its Context does not reach, and its session
+/// of Zenoh. The last three are null where there is none.
 struct NodeWays {
   std::vector<std::shared_ptr<Discovery>> discoveries;
   std::shared_ptr<Detours> detours{};

@@ -16,7 +16,7 @@
 
 namespace tendon::v0::detail {
 
-/// What follows from changes, to be done without the lock.
+/// The work that follows from changes, to be done without the lock.
 struct FoundChanges {
   /// A subscriber here, and a publisher that it may take.
   struct Match {
