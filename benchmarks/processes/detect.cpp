@@ -7,17 +7,15 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <random>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "benchmarks/processes/random_kill.hpp"
 #include "benchmarks/processes/verbs.hpp"
 #include "cli/benchmark.hpp"
 #include "cli/output.hpp"
-#include "core/thread.hpp"
 
 namespace tendon::cli {
 namespace {
@@ -25,8 +23,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kWhere = "bench.detect";
-/// The victim dies at a random moment of this stretch, asleep or awake.
-constexpr int kRandomMicroseconds = 20000;
 
 struct Row {
   std::string path;
@@ -46,18 +42,10 @@ Result<void> measure_round(Transport transport, std::uint64_t number, std::mt199
   TENDON_TRY(link,
              start_peer("idle", {{"name", victim}}, {.name = "survivor", .transport = transport}));
   row.path = to_string(link.pipe.path().kind);
-  const std::chrono::microseconds delay(
-      std::uniform_int_distribution(0, kRandomMicroseconds)(random));
-  Clock::time_point killed;
-  TENDON_TRY(killer, detail::Thread::start(
-                         {.name = "tendon-kill", .where = kWhere, .task = "that kills"}, [&] {
-                           std::this_thread::sleep_for(delay);
-                           killed = Clock::now();
-                           link.process.signal(SIGKILL);
-                         }));
+  TENDON_TRY(kill, RandomKill::start(link.process, random, kWhere));
   auto received = link.pipe.recv(row_deadline());
   const auto noticed = Clock::now();
-  killer.join();
+  const auto killed = kill->join();
   if (received || received.error().code != ErrorCode::peer_lost) {
     return Error{ErrorCode::internal, kWhere,
                  received ? "the survivor got a message from the dead"

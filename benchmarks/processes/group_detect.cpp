@@ -6,18 +6,16 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <random>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "benchmarks/processes/random_kill.hpp"
 #include "benchmarks/processes/verbs.hpp"
 #include "cli/benchmark.hpp"
 #include "cli/group_peers.hpp"
 #include "cli/output.hpp"
-#include "core/thread.hpp"
 
 namespace tendon::cli {
 namespace {
@@ -25,8 +23,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kWhere = "bench.group_detect";
-/// The victim dies at a random moment of this stretch.
-constexpr int kRandomMicroseconds = 20000;
 constexpr std::int64_t kElementCount = 256;
 
 enum class Victim : std::uint8_t { working, asleep };
@@ -81,18 +77,10 @@ Result<void> measure_round(const BenchGroupDetectOptions& options, Transport tra
   way.path = to_string(peers.group.members()[victim].path->kind);
   TENDON_TRY(tensor, small_tensor());
   TENDON_CHECK(reduce_once(peers.group, tensor));
-  const std::chrono::microseconds delay(
-      std::uniform_int_distribution(0, kRandomMicroseconds)(random));
-  Clock::time_point killed;
-  TENDON_TRY(killer, detail::Thread::start(
-                         {.name = "tendon-kill", .where = kWhere, .task = "that kills"}, [&] {
-                           std::this_thread::sleep_for(delay);
-                           killed = Clock::now();
-                           peers.processes[victim - 1].signal(SIGKILL);
-                         }));
+  TENDON_TRY(kill, RandomKill::start(peers.processes[victim - 1], random, kWhere));
   const auto said = reduce_until_lost(peers.group, tensor);
   const auto noticed = Clock::now();
-  killer.join();
+  const auto killed = kill->join();
   if (!said) return said.error();
   TENDON_CHECK(go_on(peers.group, tensor));
   const auto recovered = Clock::now();

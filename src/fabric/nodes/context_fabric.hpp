@@ -29,7 +29,7 @@
 namespace tendon::v0::detail {
 
 /// The discoveries of a node, its ways to peers that its Context does not reach, and its session
-/// of Zenoh. The last three are null where there is none.
+/// of Zenoh. Without Zenoh the last three are null.
 struct NodeWays {
   std::vector<std::shared_ptr<Discovery>> discoveries;
   std::shared_ptr<Detours> detours{};

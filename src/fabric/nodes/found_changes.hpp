@@ -32,7 +32,7 @@ struct FoundChanges {
   std::map<ContextId, std::string> gone_nodes;
 };
 
-/// What it has and wants, by which changes are looked at.
+/// The subscribers, wants and calls of a node, by which it looks at changes.
 struct NodeInterest {
   OwnSubscribers subscribers;
   Wants wants;

@@ -23,7 +23,7 @@
 
 namespace tendon::v0::detail {
 
-/// What a subscriber wants of plain Zenoh peers.
+/// The keys and forms that a subscriber takes from plain Zenoh peers.
 struct PlainWanted {
   KeyExpression keys;
   std::size_t most_samples = 1;

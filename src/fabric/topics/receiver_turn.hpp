@@ -18,8 +18,8 @@ struct StreamVersions {
   std::atomic<std::uint64_t> entries{0};
 };
 
-/// What a receiver keeps from one receive to the next, so that a look at it takes no lock and
-/// counts no reference.
+/// A receiver's state from one receive to the next: a look at it takes no lock and counts no
+/// reference.
 ///
 /// Owns:    shares of links and of an entry. They may be the last ones: no lock is held when what
 ///          take() returned ends.
@@ -59,7 +59,7 @@ class ReceiverTurn {
   }
   [[nodiscard]] Kept take() { return std::exchange(kept_, {}); }
 
-  /// What it keeps, to be compared when another thread may have this already.
+  /// The versions of what is kept, to be compared when another thread may have this already.
   struct Seen {
     bool has_links = false;
     bool has_last = false;

@@ -11,8 +11,8 @@
 
 namespace tendon::v0::detail {
 
-/// What a subscriber refused: which differences of schemas its program was told of, and the reason
-/// of the last refusal.
+/// The refusals of a subscriber: the differences of schemas that its program was told of, and the
+/// reason of the last one.
 ///
 /// Owns:    kMaxAnnouncements differences at most.
 /// Threads: its owner's lock is held.

@@ -49,7 +49,7 @@ struct StreamEntry {
   std::shared_ptr<Feed> feed;
   /// With `newest_only`: those that are followed instead of this one while their links live.
   std::vector<std::shared_ptr<Feed>> newer{};
-  /// Those that are read out before this one, once they are over.
+  /// Feeds that are read out before this one, once they are over.
   std::vector<std::shared_ptr<Feed>> older{};
 
   /// May it be read? An end waits for that of an older incarnation which was told before it. The

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a Dialler is asked to reach.
+// The targets that a Dialler is asked to reach.
 #pragma once
 
 #include <cstdint>

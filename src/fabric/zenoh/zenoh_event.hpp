@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session of Zenoh tells, until it is told to its recipient.
+// The events of a session of Zenoh, until their recipient is told of them.
 #pragma once
 
 #include <cstddef>
