@@ -301,7 +301,7 @@ void Dialler::knock_at(const std::shared_ptr<Peer>& peer) {
 }
 
 std::shared_ptr<Dialler::Peer> Dialler::knocked(Knocks::Number number) {
-  const std::shared_ptr<Peer> peer = knocking_.take(number);
+  std::shared_ptr<Peer> peer = knocking_.take(number);
   if (peer != nullptr) peer->state = Peer::State::idle;
   return peer;
 }
