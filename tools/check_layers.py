@@ -16,7 +16,7 @@ from pathlib import Path
 
 # From the bottom up: a layer may include itself and those before it. docs/architecture.md has the
 # reasons. A folder that is not listed is a fault, so that a new layer is a decision.
-LAYERS = ["core", "observe", "memory", "tensor", "session", "transport", "runtime", "channel",
+LAYERS = ["core", "observe", "memory", "cuda", "tensor", "session", "transport", "runtime", "channel",
           "fabric", "pipe", "group", "control"]
 # They meet in the layers below them, and in programs.
 SIBLINGS = {"fabric", "pipe", "group"}

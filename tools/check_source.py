@@ -40,7 +40,8 @@ class LineRule:
 PRODUCT = ("include/", "src/", "cli/")
 LINE_RULES = [
     LineRule("nothing a peer sent is ever executed: no system, popen, dlopen, eval, pickle",
-             re.compile(r"(?<![\w.>])(?:::|std::)?(system|popen|dlopen|eval)\s*\(|\bpickle\b"), PRODUCT),
+             re.compile(r"(?<![\w.>])(?:::|std::)?(system|popen|dlopen|eval)\s*\(|\bpickle\b"), PRODUCT,
+             but_for="src/cuda/library.cpp"),  # opens what the user's environment names
     LineRule("the library never prints: use the log callback",
              re.compile(r"\bstd::(cout|cerr|clog)\b|\bf?printf\s*\(|\bf?puts\s*\("),
              ("include/", "src/")),

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/driver.hpp"
+
+#include <optional>
+
+#include "core/fork_guard.hpp"
+#include "core/process_wide.hpp"
+#include "cuda/driver_errors.hpp"
+#include "cuda/library.hpp"
+#include "cuda/library_choice.hpp"
+
+namespace tendon::v0::detail::cuda {
+namespace {
+
+constexpr std::string_view kLoad = "cuda.load";
+constexpr std::string_view kInitialise = "cuda.initialise";
+
+/// "12.8" of 12080.
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+template <class F>
+F* function_at(void* address) {
+  return reinterpret_cast<F*>(address);
+}
+
+/// Fills the table; returns the name of the first function that is missing although each driver
+/// that Tendon works with has it.
+std::optional<std::string_view> fill(DriverTable& table, const Library& library) {
+#define TENDON_CUDA_FUNCTION(field, exported, since, parameters)           \
+  table.field = function_at<Status parameters>(library.symbol(#exported)); \
+  if (table.field == nullptr && (since) <= kOldestDriver) return std::string_view(#exported);
+#include "cuda/driver_functions.def"
+#undef TENDON_CUDA_FUNCTION
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Driver>> Driver::load(const std::string& library) {
+  const Result<Library> opened = Library::open(library);
+  if (!opened)
+    return Error{ErrorCode::not_supported, kLoad,
+                 "the driver of CUDA cannot be loaded: " + opened.error().detail +
+                     "; install the driver, or let TENDON_CUDA_LIBRARY name its libcuda.so.1"};
+  DriverTable table;
+  if (const auto missing = fill(table, *opened))
+    return Error{ErrorCode::not_supported, kLoad,
+                 library + " has no function " + std::string(*missing) +
+                     ", which drivers of CUDA " + version_text(kOldestDriver) +
+                     " and later have: update the driver, or see that TENDON_CUDA_LIBRARY names "
+                     "a driver"};
+  return std::unique_ptr<Driver>(new Driver(library, table));
+}
+
+Result<void> Driver::check_version() const {
+  int version = 0;
+  TENDON_CHECK(driver_result(table_, kInitialise, "cuDriverGetVersion of " + library_,
+                             table_.driver_get_version(&version)));
+  if (version >= kOldestDriver) return {};
+  return Error{ErrorCode::not_supported, kInitialise,
+               "the driver " + library_ + " is of CUDA " + version_text(version) +
+                   ", and Tendon needs " + version_text(kOldestDriver) +
+                   " or later: update the driver"};
+}
+
+bool Driver::is_left_to_parent() const noexcept {
+  const std::uint32_t known = initialised_in_.load(std::memory_order_acquire);
+  return known != 0 && known != process_number();
+}
+
+Result<void> Driver::initialise() {
+  if (initialised_in_.load(std::memory_order_acquire) == process_number()) return {};
+  if (is_left_to_parent())
+    return Error{ErrorCode::forked, kInitialise,
+                 "this process was forked after its parent had used CUDA, which no child can go "
+                 "on with: fork before the first use, or spawn"};
+  TENDON_CHECK(check_version());
+  // Several threads may do this at once: a further cuInit does nothing.
+  TENDON_CHECK(driver_result(table_, kInitialise, "cuInit of " + library_, table_.init(0)));
+  initialised_in_.store(process_number(), std::memory_order_release);
+  return {};
+}
+
+bool Driver::is_in_use() const noexcept {
+  if (is_left_to_parent()) return false;
+  int count = 0;
+  return table_.device_get_count(&count) != Status::not_initialized;
+}
+
+Result<Driver*> process_driver() {
+  // A forked child goes on with its parent's: the library and its addresses are the same there.
+  static constinit MadeOnce<Result<std::unique_ptr<Driver>>> made;
+  auto& loaded = made.get([] {
+    Result<std::string> library = chosen_library();
+    return std::make_unique<Result<std::unique_ptr<Driver>>>(
+        library ? Driver::load(*library) : Result<std::unique_ptr<Driver>>(library.error()));
+  });
+  if (!loaded) return loaded.error();
+  return loaded->get();
+}
+
+}  // namespace tendon::v0::detail::cuda

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// The double of the CUDA driver: a shared library, libtendon_cuda_double.so, that
+// TENDON_CUDA_LIBRARY names in tests. It exports the functions of cuda/driver_functions.def and
+// keeps the rules of the real one that programs break: an address of the device cannot be read by
+// the host, nor the other way round; a read-only mapping is not written; work on a stream runs
+// later, in order; releasing calls wait for it. It knows nothing of time, and its memory is
+// coherent.
+//
+// Variables of the environment, which it reads when it is loaded and at double_reset():
+//
+//   TENDON_CUDA_DOUBLE_DEVICES   how many devices there are: 1
+//   TENDON_CUDA_DOUBLE_UUIDS     their UUIDs, 32 hexadecimal digits each, with commas: 00..00,
+//                                00..01 ... A descriptor of a device that is not among them is
+//                                imported with 101, as one of another container
+//   TENDON_CUDA_DOUBLE_VERSION   what cuDriverGetVersion says: 13000
+//   TENDON_CUDA_DOUBLE_MISSING   functions that it does not export, with commas
+//   TENDON_CUDA_DOUBLE_MEMORY    bytes that a process may have of each device: 1 GiB
+//   TENDON_CUDA_DOUBLE_SEED      streams hesitate before some of their work, as this number says;
+//                                0: never
+//   TENDON_CUDA_DOUBLE_DELAY_US  for how long at most: 200
+//   TENDON_CUDA_DOUBLE_IN_ORDER  1: the streams of a queue run their work in the order in which it
+//                                was enqueued, whatever stream it is on
+//   TENDON_CUDA_DOUBLE_STRICT    1: copies of host memory that is not registered are refused
+//   TENDON_CUDA_DOUBLE_FAIL      function=number[@passage] with commas: what the function answers
+//                                at that passage, or always. A number that loses a context loses
+//                                that of the thread
+//
+// Its queues: a stream has one of 8 in its context; 1 024 entries are in a queue at most, and an
+// enqueue into a full one blocks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/driver_types.hpp"
+
+// Entry points for tests, beside the functions of the driver; test::CudaDouble finds them.
+#pragma GCC visibility push(default)
+extern "C" {
+
+/// Forgets all: contexts, memory, calls; reads the environment anew. No stream may be at work.
+void double_reset();
+
+/// How often the function was called since; all functions together with null.
+std::uint64_t double_calls(const char* exported_name);
+
+/// What TENDON_CUDA_DOUBLE_FAIL says, for one function from now on; passage 0: always; status 0:
+/// no more.
+void double_fail(const char* exported_name, int status, std::uint64_t passage);
+
+/// Loses the primary context of a device: a sticky error.
+void double_lose(int device, int status);
+
+/// Does as at the end of a process: each call answers CUDA_ERROR_DEINITIALIZED.
+void double_deinitialise();
+
+/// Runs `kernel(argument)` in the order of the stream: a kernel of tests.
+int double_launch(tendon::v0::detail::cuda::StreamHandle stream, void (*kernel)(void*),
+                  void* argument);
+
+/// The host's way to memory of the device, for kernels: null, and the context is lost, where the
+/// range is no memory of the device or may not be written.
+const void* double_reads(std::uint64_t address, std::size_t bytes);
+void* double_writes(std::uint64_t address, std::size_t bytes);
+
+/// What cuLaunchKernel runs for the entry `name` of any module; it gets the parameters, copied at
+/// the call, whose sizes are told here.
+void double_kernel(const char* name, void (*kernel)(void* const* parameters),
+                   const std::size_t* parameter_bytes, std::size_t parameter_count);
+
+/// cuStreamBeginCapture and cuStreamEndCapture, which Tendon itself never calls; the second says
+/// how many pieces of work were captured.
+int double_begin_capture(tendon::v0::detail::cuda::StreamHandle stream, int mode);
+int double_end_capture(tendon::v0::detail::cuda::StreamHandle stream, std::size_t* captured);
+
+/// Entries of all queues of a device that are not done.
+std::size_t double_pending(int device);
+}
+#pragma GCC visibility pop

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The double of the driver as a test uses it: loaded as the product loads it, with its entry points
+// for tests beside the functions of the driver.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "cuda/driver.hpp"
+#include "cuda/library.hpp"
+#include "support/cuda/double.hpp"
+
+namespace tendon::test {
+
+namespace cuda = v0::detail::cuda;
+
+/// The entry points of double.hpp, by the same names without their prefix.
+struct CudaDouble {
+  CudaDouble() : library_(cuda::Library::open(TENDON_CUDA_DOUBLE).value()) { reset(); }
+
+  template <class F>
+  F* entry(const char* name) const {
+    return reinterpret_cast<F*>(library_.symbol(name));
+  }
+
+ private:
+  cuda::Library library_;
+
+ public:
+#define TENDON_DOUBLE_ENTRY(name) \
+  decltype(&::double_##name) name = entry<decltype(::double_##name)>("double_" #name)
+  TENDON_DOUBLE_ENTRY(reset);
+  TENDON_DOUBLE_ENTRY(calls);
+  TENDON_DOUBLE_ENTRY(fail);
+  TENDON_DOUBLE_ENTRY(lose);
+  TENDON_DOUBLE_ENTRY(deinitialise);
+  TENDON_DOUBLE_ENTRY(launch);
+  TENDON_DOUBLE_ENTRY(reads);
+  TENDON_DOUBLE_ENTRY(writes);
+  TENDON_DOUBLE_ENTRY(kernel);
+  TENDON_DOUBLE_ENTRY(begin_capture);
+  TENDON_DOUBLE_ENTRY(end_capture);
+  TENDON_DOUBLE_ENTRY(pending);
+#undef TENDON_DOUBLE_ENTRY
+};
+
+/// A variable of the environment for the length of a test; null takes it away.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) {
+    const char* const before = std::getenv(name);
+    had_ = before != nullptr;
+    if (had_) before_ = before;
+    value != nullptr ? setenv(name, value, 1) : unsetenv(name);
+  }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+  ~Variable() { had_ ? setenv(name_, before_.c_str(), 1) : unsetenv(name_); }
+
+ private:
+  const char* name_;
+  bool had_ = false;
+  std::string before_;
+};
+
+}  // namespace tendon::test

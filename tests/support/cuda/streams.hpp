@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams of the double: a thread each, and the queues that they share.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "cuda/driver_types.hpp"
+
+namespace tendon::cuda_double {
+
+using v0::detail::cuda::CaptureMode;
+using v0::detail::cuda::CaptureStatus;
+using v0::detail::cuda::Status;
+using v0::detail::cuda::StreamHandle;
+
+inline constexpr std::size_t kQueueCount = 8;
+inline constexpr std::size_t kQueueEntries = 1024;
+
+struct World;
+struct Context;
+struct Stream;
+
+/// The work of a stream up to one entry, that one included.
+struct Point {
+  std::shared_ptr<Stream> stream;
+  std::uint64_t number = 0;
+  [[nodiscard]] bool is_reached() const;
+};
+
+struct Entry {
+  std::function<void()> work;
+  std::vector<Point> after;
+  std::uint64_t place = 0;  ///< in its queue
+};
+
+/// What is recorded of a stream instead of being run.
+struct Capture {
+  CaptureMode mode = CaptureMode::global;
+  CaptureStatus status = CaptureStatus::active;
+  std::thread::id begun_by;
+  std::uint64_t id = 0;
+  std::size_t captured = 0;
+};
+
+struct Stream {
+  Stream(World& its_world, Context& its_context, std::size_t its_queue, bool blocks)
+      : world(its_world), context(its_context), queue(its_queue), is_blocking(blocks) {}
+
+  World& world;
+  Context& context;
+  const std::size_t queue;
+  const bool is_blocking;  ///< with the legacy default stream
+  std::deque<Entry> entries;
+  std::uint64_t enqueued = 0;
+  std::uint64_t done = 0;
+  bool is_open = true;
+  std::shared_ptr<Capture> capture;
+};
+
+/// The primary context of a device.
+struct Context {
+  int device = 0;
+  int retained = 0;
+  std::optional<Status> lost;
+  std::array<std::set<std::uint64_t>, kQueueCount> queues;  ///< places of entries not done
+  std::set<std::shared_ptr<Stream>> streams;
+  std::shared_ptr<Stream> legacy;
+  std::size_t next_queue = 0;
+};
+
+using WorldLock = std::unique_lock<std::mutex>;
+
+std::shared_ptr<Stream> make_stream(World& world, Context& context, bool is_blocking);
+/// The stream ends when its work is done, which releasing calls wait for as for any other.
+void close_stream(World& world, const std::shared_ptr<Stream>& stream);
+/// Null, and the answer, where no such stream is there.
+std::shared_ptr<Stream> stream_of(World& world, StreamHandle handle, Status& status);
+/// Waits for a place in the queue; the stream runs `work` when it and all of `after` have come.
+Status enqueue(WorldLock& lock, const std::shared_ptr<Stream>& stream, std::function<void()> work,
+               std::vector<Point> after = {});
+/// Until the work up to here is done, or cannot be.
+Status wait_for(WorldLock& lock, const Point& point);
+/// What releasing calls do: they wait for all work of all streams.
+void wait_for_all(WorldLock& lock, World& world);
+void lose(World& world, Context& context, Status status);
+/// The context whose work the calling thread runs; null in threads of the program.
+Context*& running_context();
+
+}  // namespace tendon::cuda_double

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/cuda/world.hpp"
+
+namespace tendon::cuda_double {
+namespace {
+
+std::atomic<World*> the_world{nullptr};
+
+/// What a thread has in a world; another world forgets it.
+struct OfThread {
+  World* world = nullptr;
+  std::vector<Context*> contexts;
+  CaptureMode mode = CaptureMode::global;
+};
+
+OfThread& of_thread() {
+  thread_local OfThread mine;
+  if (mine.world != &world()) mine = OfThread{&world(), {}, CaptureMode::global};
+  return mine;
+}
+
+}  // namespace
+
+World::World() : settings(Settings::of_environment()), hesitation(settings.seed) {
+  bytes_given_out.resize(settings.devices.size());
+  for (std::size_t device = 0; device < settings.devices.size(); ++device) {
+    contexts.emplace_back();
+    contexts.back().device = static_cast<int>(device);
+  }
+}
+
+World& world() {
+  World* known = the_world.load(std::memory_order_acquire);
+  if (known != nullptr) return *known;
+  auto mine = std::make_unique<World>();
+  if (the_world.compare_exchange_strong(known, mine.get(), std::memory_order_acq_rel))
+    return *mine.release();
+  return *known;
+}
+
+void make_world_anew() {
+  World& old = world();
+  the_world.store(new World, std::memory_order_release);
+  const std::lock_guard lock(old.mutex);
+  for (Context& context : old.contexts) {
+    lose(old, context, Status::context_is_destroyed);
+    const auto streams = context.streams;
+    for (const auto& stream : streams) close_stream(old, stream);
+  }
+}
+
+std::vector<Context*>& current_contexts() { return of_thread().contexts; }
+CaptureMode& capture_mode() { return of_thread().mode; }
+
+}  // namespace tendon::cuda_double

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cuda/driver_types.hpp"
+#include "support/cuda/memory.hpp"
+#include "support/cuda/settings.hpp"
+#include "support/cuda/streams.hpp"
+
+namespace tendon::cuda_double {
+
+/// The functions of the driver, as numbers.
+enum class Function : std::size_t {
+#define TENDON_CUDA_FUNCTION(field, exported, since, parameters) field,
+#include "cuda/driver_functions.def"
+#undef TENDON_CUDA_FUNCTION
+  count
+};
+inline constexpr auto kFunctionCount = static_cast<std::size_t>(Function::count);
+
+struct Event {
+  Point point;
+  std::shared_ptr<Capture> capture;
+};
+
+struct Kernel {
+  void (*function)(void* const*) = nullptr;
+  std::vector<std::size_t> parameter_bytes;
+};
+
+/// All that the double knows, under one lock. It is never destroyed, because threads of streams use
+/// it to the end of the process.
+struct World {
+  World();
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::atomic<pid_t> process{0};  ///< that called cuInit; 0: nobody did
+  std::atomic<bool> is_deinitialised{false};
+  std::array<std::atomic<std::uint64_t>, kFunctionCount> calls{};
+
+  Settings settings;
+  std::mt19937_64 hesitation;
+  std::deque<Context> contexts;              ///< one a device
+  std::vector<std::size_t> bytes_given_out;  ///< of each device
+  AddressBook addresses;
+  std::map<void*, std::shared_ptr<Event>> events;
+  std::vector<std::shared_ptr<Capture>> captures;
+  std::map<void*, std::string> modules;    ///< their text
+  std::map<void*, std::string> functions;  ///< their names
+  std::map<std::string, Kernel> kernels;
+  std::uint64_t last_number = 0;  ///< of places in queues, captures and handles
+};
+
+World& world();
+/// Puts another one in its place; its streams end.
+void make_world_anew();
+
+/// What the calling thread has made current, innermost last.
+std::vector<Context*>& current_contexts();
+CaptureMode& capture_mode();
+
+}  // namespace tendon::cuda_double
