@@ -169,6 +169,8 @@ Result<Value::Map> effective_settings() {
       {"listen", said("TENDON_LISTEN")},
       {"collectives", said("TENDON_COLLECTIVES")},
       {"domain", setting(detail::domain_or_default({}), "TENDON_DOMAIN")},
+      {"cuda", said("TENDON_CUDA")},
+      {"cuda_library", said("TENDON_CUDA_LIBRARY")},
       {"explain_segv", setting(text_of("TENDON_EXPLAIN_SEGV") != "off", "TENDON_EXPLAIN_SEGV")},
   };
   if (detail::zenoh_version()) {

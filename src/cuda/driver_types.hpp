@@ -152,9 +152,9 @@ enum class PointerAttribute : int {  // CUpointer_attribute
   is_mapped = 13,                    // CU_POINTER_ATTRIBUTE_MAPPED
 };
 
-enum class SourceOrder : int {  // CUmemcpySrcAccessOrder
-  invalid = 0,                  // CU_MEMCPY_SRC_ACCESS_ORDER_INVALID @12080
-  stream = 1,                   // CU_MEMCPY_SRC_ACCESS_ORDER_STREAM @12080
+enum class SourceOrder : int {  // CUmemcpySrcAccessOrder @12080
+  invalid = 0,                  // CU_MEMCPY_SRC_ACCESS_ORDER_INVALID
+  stream = 1,                   // CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
 };
 
 /// Flags of a registration; `read_only` is what a read-only mapping needs.

@@ -214,6 +214,8 @@ TEST(Cli, InfoShowsEachSettingThatTheEnvironmentDecides) {
       {"TENDON_RENDEZVOUS", "10.0.0.7:7000", "rendezvous", "10.0.0.7:7000"},
       {"TENDON_COLLECTIVES", "tree=1M", "collectives", "tree=1M"},
       {"TENDON_DOMAIN", "arms", "domain", "arms"},
+      {"TENDON_CUDA", "off", "cuda", "off"},
+      {"TENDON_CUDA_LIBRARY", "/nowhere/libcuda.so.1", "cuda_library", "/nowhere/libcuda.so.1"},
       {"TENDON_EXPLAIN_SEGV", "off", "explain_segv", false},
       {"TENDON_ROUTER", "10.0.0.7,10.0.0.8:7448", "routers", "10.0.0.7,10.0.0.8:7448"},
       {"ZENOH_CONFIG_OVERRIDE", "mode=\"peer\"", "zenoh_config", "mode=\"peer\""},
