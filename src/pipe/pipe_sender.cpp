@@ -155,8 +155,7 @@ Result<void> PipeSender::prepare_loan(Outgoing& out, const TensorDict& dict,
   // the non-tensor data fits behind the tensors.
   if (!link_.traits().slots_go_over || body > slot->slot().memory.size()) return {};
   out.op.loaned = slot.get();
-  out.op.done_bytes = payload;
-  out.op.staged = payload == body;
+  out.op.filled_bytes = payload;
   return {};
 }
 
