@@ -41,9 +41,9 @@ enum class RingShare : std::uint8_t {
 
 class LentSample;
 
-/// An outgoing message, and the answer of its link. The memory it names stays valid until it is done
-/// or withdrawn; the link never touches it afterwards. A link over streams keeps for itself how far
-/// its frames are.
+/// An outgoing message, and the answer of its link. The memory it names stays valid until it is
+/// done or withdrawn; the link never touches it afterwards. A link over streams keeps for itself
+/// how far its frames are.
 struct SendOp {
   Descriptor descriptor;  ///< the link fills in only where the body is
   std::span<const BodyPart>
