@@ -370,10 +370,10 @@ std::optional<Tensor> from_dlpack_protocol(nb::handle object, const std::string&
   const DType dtype = foreign.dtype();
   const Shape shape = foreign.shape();
   const Strides strides = foreign.strides();
-  return unwrap(
-      Tensor::view(Storage(share(std::make_unique<HeldTensor>(std::move(foreign))), storage.data(),
-                           storage.size_bytes(), storage.access(), storage.origin()),
-                   offset, dtype, shape, strides));
+  return unwrap(Tensor::view(
+      Storage(share(std::make_unique<HeldTensor>(std::move(foreign))), storage.data(),
+              storage.size_bytes(), storage.access(), storage.origin(), storage.device()),
+      offset, dtype, shape, strides));
 }
 
 std::optional<Tensor> from_torch(nb::handle object, const std::string& name) {

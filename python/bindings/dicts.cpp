@@ -301,9 +301,10 @@ void bind_tensor_dict(nb::module_& module) {
            })
       .def("_packed_by_tensordict",
            [](const TensorDict& self, const Tensor& buffer) {
-             const Storage all(buffer.storage().owner(), const_cast<std::byte*>(buffer.data()),
-                               buffer.size_bytes(), buffer.access(), buffer.storage().origin());
-             return packed_in(self, all, Layout::tensordict).value_or(self);
+             const Storage& whole = buffer.storage();
+             const auto offset = static_cast<std::uint64_t>(buffer.data() - whole.data());
+             return packed_in(self, whole.part(offset, buffer.size_bytes()), Layout::tensordict)
+                 .value_or(self);
            })
       .def("__repr__", [](const TensorDict& self) {
         std::ostringstream text;

@@ -56,15 +56,4 @@ MutableBytes KeptBody::memory() {
   return message.slot->memory().first(message.descriptor.body_bytes());
 }
 
-Result<void> check_devices(const TensorDict& tensors, std::string_view where) {
-  for (std::size_t i = 0; i < tensors.leaf_count(); ++i) {
-    const Device device = leaf_view(tensors, i).device;
-    if (device == cpu()) continue;
-    return Error{ErrorCode::unsupported_device, where,
-                 "leaf '" + tensors.leaf_path(i) + "' is on " + to_string(device) +
-                     "; this build moves CPU tensors only, and copies nothing in secret"};
-  }
-  return {};
-}
-
 }  // namespace tendon::v0::detail

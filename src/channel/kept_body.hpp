@@ -46,7 +46,4 @@ struct KeptBody {
   }
 };
 
-/// Errors: unsupported_device, naming a leaf that is not in the memory of the CPU.
-[[nodiscard]] Result<void> check_devices(const TensorDict& tensors, std::string_view where);
-
 }  // namespace tendon::v0::detail

@@ -15,9 +15,8 @@ constexpr std::size_t kMaxAwaitedSaid = 64;
 TensorDict to_read(TensorDict tensors) {
   const PackedView* const packed = packed_view(tensors);
   if (packed == nullptr) return tensors;  // a dict of values only
-  const Storage& own = packed->storage;
-  Storage storage(own.owner(), own.data(), own.size_bytes(), Access::read_only, own.origin());
-  auto read = make_packed(packed->schema, packed->layout, std::move(storage), packed->values);
+  auto read =
+      make_packed(packed->schema, packed->layout, packed->storage.read_only(), packed->values);
   return read ? *std::move(read) : std::move(tensors);
 }
 

@@ -354,9 +354,8 @@ Result<Message> PipeReceiver::to_message(Taken taken) {
     all = std::move(fresh);
     body = {};
   }
-  message.bytes = Storage(all.owner(), all.data(), size, all.access(), all.origin());
-  message.header = Storage(all.owner(), all.data() + size + descriptor.values_bytes,
-                           descriptor.header_bytes, Access::read_only, all.origin());
+  message.bytes = all.part(0, size);
+  message.header = all.part(size + descriptor.values_bytes, descriptor.header_bytes).read_only();
   return message;
 }
 

@@ -9,6 +9,7 @@
 #include "core/stage_clock.hpp"
 #include "pipe/async_ops.hpp"
 #include "runtime/busy.hpp"
+#include "tensor/on_cpu.hpp"
 #include "transport/shared_memory_link.hpp"
 
 namespace tendon::v0::detail {
@@ -86,6 +87,7 @@ Result<void> PipeSender::prepare(Outgoing& out, const TensorDict& batch) {
   TENDON_CHECK(prepare_values(out, batch));
   TENDON_CHECK(check_size(descriptor));
   if (as_it_is) {
+    TENDON_CHECK(check_on_cpu(batch, "pipe.send"));
     if (layout.total_bytes != 0) {
       out.parts.push_back(
           {0, packed->storage.bytes().first(layout.total_bytes), nullptr, layout.total_bytes});
@@ -99,11 +101,7 @@ Result<void> PipeSender::prepare(Outgoing& out, const TensorDict& batch) {
     out.strided.reserve(count);  // parts point into it
     for (std::size_t i = 0; i < count; ++i) {
       const LeafView leaf = leaf_view(batch, i);
-      if (leaf.device != cpu()) {
-        return Error{ErrorCode::unsupported_device, "pipe.send",
-                     "leaf '" + batch.leaf_path(i) + "' is on " + to_string(leaf.device) +
-                         "; this build moves CPU tensors only, and copies nothing in secret"};
-      }
+      if (leaf.device != cpu()) return check_on_cpu(batch, "pipe.send");
       if (leaf.size_bytes == 0) continue;
       BodyPart part{layout.offsets[i], {leaf.data, leaf.size_bytes}, nullptr, leaf.size_bytes};
       if (!leaf.contiguous) {
@@ -155,8 +153,7 @@ Result<void> PipeSender::prepare_loan(Outgoing& out, const TensorDict& dict,
   // the non-tensor data fits behind the tensors.
   if (!link_.traits().slots_go_over || body > slot->slot().memory.size()) return {};
   out.op.loaned = slot.get();
-  out.op.done_bytes = payload;
-  out.op.staged = payload == body;
+  out.op.filled_bytes = payload;
   return {};
 }
 
@@ -577,6 +574,7 @@ Result<void> PipeSender::prepare(QueuedSend& queued, std::shared_ptr<const KeptB
 }
 
 Result<void> PipeSender::prepare(QueuedSend& queued, Storage bytes, const MessageOptions& options) {
+  TENDON_CHECK(check_on_cpu(bytes.device(), "the memory of these bytes", "pipe.send"));
   queued.bytes = std::move(bytes);
   queued.header.assign(options.header.begin(), options.header.end());
   return prepare_bytes(queued.out, queued.bytes.bytes(),

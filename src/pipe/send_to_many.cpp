@@ -5,6 +5,7 @@
 
 #include "channel/kept_body.hpp"
 #include "pipe/pipe_core.hpp"
+#include "tensor/on_cpu.hpp"
 
 namespace tendon::v0::detail {
 
@@ -13,7 +14,7 @@ Result<void> check_for_many(const Pipe& pipe, const TensorDict& tensors) {
 }
 
 Result<std::shared_ptr<const KeptBody>> keep_for_many(const Pipe& pipe, const TensorDict& tensors) {
-  TENDON_CHECK(check_devices(tensors, "pipe.send"));
+  TENDON_CHECK(check_on_cpu(tensors, "pipe.send"));
   Publishing& publishing = PipeCore::core_of(pipe)->context()->publishing();
   const auto acquire = [&](std::uint64_t bytes) -> Result<std::shared_ptr<const PublishedSlot>> {
     auto slot = publishing.acquire(bytes);

@@ -15,6 +15,7 @@
 #include "tensor/json_shapes.hpp"
 #include "tensor/mapped_file.hpp"
 #include "tensor/memmap_names.hpp"
+#include "tensor/on_cpu.hpp"
 #include "tensor/text.hpp"
 #include "tensor/untrusted.hpp"
 #include "tensor/values_limits.hpp"
@@ -186,6 +187,8 @@ class ObjectReader {
 namespace tendon::v0 {
 
 Result<TensorDict> parse_consolidated(const Storage& file) {
+  TENDON_CHECK(
+      detail::check_on_cpu(file.device(), "the memory of the file", "tensor.consolidated"));
   std::int64_t text_bytes = 0;
   if (file.size_bytes() < sizeof text_bytes)
     return detail::malformed("", "it has fewer than 8 bytes");
@@ -205,8 +208,7 @@ Result<TensorDict> parse_consolidated(const Storage& file) {
   const std::string text(reinterpret_cast<const char*>(file.data()) + data_bytes,
                          static_cast<std::size_t>(text_bytes));
   TENDON_TRY(object, detail::parse_json_value(text, "its text", detail::kObjectLimits));
-  detail::ObjectReader reader(
-      Storage(file.owner(), file.data(), data_bytes, file.access(), file.origin()));
+  detail::ObjectReader reader(file.part(0, data_bytes));
   TENDON_CHECK(reader.read(object, ""));
   if (auto fits = detail::check_values_limits(reader.dict); !fits)
     return detail::at_entry("", fits.error());

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tensor/extent.hpp"
+#include "tensor/on_cpu.hpp"
 #include "tensor/runs.hpp"
 #include "tensor/text.hpp"
 #include "tensor/tree.hpp"
@@ -80,13 +81,10 @@ Error refuse(ErrorCode code, const TensorDict& dict, std::size_t leaf, std::stri
 }
 
 Result<void> check_tree_destination(const TensorDict& destination) {
+  TENDON_CHECK(check_on_cpu(destination, "tensor.destination"));
   std::vector<Extent> extents;
   for (std::size_t i = 0; i < destination.leaf_count(); ++i) {
     const Tensor tensor = destination.leaf(i);
-    if (tensor.device() != cpu()) {
-      return refuse(ErrorCode::unsupported_device, destination, i,
-                    "lies on " + to_string(tensor.device()) + "; legal is cpu");
-    }
     if (tensor.element_count() == 0) continue;
     if (tensor.access() == Access::read_only) {
       return refuse(ErrorCode::read_only, destination, i, "lies in memory that may only be read");
@@ -121,6 +119,7 @@ Result<void> check_tree_destination(const TensorDict& destination) {
 
 Result<void> check_destination(const TensorDict& destination) {
   if (const PackedView* packed = packed_view(destination)) {
+    TENDON_CHECK(check_on_cpu(destination, "tensor.destination"));
     if (packed->storage.access() == Access::read_write) return {};
     return Error{ErrorCode::read_only, "tensor.destination",
                  "the TensorDict lies in memory that may only be read"};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/memmap_names.hpp"
 
+#include "tensor/on_cpu.hpp"
 #include "tensor/text.hpp"
 
 namespace tendon::v0::detail {
@@ -54,10 +55,7 @@ Result<void> check_memmap_leaf(const TreeLeaf& leaf, std::string_view path,
     return refused(ErrorCode::invalid_argument,
                    "is exempt from the batch size, which tensordict's files cannot say");
   }
-  if (tensor.device() != cpu()) {
-    return refused(ErrorCode::unsupported_device,
-                   "lies on " + to_string(tensor.device()) + "; copy it to the CPU first");
-  }
+  TENDON_CHECK(check_on_cpu(tensor.device(), quote_text(path), where));
   if (!memmap_dtype(tensor.dtype())) {
     return refused(ErrorCode::unsupported_dtype, "is " + std::string(to_string(tensor.dtype())) +
                                                      ", which tensordict's files do not have");

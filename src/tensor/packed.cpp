@@ -26,8 +26,8 @@ std::optional<TensorDict> packed_in(const TensorDict& dict, const Storage& stora
   if (storage.size_bytes() < wanted.total_bytes) return std::nullopt;
   for (std::size_t i = 0; i < dict.leaf_count(); ++i) {
     const LeafView leaf = leaf_view(dict, i);
-    const bool there =
-        leaf.contiguous && leaf.device == cpu() && leaf.data == storage.data() + wanted.offsets[i];
+    const bool there = leaf.contiguous && leaf.device == storage.device() &&
+                       leaf.data == storage.data() + wanted.offsets[i];
     if (leaf.size_bytes != 0 && !there) return std::nullopt;
   }
   auto made = make_packed(dict.schema(), layout, storage, dict.values());
@@ -37,7 +37,7 @@ std::optional<TensorDict> packed_in(const TensorDict& dict, const Storage& stora
 LeafView leaf_view(const TensorDict& dict, std::size_t index) {
   if (const PackedView* packed = packed_view(dict)) {
     return {packed->storage.data() + packed->schema->layout(packed->layout).offsets[index],
-            packed->schema->leaves()[index].size_bytes, true};
+            packed->schema->leaves()[index].size_bytes, true, packed->storage.device()};
   }
   const Tensor& tensor = *dict.tree_->get_leaves()[index];
   return {tensor.data(), tensor.size_bytes(), tensor.is_contiguous(), tensor.device()};

@@ -7,6 +7,7 @@
 
 #include "tensor/append_tensor.hpp"
 #include "tensor/mapped_file.hpp"
+#include "tensor/on_cpu.hpp"
 #include "tensor/safetensors_tree.hpp"
 #include "tensor/text.hpp"
 #include "tensor/tree.hpp"
@@ -126,6 +127,8 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path)
 }
 
 Result<SafetensorsFile> SafetensorsFile::parse(Storage storage) {
+  TENDON_CHECK(
+      detail::check_on_cpu(storage.device(), "the memory of the file", "tensor.safetensors"));
   TENDON_TRY(header, SafetensorsHeader::parse(storage.bytes()));
   TENDON_CHECK(check_size(header, storage.size_bytes()));
   TENDON_TRY(built, detail::build_tensors(header, storage));
@@ -150,14 +153,7 @@ Result<TensorDict> parse_safetensors(Storage storage) {
 
 Result<void> save_safetensors(const std::filesystem::path& path, const TensorDict& dict,
                               const SaveOptions& options) {
-  for (std::size_t i = 0; packed_view(dict) == nullptr && i < dict.leaf_count(); ++i) {
-    const Device device = detail::Tree::leaf_of(dict, i).device();
-    if (device != cpu()) {
-      return error(ErrorCode::unsupported_device, "leaf " + quote_text(dict.leaf_path(i)) +
-                                                      " lies on " + to_string(device) +
-                                                      "; legal is cpu");
-    }
-  }
+  TENDON_CHECK(detail::check_on_cpu(dict, "tensor.safetensors"));
   TENDON_TRY(plan, make_plan(dict, options));
   TENDON_TRY(file, AtomicFile::create(path));
   TENDON_CHECK(file.check_size(plan.header.size() + dict.size_bytes()));

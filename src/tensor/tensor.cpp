@@ -131,13 +131,12 @@ void print_element(std::ostream& out, DType dtype, const std::byte* at) {
 Tensor::Tensor() : shape_{0}, strides_{1} {}
 
 Tensor::Tensor(Storage storage, std::byte* data, DType dtype, const Shape& shape,
-               const Strides& strides, Device device, std::int64_t element_count)
+               const Strides& strides, std::int64_t element_count)
     : storage_(std::move(storage)),
       data_(data),
       element_count_(element_count),
       shape_(shape),
       strides_(strides),
-      device_(device),
       dtype_(dtype),
       contiguous_(is_row_major(shape, strides, element_count)) {}
 
@@ -174,12 +173,12 @@ Result<Tensor> Tensor::view(Storage storage, std::uint64_t offset_bytes, DType d
     return outside(storage, offset_bytes, dtype, shape, Strides::row_major(shape));
   }
   std::byte* const data = storage.data() == nullptr ? nullptr : storage.data() + offset_bytes;
-  return Tensor(std::move(storage), data, dtype, shape, Strides::row_major(shape), cpu(),
+  return Tensor(std::move(storage), data, dtype, shape, Strides::row_major(shape),
                 static_cast<std::int64_t>(size_bytes / item_size_bytes(dtype)));
 }
 
 Result<Tensor> Tensor::view(Storage storage, std::uint64_t offset_bytes, DType dtype,
-                            const Shape& shape, const Strides& strides, Device device) {
+                            const Shape& shape, const Strides& strides) {
   TENDON_CHECK(shape.size_bytes(dtype));
   TENDON_TRY(element_count, shape.element_count());
   if (strides.size() != shape.size()) {
@@ -198,7 +197,7 @@ Result<Tensor> Tensor::view(Storage storage, std::uint64_t offset_bytes, DType d
       return outside(storage, offset_bytes, dtype, shape, strides);
   }
   std::byte* const data = storage.data() == nullptr ? nullptr : storage.data() + offset_bytes;
-  return Tensor(std::move(storage), data, dtype, shape, strides, device, element_count);
+  return Tensor(std::move(storage), data, dtype, shape, strides, element_count);
 }
 
 std::uint64_t Tensor::size_bytes() const noexcept {
@@ -211,9 +210,9 @@ Result<void> Tensor::check_span(DType dtype, std::size_t alignment, Access acces
                                                    std::string(to_string(dtype_)) + ", asked for " +
                                                    std::string(to_string(dtype)));
   }
-  if (device_ != cpu()) {
+  if (device() != cpu()) {
     return error(ErrorCode::unsupported_device,
-                 "the elements lie on " + to_string(device_) + "; only the CPU's can be reached");
+                 "the elements lie on " + to_string(device()) + "; only the CPU's can be reached");
   }
   if (!contiguous_) {
     return error(ErrorCode::not_contiguous, describe(dtype_, shape_) + " has strides " +
@@ -251,8 +250,8 @@ std::byte* Tensor::element(DType dtype, std::initializer_list<std::int64_t> inde
     refuse(ErrorCode::unsupported_dtype, "this tensor holds " + std::string(to_string(dtype_)) +
                                              ", asked for " + std::string(to_string(dtype)));
   }
-  if (device_ != cpu()) {
-    refuse(ErrorCode::unsupported_device, "the elements lie on " + to_string(device_));
+  if (device() != cpu()) {
+    refuse(ErrorCode::unsupported_device, "the elements lie on " + to_string(device()));
   }
   if (access == Access::read_write && storage_.access() == Access::read_only) {
     refuse(ErrorCode::read_only,
@@ -275,12 +274,12 @@ std::byte* Tensor::element(DType dtype, std::initializer_list<std::int64_t> inde
 }
 
 Result<Tensor> Tensor::contiguous() const {
-  if (device_ != cpu()) {
-    return error(ErrorCode::unsupported_device,
-                 "the elements lie on " + to_string(device_) + "; only the CPU's can be copied");
-  }
   const std::size_t alignment = std::min<std::size_t>(item_size_bytes(dtype_), 8);
   if (contiguous_ && reinterpret_cast<std::uintptr_t>(data_) % alignment == 0) return *this;
+  if (device() != cpu()) {
+    return error(ErrorCode::unsupported_device,
+                 "the elements lie on " + to_string(device()) + "; only the CPU's can be copied");
+  }
   TENDON_TRY(copy, empty(dtype_, shape_));
   detail::gather(*this, MutableBytes(copy.data_, copy.size_bytes()));
   return copy;
@@ -303,7 +302,7 @@ Result<Tensor> Tensor::slice(std::size_t dimension, std::int64_t start, std::int
       element_count == 0
           ? 0
           : start * strides_[dimension] * static_cast<std::int64_t>(item_size_bytes(dtype_));
-  return Tensor(storage_, data_ + step, dtype_, shape, strides_, device_, element_count);
+  return Tensor(storage_, data_ + step, dtype_, shape, strides_, element_count);
 }
 
 Result<Tensor> Tensor::select(std::size_t dimension, std::int64_t index) const {
@@ -319,7 +318,7 @@ Result<Tensor> Tensor::select(std::size_t dimension, std::int64_t index) const {
   steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(dimension));
   TENDON_TRY(shape, Shape::make(sizes));
   TENDON_TRY(strides, Strides::make(steps));
-  return Tensor(storage_, row.data_, dtype_, shape, strides, device_, row.element_count_);
+  return Tensor(storage_, row.data_, dtype_, shape, strides, row.element_count_);
 }
 
 Result<Tensor> Tensor::transpose(std::size_t first, std::size_t second) const {
@@ -334,7 +333,7 @@ Result<Tensor> Tensor::transpose(std::size_t first, std::size_t second) const {
   std::swap(steps[first], steps[second]);
   TENDON_TRY(shape, Shape::make(sizes));
   TENDON_TRY(strides, Strides::make(steps));
-  return Tensor(storage_, data_, dtype_, shape, strides, device_, element_count_);
+  return Tensor(storage_, data_, dtype_, shape, strides, element_count_);
 }
 
 Result<Tensor> Tensor::reshape(const Shape& shape) const {
@@ -350,7 +349,7 @@ Result<Tensor> Tensor::reshape(const Shape& shape) const {
                                                 to_string(strides_) +
                                                 "; contiguous() makes a copy");
   }
-  return Tensor(storage_, data_, dtype_, shape, Strides::row_major(shape), device_, element_count);
+  return Tensor(storage_, data_, dtype_, shape, Strides::row_major(shape), element_count);
 }
 
 bool bitwise_equal(const Tensor& a, const Tensor& b) {

@@ -41,8 +41,9 @@ enum class RingShare : std::uint8_t {
 
 class LentSample;
 
-/// An outgoing message and how far it has come. The memory it names stays valid until it is done or
-/// withdrawn; the link never touches it afterwards.
+/// An outgoing message, and the answer of its link. The memory it names stays valid until it is
+/// done or withdrawn; the link never touches it afterwards. A link over streams keeps for itself
+/// how far its frames are.
 struct SendOp {
   Descriptor descriptor;  ///< the link fills in only where the body is
   std::span<const BodyPart>
@@ -63,14 +64,11 @@ struct SendOp {
   std::uint64_t share_bytes = PublishPool::kWholeShare;
   RingShare share = RingShare::whole;
 
-  std::uint64_t done_bytes =
-      0;  ///< shm: bytes copied into the slot; tcp: bytes handed to the socket
-  std::uint64_t in_flight_bytes = 0;  ///< tcp: bytes of frames begun
-  bool admitted = false;              ///< tcp: the peer has room for it
-  bool staged = false;                ///< tcp: descriptor queued; shm: body complete
-  bool dropped = false;               ///< tcp: its lender has no body for it, or took it back
-  bool done = false;                  ///< locally complete
-  bool over_share = false;            ///< shm: what lies in `published` went, or goes, as a copy
+  std::uint64_t filled_bytes = 0;  ///< of the body, that lie in the slot
+
+  bool done = false;        ///< locally complete
+  bool dropped = false;     ///< tcp: its lender has no body for it, or took it back
+  bool over_share = false;  ///< shm: what lies in `published` went, or goes, as a copy
 };
 
 /// Names the body of `op`, which lies in one piece: the payload, the values, the header, as its

@@ -106,8 +106,8 @@ TEST_P(LinkAllocation, ASteadyStreamAllocatesNothing) {
       std::size_t rounds = 0;
       const auto round = [&] {
         message.op().descriptor.sequence = ++sequence;
-        message.op().done = message.op().staged = false;
-        message.op().done_bytes = message.op().in_flight_bytes = 0;
+        message.op().done = false;
+        message.op().filled_bytes = 0;
         const std::size_t before = sink->complete_count;
         while (*pair.a.link->send(message.op(), Deadline::never()) == Sent::later) pair.turn();
         while (sink->complete_count == before) pair.turn();

@@ -28,7 +28,7 @@ inline namespace v0 {
     std::shared_ptr<const Schema> schema, Layout layout, Storage storage,
     std::shared_ptr<const Value> values = nullptr);
 /// `dict` in packed form, if all of its leaves lie in `storage` already, where `layout` puts them;
-/// else nullopt. The leaves must be without gaps and on the CPU. Copies nothing.
+/// else nullopt. The leaves must be without gaps. Copies nothing.
 [[nodiscard]] TENDON_API std::optional<TensorDict> packed_in(const TensorDict& dict,
                                                              const Storage& storage, Layout layout);
 /// The packed form, nullptr when `dict` is a tree. Valid until `dict` is changed or destroyed.

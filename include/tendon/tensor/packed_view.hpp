@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <tendon/memory/device.hpp>
 #include <tendon/memory/storage.hpp>
-#include <tendon/tensor/device.hpp>
 #include <tendon/tensor/layout.hpp>
 #include <tendon/tensor/schema.hpp>
 #include <tendon/tensor/value.hpp>

@@ -8,8 +8,8 @@
 #include <tendon/core/bytes.hpp>
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/memory/device.hpp>
 #include <tendon/memory/storage.hpp>
-#include <tendon/tensor/device.hpp>
 #include <tendon/tensor/dtype.hpp>
 #include <tendon/tensor/shape.hpp>
 #include <type_traits>
@@ -65,17 +65,16 @@ class TENDON_API Tensor {
   [[nodiscard]] static Result<Tensor> view(Storage storage, std::uint64_t offset_bytes, DType dtype,
                                            const Shape& shape);
   /// With strides of your own; element [0, 0, ...] lies at `offset_bytes`, and every element must
-  /// lie inside the storage. `device` says where the storage's memory is.
+  /// lie inside the storage.
   [[nodiscard]] static Result<Tensor> view(Storage storage, std::uint64_t offset_bytes, DType dtype,
-                                           const Shape& shape, const Strides& strides,
-                                           Device device = cpu());
+                                           const Shape& shape, const Strides& strides);
 
   [[nodiscard]] DType dtype() const noexcept { return dtype_; }
   [[nodiscard]] const Shape& shape() const& noexcept { return shape_; }
   [[nodiscard]] Shape shape() && noexcept { return shape_; }
   [[nodiscard]] const Strides& strides() const& noexcept { return strides_; }
   [[nodiscard]] Strides strides() && noexcept { return strides_; }
-  [[nodiscard]] Device device() const noexcept { return device_; }
+  [[nodiscard]] Device device() const noexcept { return storage_.device(); }
   [[nodiscard]] Access access() const noexcept { return storage_.access(); }
   /// What keeps the memory alive; it may be larger than the tensor.
   [[nodiscard]] const Storage& storage() const& noexcept { return storage_; }
@@ -127,7 +126,7 @@ class TENDON_API Tensor {
   }
 
   /// This tensor if it is contiguous and its address a multiple of its element size, else a copy
-  /// that is.
+  /// that is; unsupported_device for a copy off the CPU.
   [[nodiscard]] Result<Tensor> contiguous() const;
   /// Elements [start, stop) of one dimension; a view.
   [[nodiscard]] Result<Tensor> slice(std::size_t dimension, std::int64_t start,
@@ -148,14 +147,13 @@ class TENDON_API Tensor {
   [[nodiscard]] std::byte* element(DType dtype, std::initializer_list<std::int64_t> index,
                                    Access access) const;
   Tensor(Storage storage, std::byte* data, DType dtype, const Shape& shape, const Strides& strides,
-         Device device, std::int64_t element_count);
+         std::int64_t element_count);
 
   Storage storage_;
   std::byte* data_ = nullptr;
   std::int64_t element_count_ = 0;
   Shape shape_;
   Strides strides_;
-  Device device_;
   DType dtype_ = DType::u8;
   bool contiguous_ = true;
 };

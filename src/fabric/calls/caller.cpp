@@ -12,6 +12,7 @@
 #include "core/peer_error.hpp"
 #include "fabric/ways/announced_dial.hpp"
 #include "runtime/reach.hpp"
+#include "tensor/on_cpu.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -106,7 +107,7 @@ class Caller::Finisher {
 
 Result<CallAllReplies> Caller::ask(const std::shared_ptr<NodePort>& node, const Question& question,
                                    Until until) {
-  TENDON_CHECK(check_devices(question.request, kWhere));
+  TENDON_CHECK(check_on_cpu(question.request, kWhere));
   const std::stop_callback wake(question.stop, [this] { context()->wake_others(); });
   TENDON_CHECK(node->begin_call(question.key));
   const Followed followed(*node, question.key);

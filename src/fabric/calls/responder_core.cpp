@@ -13,6 +13,7 @@
 #include "channel/open.hpp"
 #include "core/peer_error.hpp"
 #include "core/text.hpp"
+#include "tensor/on_cpu.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -307,7 +308,7 @@ Result<TensorDict> ResponderCore::run(const Request& request) const {
 
 void ResponderCore::send(CallChannel& channel, std::uint64_t id, const TensorDict& answer) {
   const CallWord word{.id = id, .kind = CallWordKind::answer};
-  if (auto movable = check_devices(answer, kWhere); !movable)
+  if (auto movable = check_on_cpu(answer, kWhere); !movable)
     return refuse(channel, id, movable.error());
   const std::uint64_t size = answer.schema()->layout(Layout::aligned).total_bytes;
   if (size > kMaxInlineBytes && !channel.has_room(size)) {

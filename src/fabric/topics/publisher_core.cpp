@@ -12,6 +12,7 @@
 #include "core/failpoint.hpp"
 #include "core/text.hpp"
 #include "observe/context_log.hpp"
+#include "tensor/on_cpu.hpp"
 #include "transport/shared_memory_link.hpp"
 
 namespace tendon::v0::detail {
@@ -179,7 +180,7 @@ Result<void> PublisherCore::check(const Schema& schema) const {
 
 Result<void> PublisherCore::check(const TensorDict& sample) const {
   TENDON_CHECK(check(*sample.schema()));
-  return check_devices(sample, kWhere);
+  return check_on_cpu(sample, kWhere);
 }
 
 // When memory is short, the oldest samples are given up: first of all those that nobody waits for.

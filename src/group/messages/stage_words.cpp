@@ -58,10 +58,9 @@ Result<Tensor> stage_chunk(const Tensor& packed, std::uint32_t member, std::uint
   const Share share = share_of(member, members, packed.size_bytes());
   const std::uint64_t begin = std::min(share.end, share.begin + k * kChunkBytes);
   const std::uint64_t size = std::min(kChunkBytes, share.end - begin);
-  auto* const data = const_cast<std::byte*>(packed.data());
   const Storage& whole = packed.storage();
-  return Tensor::view(Storage(whole.owner(), data, packed.size_bytes(), whole.access()), begin,
-                      DType::u8, Shape({static_cast<std::int64_t>(size)}));
+  const auto offset = static_cast<std::uint64_t>(packed.data() - whole.data());
+  return Tensor::view(whole, offset + begin, DType::u8, Shape({static_cast<std::int64_t>(size)}));
 }
 
 std::uint64_t stage_chunk_count(std::uint32_t members, std::uint64_t size_bytes) {

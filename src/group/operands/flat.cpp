@@ -160,8 +160,9 @@ std::string to_string(const FlatSummary& summary) {
   std::string text;
   std::uint32_t count = 0;
   for (const FlatSummary::Each& each : summary.first) {
-    std::string one = told(each.dtype, each.shape);
-    if (!each.name.empty()) one = "\"" + cleaned(each.name, kMostNameBytes) + "\" " + one;
+    std::string one;
+    if (!each.name.empty()) one = "\"" + cleaned(each.name, kMostNameBytes) + "\" ";
+    one += told(each.dtype, each.shape);
     if (text.size() + one.size() > FlatSummary::kMostTextBytes) break;
     text += (text.empty() ? "" : ", ") + one;
     ++count;

@@ -264,26 +264,25 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
     if (!slot) return std::move(slot).error();
     op.own_slot = *std::move(slot);
     op.loaned = op.own_slot.get();
-    op.done_bytes = 0;
-    op.staged = false;
+    op.filled_bytes = 0;
   }
   // The copy is made without the sending lock, so that other pipes go on meanwhile.
+  const bool is_filled = op.filled_bytes == body_bytes;
   const ColdFill cold =
-      op.staged || op.own_slot == nullptr ? ColdFill() : pool_->cold_fill(op.own_slot->slot());
-  while (!op.staged) {
-    if (op.done_bytes != 0 && deadline.has_passed()) {
+      is_filled || op.own_slot == nullptr ? ColdFill() : pool_->cold_fill(op.own_slot->slot());
+  while (op.filled_bytes != body_bytes) {
+    if (op.filled_bytes != 0 && deadline.has_passed()) {
       return Error{ErrorCode::timeout, "shm.send",
                    "sending to " + peer_name() + ": the deadline passed after " +
-                       std::to_string(op.done_bytes) + " of " + std::to_string(body_bytes) +
+                       std::to_string(op.filled_bytes) + " of " + std::to_string(body_bytes) +
                        " bytes; nothing was delivered"};
     }
-    const std::uint64_t piece = std::min(kPieceBytes, body_bytes - op.done_bytes);
-    if (!cold.write(op.done_bytes, contiguous_body(op, op.done_bytes, piece))) {
-      copy_body(op, op.done_bytes, op.loaned->slot().memory.subspan(op.done_bytes, piece),
+    const std::uint64_t piece = std::min(kPieceBytes, body_bytes - op.filled_bytes);
+    if (!cold.write(op.filled_bytes, contiguous_body(op, op.filled_bytes, piece))) {
+      copy_body(op, op.filled_bytes, op.loaned->slot().memory.subspan(op.filled_bytes, piece),
                 body_bytes);
     }
-    op.done_bytes += piece;
-    op.staged = op.done_bytes == body_bytes;
+    op.filled_bytes += piece;
     (void)TENDON_FAILPOINT("shm.send.mid_copy");
   }
   (void)TENDON_FAILPOINT("shm.send.slot_loaned");

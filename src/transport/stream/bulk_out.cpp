@@ -12,7 +12,6 @@
 
 #include "core/failpoint.hpp"
 #include "transport/lent_sample.hpp"
-#include "transport/stream/link_window.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -95,7 +94,7 @@ FrameHeader header_of(const SendOp& op, std::uint64_t offset) {
 }  // namespace
 
 BulkOut::BulkOut(ControlOut& control, std::uint64_t peer_cap_bytes)
-    : control_(control), peer_cap_bytes_(peer_cap_bytes) {
+    : control_(control), queue_(peer_cap_bytes) {
   lanes_.reserve(kMaxStreamsPerLink);
 }
 
@@ -108,30 +107,15 @@ Result<void> BulkOut::add_lane(ByteStream& stream) {
 }
 
 void BulkOut::enqueue(SendOp& op) {
-  op.done_bytes = op.in_flight_bytes = 0;
-  op.admitted = op.staged = op.done = op.dropped = false;
-  ops_.push_back(&op);
-  waiting_descriptors_.fetch_add(1, std::memory_order_relaxed);
+  op.done = op.dropped = false;
+  queue_.add(op);
   recount();
-}
-
-bool BulkOut::holds(const SendOp& op) const noexcept {
-  return std::find(ops_.begin(), ops_.end(), &op) != ops_.end();
-}
-
-bool BulkOut::holds_descriptor_of(std::uint32_t pipe) const noexcept {
-  return std::any_of(ops_.begin(), ops_.end(), [pipe](const SendOp* op) {
-    return !op->staged && op->descriptor.pipe == pipe;
-  });
 }
 
 bool BulkOut::lane_waits(std::size_t lane) const noexcept {
   if (lane >= lanes_.size()) return false;
   if (lanes_[lane]->busy || lanes_[lane]->inside_bytes != 0) return true;
-  return std::any_of(ops_.begin(), ops_.end(), [](const SendOp* op) {
-    const std::uint64_t tail = FrameCut{op->descriptor.body_bytes()}.tail_offset();
-    return op->admitted && (op->in_flight_bytes < tail || op->done_bytes == tail);
-  });
+  return queue_.has_frame();
 }
 
 BulkOut::Progress BulkOut::pump() {
@@ -151,32 +135,23 @@ BulkOut::Progress BulkOut::pump() {
   return all;
 }
 
-// In the order of the queue, as far as the peer has room: descriptors of one pipe stay in order.
+// As far as the peer has room.
 void BulkOut::admit() {
-  if (open_count_ == ops_.size()) return;
-  for (SendOp* op : ops_) {
-    if (op->admitted) continue;
-    const std::uint64_t body_bytes = op->descriptor.body_bytes();
-    const bool room = open_count_ < kMaxOpenTransfers &&
-                      fits_link_window(untaken_bytes(), body_bytes, peer_cap_bytes_);
-    if (!room || control_.waiting_bytes() > ControlOut::kMaxWaitingBytes) return;
-    op->admitted = true;
-    ++open_count_;
-    admitted_bytes_ += body_bytes;
-    untaken_bytes_.store(admitted_bytes_ - taken_bytes_, std::memory_order_relaxed);
-    if (op->lent == nullptr && !stage(*op)) return;
+  while (control_.waiting_bytes() <= ControlOut::kMaxWaitingBytes) {
+    BulkSend* const next = queue_.admit();
+    if (next == nullptr) return;
+    if (next->op->lent == nullptr && !stage(*next)) return;
   }
 }
 
 // False: the connection is over.
-bool BulkOut::stage(SendOp& op) {
+bool BulkOut::stage(BulkSend& sending) {
   if (TENDON_FAILPOINT("tcp.send.before_descriptor")) {
     failure_.store(ECONNRESET, std::memory_order_relaxed);
     return false;
   }
-  control_.post(op.descriptor);
-  op.staged = true;
-  waiting_descriptors_.fetch_sub(1, std::memory_order_relaxed);
+  control_.post(sending.op->descriptor);
+  queue_.stage(sending);
   if (TENDON_FAILPOINT("tcp.send.after_descriptor")) {
     failure_.store(ECONNRESET, std::memory_order_relaxed);
     return false;
@@ -185,53 +160,52 @@ bool BulkOut::stage(SendOp& op) {
 }
 
 // The turn of a message that is lent. False: it does not go.
-bool BulkOut::begin(SendOp& op) {
-  if (op.lent->begin(op)) return stage(op);
+bool BulkOut::begin(BulkSend& sending) {
+  SendOp& op = *sending.op;
+  if (op.lent->begin(op)) return stage(sending);
   op.dropped = true;
   forget(op);
   return false;
 }
 
 // The next message in turn that has a frame to begin.
-SendOp* BulkOut::next_op(const Lane& lane) {
+BulkSend* BulkOut::next(const Lane& lane) {
   std::optional<bool> has_room;
-  for (std::size_t step = 0; step < ops_.size(); ++step) {
-    const std::size_t index = (turn_ + step) % ops_.size();
-    SendOp& op = *ops_[index];
-    if (!op.admitted) continue;
-    if (!op.staged) {
+  for (std::size_t step = 0; step < queue_.size(); ++step) {
+    BulkSend& sending = queue_.in_turn(step);
+    if (sending.state == BulkSend::State::enqueued) continue;
+    if (sending.state == BulkSend::State::admitted) {
       // A socket that took all of the last write is not asked: that is a system call.
       if (!has_room) has_room = lane.took_all || lane.stream.has_room();
       if (!*has_room) continue;
-      if (!begin(op)) {
+      if (!begin(sending)) {
         if (failure() != 0) return nullptr;
         step = static_cast<std::size_t>(-1);  // the queue is shorter by one
         continue;
       }
     }
-    const std::uint64_t tail = FrameCut{op.descriptor.body_bytes()}.tail_offset();
-    // The tail waits until the frames before it, on whatever lane, are with the kernel.
-    if (op.in_flight_bytes < tail || op.done_bytes == tail) {
-      turn_ = index + 1;
-      return &op;
+    if (sending.has_frame()) {
+      queue_.took_turn(step);
+      return &sending;
     }
   }
   return nullptr;
 }
 
 bool BulkOut::assign(Lane& lane) {
-  SendOp* op = next_op(lane);
-  if (op == nullptr) return false;
-  if (op->in_flight_bytes < FrameCut{op->descriptor.body_bytes()}.tail_offset()) {
-    begin_frame(lane, *op);
+  BulkSend* const sending = next(lane);
+  if (sending == nullptr) return false;
+  if (sending->begun_bytes < sending->cut.tail_offset()) {
+    begin_frame(lane, *sending);
   } else {
-    begin_tail(lane, *op);
+    begin_tail(lane, *sending->op);
   }
   return true;
 }
 
-void BulkOut::begin_frame(Lane& lane, SendOp& op) {
-  lane.header = header_of(op, op.in_flight_bytes);
+void BulkOut::begin_frame(Lane& lane, BulkSend& sending) {
+  SendOp& op = *sending.op;
+  lane.header = header_of(op, sending.begun_bytes);
   lane.op = &op;
   lane.busy = true;
   lane.written_bytes = 0;
@@ -241,7 +215,7 @@ void BulkOut::begin_frame(Lane& lane, SendOp& op) {
   const bool listed = room_for_header && list_body(op, lane.header.offset, end, pieces);
   lane.source = listed ? Lane::Source::user : Lane::Source::buffer;
   if (!listed) copy_body(op, lane.header.offset, {lane.buffer.data(), lane.header.length_bytes});
-  op.in_flight_bytes += lane.header.length_bytes;
+  sending.begun_bytes += lane.header.length_bytes;
 }
 
 // From here on the message is complete at the peer whatever its sender does: it is done.
@@ -252,10 +226,9 @@ void BulkOut::begin_tail(Lane& lane, SendOp& op) {
   lane.source = Lane::Source::buffer;
   lane.written_bytes = 0;
   copy_body(op, lane.header.offset, {lane.buffer.data(), kTailBytes});
-  op.in_flight_bytes = op.done_bytes = op.descriptor.body_bytes();
   op.done = true;
   sent_messages_.fetch_add(1, std::memory_order_relaxed);
-  sent_bytes_.fetch_add(op.done_bytes, std::memory_order_relaxed);
+  sent_bytes_.fetch_add(op.descriptor.body_bytes(), std::memory_order_relaxed);
   forget(op);
 }
 
@@ -284,9 +257,10 @@ BulkOut::Progress BulkOut::write(Lane& lane) {
   }
   // When this is the last frame but the tail, the tail rides along: no further call, at either end.
   std::array<std::byte, sizeof(FrameHeader) + kTailBytes> tail;  // NOLINT: written before use
-  if (lane.op != nullptr) {
-    const std::uint64_t tail_offset = FrameCut{lane.op->descriptor.body_bytes()}.tail_offset();
-    if (lane.op->done_bytes + lane.header.length_bytes == tail_offset) {
+  BulkSend* const own = lane.op != nullptr ? queue_.find(*lane.op) : nullptr;
+  if (own != nullptr) {
+    const std::uint64_t tail_offset = own->cut.tail_offset();
+    if (own->written_bytes + lane.header.length_bytes == tail_offset) {
       const FrameHeader header = header_of(*lane.op, tail_offset);
       std::memcpy(tail.data(), &header, sizeof header);
       copy_body(*lane.op, tail_offset, MutableBytes(tail).subspan(sizeof header));
@@ -303,7 +277,7 @@ BulkOut::Progress BulkOut::write(Lane& lane) {
     SendOp* op = lane.op;
     lane.busy = false;
     lane.op = nullptr;
-    if (op != nullptr) op->done_bytes += lane.header.length_bytes;
+    if (own != nullptr) own->written_bytes += lane.header.length_bytes;
     if (taken > left) {
       begin_tail(lane, *op);
       lane.written_bytes = taken - left;
@@ -333,13 +307,14 @@ bool BulkOut::push_out(Lane& lane) {
 }
 
 void BulkOut::withdraw(SendOp& op) {
-  if (!holds(op)) return;
+  BulkSend* const sending = queue_.find(op);
+  if (sending == nullptr) return;
   for (const auto& lane : lanes_) {
     if (lane->op != &op) continue;
     lane->op = nullptr;
     if (lane->written_bytes == 0) {
       lane->busy = false;
-      op.in_flight_bytes -= lane->header.length_bytes;
+      sending->begun_bytes -= lane->header.length_bytes;
     } else if (op.lent != nullptr) {
       lane->source = Lane::Source::zeros;  // no copy: the peer drops them
     } else if (lane->source == Lane::Source::user) {
@@ -349,12 +324,12 @@ void BulkOut::withdraw(SendOp& op) {
       lane->source = Lane::Source::buffer;
     }
   }
-  if (op.staged) {
+  if (sending->state == BulkSend::State::staged) {
     Descriptor abort;
     abort.kind = MessageKind::abort;
     abort.pipe = op.descriptor.pipe;
     abort.sequence = op.descriptor.sequence;
-    abort.payload_bytes = op.in_flight_bytes;  // what still comes of it, for the peer to drop
+    abort.payload_bytes = sending->begun_bytes;  // what still comes of it, for the peer to drop
     control_.post(abort);
   }
   forget(op);
@@ -362,48 +337,30 @@ void BulkOut::withdraw(SendOp& op) {
 }
 
 bool BulkOut::drop(const LentSample& lent) {
-  const auto found = std::ranges::find(ops_, &lent, &SendOp::lent);
-  if (found == ops_.end()) return false;
-  SendOp& op = **found;
+  BulkSend* const found = queue_.find(lent);
+  if (found == nullptr) return false;
+  SendOp& op = *found->op;
   withdraw(op);
   op.dropped = true;
   return true;
 }
 
 void BulkOut::forget(const SendOp& op) {
-  const auto at = std::find(ops_.begin(), ops_.end(), &op);
-  if (at == ops_.end()) return;
-  const auto index = static_cast<std::size_t>(at - ops_.begin());
-  if (turn_ > index) --turn_;
-  ops_.erase(at);
-  if (op.admitted) --open_count_;
-  if (!op.staged) waiting_descriptors_.fetch_sub(1, std::memory_order_relaxed);
-  if (op.admitted && !op.staged) {  // the peer has not heard of it
-    admitted_bytes_ -= op.descriptor.body_bytes();
-    untaken_bytes_.store(admitted_bytes_ - taken_bytes_, std::memory_order_relaxed);
-  }
+  if (queue_.find(op) == nullptr) return;
+  queue_.remove(op);
   if (op.lent != nullptr) op.lent->end();
-}
-
-bool BulkOut::on_taken(std::uint64_t taken_bytes) noexcept {
-  if (taken_bytes > admitted_bytes_) return false;
-  taken_bytes_ = std::max(taken_bytes_, taken_bytes);
-  untaken_bytes_.store(admitted_bytes_ - taken_bytes_, std::memory_order_relaxed);
-  return true;
 }
 
 void BulkOut::stop() {
   lanes_.clear();
-  for (const SendOp* op : ops_)
-    if (op->lent != nullptr) op->lent->end();
-  ops_.clear();
-  open_count_ = 0;
-  waiting_descriptors_.store(0, std::memory_order_relaxed);
+  for (std::size_t step = 0; step < queue_.size(); ++step)
+    if (LentSample* const lent = queue_.in_turn(step).op->lent) lent->end();
+  queue_.clear();
   recount();
 }
 
 void BulkOut::recount() noexcept {
-  std::size_t count = ops_.size();
+  std::size_t count = queue_.size();
   for (const auto& lane : lanes_) count += lane->busy || lane->inside_bytes != 0 ? 1 : 0;
   unfinished_.store(count, std::memory_order_relaxed);
 }

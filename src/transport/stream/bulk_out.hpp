@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "transport/message.hpp"
+#include "transport/stream/bulk_queue.hpp"
 #include "transport/stream/byte_stream.hpp"
 #include "transport/stream/control_out.hpp"
 #include "transport/stream/frame.hpp"
@@ -20,9 +21,8 @@ namespace tendon::v0::detail {
 /// The sending half of the bulk lanes: cuts bodies into frames and deals them out, one frame of
 /// each message in turn, to whichever lane has room, straight from the user's memory.
 ///
-///   enqueued -> admitted   the peer has room for the body
-///            -> staged     its descriptor is out: at once, or with the first frame of what is lent
-///            -> gone       all bytes are with the kernel, or it was withdrawn
+/// A descriptor is posted once the peer has room for the body, or with the first frame of a body
+/// that is lent. An op has gone when all its bytes are with the kernel, or it was withdrawn.
 ///
 /// A body that is lent is asked for when a socket has room for its first byte, or has taken all of
 /// the last write. One that is gone by then leaves the queue without a word.
@@ -43,7 +43,15 @@ class BulkOut {
   [[nodiscard]] Result<void> add_lane(ByteStream& stream) TENDON_REQUIRES(mutex_);
   /// Puts an op behind the others. Its descriptor goes out when the peer has room for it.
   void enqueue(SendOp& op) TENDON_REQUIRES(mutex_);
-  [[nodiscard]] bool holds(const SendOp& op) const noexcept TENDON_REQUIRES(mutex_);
+  [[nodiscard]] bool holds(const SendOp& op) const noexcept TENDON_REQUIRES(mutex_) {
+    return queue_.find(op) != nullptr;
+  }
+  /// How much of its body the sockets have taken; 0 where it is not held.
+  [[nodiscard]] std::uint64_t written_bytes(const SendOp& op) const noexcept
+      TENDON_REQUIRES(mutex_) {
+    const BulkSend* const found = queue_.find(op);
+    return found == nullptr ? 0 : found->written_bytes;
+  }
   struct Progress {
     bool moved = false;  ///< bytes went out
     bool more = false;   ///< and the kernel may take further ones now
@@ -55,20 +63,21 @@ class BulkOut {
   void withdraw(SendOp& op) TENDON_REQUIRES(mutex_);
   /// The same for the op of this lender; its sender finds it `dropped`. False: it is not here.
   bool drop(const LentSample& lent) TENDON_REQUIRES(mutex_);
-  /// The peer's program has taken so many bytes of bodies, in total. False: more than were
-  /// announced.
-  [[nodiscard]] bool on_taken(std::uint64_t taken_bytes) noexcept TENDON_REQUIRES(mutex_);
-  /// Announced, and not taken as far as the peer has said.
-  [[nodiscard]] std::uint64_t untaken_bytes() const noexcept {
-    return untaken_bytes_.load(std::memory_order_relaxed);
+  /// As those of BulkQueue.
+  [[nodiscard]] bool on_taken(std::uint64_t taken_bytes) noexcept TENDON_REQUIRES(mutex_) {
+    return queue_.on_taken(taken_bytes);
   }
+  [[nodiscard]] std::uint64_t untaken_bytes() const noexcept { return queue_.untaken_bytes(); }
   /// Forgets all ops and lanes: the streams are about to go.
   void stop() TENDON_REQUIRES(mutex_);
 
   /// Messages of this pipe wait here with their descriptors: nothing may overtake them.
-  [[nodiscard]] bool holds_descriptor_of(std::uint32_t pipe) const noexcept TENDON_REQUIRES(mutex_);
+  [[nodiscard]] bool holds_descriptor_of(std::uint32_t pipe) const noexcept
+      TENDON_REQUIRES(mutex_) {
+    return queue_.holds_descriptor_of(pipe);
+  }
   [[nodiscard]] std::uint32_t waiting_descriptors() const noexcept {
-    return waiting_descriptors_.load(std::memory_order_relaxed);
+    return queue_.waiting_descriptors();
   }
   [[nodiscard]] bool idle() const noexcept {
     return unfinished_.load(std::memory_order_relaxed) == 0;
@@ -99,11 +108,11 @@ class BulkOut {
   };
 
   void admit() TENDON_REQUIRES(mutex_);
-  [[nodiscard]] bool stage(SendOp& op) TENDON_REQUIRES(mutex_);
-  [[nodiscard]] bool begin(SendOp& op) TENDON_REQUIRES(mutex_);
-  [[nodiscard]] SendOp* next_op(const Lane& lane) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] bool stage(BulkSend& sending) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] bool begin(BulkSend& sending) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] BulkSend* next(const Lane& lane) TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool assign(Lane& lane) TENDON_REQUIRES(mutex_);
-  static void begin_frame(Lane& lane, SendOp& op);
+  static void begin_frame(Lane& lane, BulkSend& sending);
   void begin_tail(Lane& lane, SendOp& op) TENDON_REQUIRES(mutex_);
   Progress write(Lane& lane) TENDON_REQUIRES(mutex_);
   [[nodiscard]] std::uint64_t hand_over(Lane& lane, std::span<const iovec> pieces)
@@ -114,15 +123,8 @@ class BulkOut {
 
   Mutex mutex_;
   ControlOut& control_;
-  const std::uint64_t peer_cap_bytes_;
   std::vector<std::unique_ptr<Lane>> lanes_ TENDON_GUARDED_BY(mutex_);
-  std::vector<SendOp*> ops_ TENDON_GUARDED_BY(mutex_);
-  std::size_t turn_ TENDON_GUARDED_BY(mutex_) = 0;
-  std::uint32_t open_count_ TENDON_GUARDED_BY(mutex_) = 0;      // ops that are admitted
-  std::uint64_t admitted_bytes_ TENDON_GUARDED_BY(mutex_) = 0;  // since the link exists
-  std::uint64_t taken_bytes_ TENDON_GUARDED_BY(mutex_) = 0;
-  std::atomic<std::uint64_t> untaken_bytes_{0};  // the difference
-  std::atomic<std::uint32_t> waiting_descriptors_{0};
+  BulkQueue queue_;  // under mutex_, but for its counts
   std::atomic<std::size_t> unfinished_{0};
   std::atomic<std::uint64_t> sent_messages_{0};
   std::atomic<std::uint64_t> sent_bytes_{0};

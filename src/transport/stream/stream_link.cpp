@@ -332,7 +332,7 @@ Result<Sent> LinkOverStreams::send_bulk(SendOp& op, Deadline deadline) {
       want_output();
       return Error{ErrorCode::timeout, "tcp.send",
                    "sending to " + peer_name() + ": the deadline passed after " +
-                       std::to_string(op.done_bytes) + " of " +
+                       std::to_string(bulk_out_.written_bytes(op)) + " of " +
                        std::to_string(op.descriptor.body_bytes()) + " bytes"};
     }
   }

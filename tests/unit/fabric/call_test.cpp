@@ -18,12 +18,14 @@
 #include <tendon/core/mutex.hpp>
 #include <tendon/fabric/limits.hpp>
 #include <tendon/fabric/node.hpp>
+#include <tendon/tensor/packed.hpp>
 #include <thread>
 #include <vector>
 
 #include "fabric/ports/call_words.hpp"
 #include "support/batches.hpp"
 #include "support/child.hpp"
+#include "support/storage_on_gpu.hpp"
 #include "unit/fabric/nodes.hpp"
 
 namespace tendon::test {
@@ -128,6 +130,26 @@ TEST_P(Calls, TensorsOfAnySizeGoBothWays) {
     kept.push_back(brain.node.call("plan", patterned(1, 20'000), kPatience).value().tensors);
   EXPECT_TRUE(is_patterned(kept[5], 3'000'000, 3'000'000));
   EXPECT_TRUE(is_patterned(kept.back(), 1, 20'000));
+}
+
+TEST_P(Calls, MemoryOfAGpuIsRefusedOnBothWaysAndInATopic) {
+  Program& arm = start("arm");
+  Program& brain = start("brain");
+  TensorDict tree;
+  tree.set("x", Tensor::view(storage_on_gpu(64), 0, DType::u8, {64}).value());
+  const TensorDict packed = make_packed(tree.schema(), Layout::aligned, storage_on_gpu(64)).value();
+  TensorDict answer;
+  Responder responder = respond(arm, [&](const Request&) -> Result<TensorDict> { return answer; });
+  Publisher publisher = Publisher::declare(arm.node, "image").value();
+  for (const TensorDict& on_gpu : {tree, packed}) {
+    EXPECT_TRUE(fails_with(brain.node.call("plan", on_gpu, kPatience),
+                           ErrorCode::unsupported_device, "'x'"));
+    EXPECT_TRUE(fails_with(publisher.publish(on_gpu), ErrorCode::unsupported_device, "'x'"));
+    answer = on_gpu;
+    const auto refused = call(brain);
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().detail, HasSubstr("cuda:0"));
+  }
 }
 
 TEST_P(Calls, ANodeAnswersItself) {

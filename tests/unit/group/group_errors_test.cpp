@@ -11,6 +11,7 @@
 
 #include "support/group_members.hpp"
 #include "support/map_store.hpp"
+#include "support/storage_on_gpu.hpp"
 
 namespace tendon {
 namespace {
@@ -144,6 +145,18 @@ TEST_P(GroupErrors, WhatAnArgumentLacksIsSaidAtOnce) {
     failed = group.all_reduce(constant, ReduceOp::sum, kSoon);
     ASSERT_FALSE(failed);
     EXPECT_EQ(failed.error().code, ErrorCode::read_only);
+    const Tensor on_gpu = Tensor::view(test::storage_on_gpu(8), 0, DType::i32, Shape({2})).value();
+    const Tensor fresh = Tensor::zeros(DType::i32, Shape({2})).value();
+    for (const Result<void>& refused :
+         {group.all_reduce(on_gpu, ReduceOp::sum, kSoon),
+          group.all_reduce(std::vector<Tensor>{fresh, on_gpu}, ReduceOp::sum, kSoon),
+          group.broadcast(on_gpu, GroupRank{0}, kSoon),
+          group.all_gather(on_gpu, std::vector<Tensor>{fresh, fresh}, kSoon),
+          group.send(on_gpu, {GroupRank{1}}, kSoon)}) {
+      ASSERT_FALSE(refused);
+      EXPECT_EQ(refused.error().code, ErrorCode::unsupported_device);
+      EXPECT_THAT(refused.error().detail, HasSubstr("cuda:0"));
+    }
     // Nothing was consumed: the group goes on.
     EXPECT_TRUE(group.barrier(kSoon));
   });

@@ -13,6 +13,7 @@
 
 #include "support/batches.hpp"
 #include "support/pipe_pair.hpp"
+#include "support/storage_on_gpu.hpp"
 
 namespace tendon::test {
 namespace {
@@ -257,12 +258,21 @@ TEST_P(SendRecv, AMessageAboveTheCapIsRefusedBeforeAnythingIsSent) {
 
 TEST_P(SendRecv, ADeviceThatCannotBeReadIsRefusedNamingTheLeaf) {
   PipePair pair = connect();
-  const Storage storage = Storage::allocate(64).value();
-  TensorDict batch;
-  batch.set("on/gpu",
-            Tensor::view(storage, 0, DType::u8, {64}, {1}, Device{DeviceKind::cuda, 0}).value());
-  EXPECT_TRUE(
-      fails_with(pair.client.send(batch, kPatience), ErrorCode::unsupported_device, "on/gpu"));
+  TensorDict tree;
+  tree.set("on/gpu", Tensor::view(storage_on_gpu(64), 0, DType::u8, {64}).value());
+  const TensorDict packed = make_packed(tree.schema(), Layout::aligned, storage_on_gpu(64)).value();
+  const TensorDict in_file =
+      make_packed(tree.schema(), Layout::safetensors, storage_on_gpu(64)).value();
+  for (TensorDict batch : {tree, packed, in_file}) {
+    EXPECT_TRUE(
+        fails_with(pair.client.send(batch, kPatience), ErrorCode::unsupported_device, "on/gpu"));
+    EXPECT_TRUE(fails_with(pair.client.send_async(batch).wait(kPatience),
+                           ErrorCode::unsupported_device, "on/gpu"));
+    EXPECT_TRUE(fails_with(pair.client.recv_into(batch, kPatience), ErrorCode::unsupported_device,
+                           "on/gpu"));
+  }
+  EXPECT_TRUE(fails_with(pair.client.send_async(storage_on_gpu(64)).wait(kPatience),
+                         ErrorCode::unsupported_device, "cuda:0"));
   EXPECT_EQ(number_of(pass(pair.client, pair.server, numbered(1))), 1);
 }
 

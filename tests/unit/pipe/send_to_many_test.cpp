@@ -9,6 +9,7 @@
 #include "runtime/context_core.hpp"
 #include "support/batches.hpp"
 #include "support/pipe_pair.hpp"
+#include "support/storage_on_gpu.hpp"
 
 namespace tendon::test {
 namespace {
@@ -52,6 +53,14 @@ class SendToMany : public PipeTest {
   std::vector<Peer> peers_;
 };
 TENDON_ON_EVERY_WAY(SendToMany);
+
+TEST_P(SendToMany, MemoryOfAGpuIsRefused) {
+  add_peer();
+  TensorDict tree;
+  tree.set("x", Tensor::view(storage_on_gpu(64), 0, DType::u8, {64}).value());
+  EXPECT_TRUE(fails_with(detail::keep_for_many(peers_.front().out, tree),
+                         ErrorCode::unsupported_device, "'x'"));
+}
 
 TEST_P(SendToMany, AllPeersReadOneCopy) {
   for (int i = 0; i < 3; ++i) add_peer();

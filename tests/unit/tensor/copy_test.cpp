@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "support/expect.hpp"
+#include "support/storage_on_gpu.hpp"
 #include "tensor/destination_check.hpp"
 #include "tensor/packed_copy.hpp"
 
@@ -216,7 +217,7 @@ TEST(Destination, RefusesWhatCannotBeWritten) {
                              DType::u8, {4})
                     .value());
   EXPECT_TRUE(fails_with(detail::check_destination(dict), ErrorCode::read_only, "'x'"));
-  dict.set("x", Tensor::view(storage, 0, DType::u8, {4}, {1}, {DeviceKind::cuda, 0}).value());
+  dict.set("x", Tensor::view(test::storage_on_gpu(4), 0, DType::u8, {4}).value());
   EXPECT_TRUE(fails_with(detail::check_destination(dict), ErrorCode::unsupported_device, "cuda:0"));
   dict.set("x", Tensor::view(storage, 0, DType::u8, {4}, {0}).value());
   EXPECT_TRUE(fails_with(detail::check_destination(dict), ErrorCode::overlapping, "'x'"));

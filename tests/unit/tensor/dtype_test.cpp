@@ -5,7 +5,7 @@
 #include <set>
 #include <sstream>
 #include <string>
-#include <tendon/tensor/device.hpp>
+#include <tendon/memory/device.hpp>
 #include <tendon/tensor/dtype.hpp>
 #include <utility>
 

@@ -15,6 +15,7 @@
 #include "support/expect.hpp"
 #include "support/random_dict.hpp"
 #include "support/scratch_dir.hpp"
+#include "support/storage_on_gpu.hpp"
 #include "tensor/copy.hpp"
 
 namespace tendon {
@@ -423,9 +424,7 @@ TEST(Safetensors, RefusedSavesLeaveNothing) {
   EXPECT_TRUE(fails_with(save_safetensors(dir.path() / "x", tree(), options),
                          ErrorCode::invalid_argument, "UTF-8"));
   TensorDict far;
-  far.set("x",
-          Tensor::view(Storage::allocate(4).value(), 0, DType::u8, {4}, {1}, {DeviceKind::cuda, 0})
-              .value());
+  far.set("x", Tensor::view(test::storage_on_gpu(4), 0, DType::u8, {4}).value());
   EXPECT_TRUE(fails_with(save_safetensors(dir.path() / "x", far), ErrorCode::unsupported_device));
   EXPECT_TRUE(dir.names().empty());
 }

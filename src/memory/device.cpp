@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <charconv>
-#include <tendon/tensor/device.hpp>
+#include <tendon/memory/device.hpp>
 
 namespace tendon::v0 {
 std::string to_string(Device device) {
