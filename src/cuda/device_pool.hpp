@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/export.hpp>
+#include <tendon/core/mutex.hpp>
+#include <tendon/core/result.hpp>
+#include <vector>
+
+#include "cuda/device_segment.hpp"
+#include "cuda/slot_table.hpp"
+#include "memory/hold_ledger.hpp"
+
+namespace tendon::v0::detail::cuda {
+
+class DevicePool;
+
+/// The owner's hold of one use of a slot on a GPU. Filled before it is shown to anybody. Dropping
+/// the last share drops the hold.
+class TENDON_API DeviceSlot {
+ public:
+  DeviceSlot(std::shared_ptr<DevicePool> pool, std::shared_ptr<DeviceSegment> segment, SlotId id,
+             DeviceAddress address, std::uint64_t size_bytes);
+  DeviceSlot(const DeviceSlot&) = delete;
+  DeviceSlot& operator=(const DeviceSlot&) = delete;
+  ~DeviceSlot();
+
+  /// As it is named to peers: the segment is DevicePool::kFirstSegment or above.
+  [[nodiscard]] SlotId id() const noexcept { return id_; }
+  [[nodiscard]] DeviceAddress address() const noexcept { return address_; }
+  [[nodiscard]] std::uint64_t size_bytes() const noexcept { return size_bytes_; }
+  [[nodiscard]] const std::shared_ptr<DeviceSegment>& segment() const noexcept { return segment_; }
+  [[nodiscard]] DevicePool& pool() const noexcept { return *pool_; }
+
+ private:
+  const std::shared_ptr<DevicePool> pool_;
+  const std::shared_ptr<DeviceSegment> segment_;
+  const SlotId id_;
+  const DeviceAddress address_;
+  const std::uint64_t size_bytes_;
+};
+
+struct DevicePoolStats {
+  std::uint64_t cap_bytes = 0;
+  std::uint64_t resident_bytes = 0;  ///< of the GPU: all segments
+  std::uint64_t used_bytes = 0;      ///< of slots that someone holds
+  std::uint64_t segments = 0;
+  HoldStats holds;
+};
+
+/// Slots on one GPU that this process alone writes and peers read, with the ledger of their holds:
+/// the same rules as those of PublishPool.
+///
+/// A slot is free when no hold is left. A segment whose slots have been free for kIdle goes when
+/// trim() is called, and one that is in the way of another size goes at once.
+///
+/// Owns:    segments on the GPU; shares of a PrimaryContext.
+/// Threads: thread-safe; short locks, under which no call of the driver is made.
+/// Errors:  message_too_large, resource_exhausted (says what holds most, or that the GPU is full),
+///          timeout.
+/// Blocks:  acquire(), for the device thread, where it needs another segment.
+/// Cost:    two locks; a segment more about 1 ms.
+class TENDON_API DevicePool : public std::enable_shared_from_this<DevicePool> {
+ public:
+  /// Numbers of segments from here on lie on GPUs.
+  static constexpr std::uint32_t kFirstSegment = std::uint32_t{3} << 30;
+  /// The most slots that a link may have at once.
+  static constexpr std::uint32_t kMaxHoldsPerLink = 1024;
+  static constexpr std::chrono::seconds kIdle{10};
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  DevicePool(std::shared_ptr<PrimaryContext> context, DeviceThread& thread,
+             std::uint64_t cap_bytes);
+  DevicePool(const DevicePool&) = delete;
+  DevicePool& operator=(const DevicePool&) = delete;
+  ~DevicePool();
+
+  /// A slot of at least `size_bytes`, with the owner's hold.
+  [[nodiscard]] Result<std::shared_ptr<DeviceSlot>> acquire(std::uint64_t size_bytes,
+                                                            Deadline deadline);
+  /// Lets segments go that have been idle for kIdle at `now`.
+  void trim(TimePoint now);
+  /// When trim() would let the next one go; nothing: none is idle.
+  [[nodiscard]] std::optional<TimePoint> next_trim() const;
+  /// The segments that have gone since the last call: peers are told that they may unmap them.
+  [[nodiscard]] std::vector<std::uint32_t> take_gone();
+
+  // The same calls of the ledger, after which a slot without holds may be used again
+  using LinkNumber = HoldLedger::LinkNumber;
+  using Window = HoldLedger::Window;
+  [[nodiscard]] LinkNumber add_link(std::string name) {
+    return holds_.add_link(std::move(name), kMaxHoldsPerLink, HoldLedger::Reads::in_place);
+  }
+  [[nodiscard]] Window give(LinkNumber link, const DeviceSlot& slot) {
+    return holds_.give(link, slot.id(), HoldLedger::kWholeShare);
+  }
+  void take_back(LinkNumber link, SlotId id);
+  /// False (and counted) when the ledger knows no such hold.
+  bool take_return(LinkNumber link, SlotId id);
+  void end_link(LinkNumber link, Death death);
+  void retire_link(LinkNumber link) { holds_.retire_link(link); }
+  [[nodiscard]] std::uint64_t holds_of(LinkNumber link) const { return holds_.holds_of(link); }
+
+  [[nodiscard]] DevicePoolStats stats() const;
+  [[nodiscard]] PrimaryContext& context() const noexcept { return *context_; }
+
+ private:
+  friend class DeviceSlot;
+  using Segments = std::vector<std::shared_ptr<DeviceSegment>>;
+
+  void drop_owner(SlotId id);
+  void free_slots(const std::vector<SlotId>& ids);
+  [[nodiscard]] Result<void> grow(std::uint64_t slot_bytes, Deadline deadline);
+  [[nodiscard]] Result<std::shared_ptr<DeviceSegment>> create(std::uint64_t segment_bytes,
+                                                              Deadline deadline);
+  [[nodiscard]] bool let_idle_go(TimePoint before);
+  void note_gone(const std::vector<std::uint32_t>& numbers, Segments& dropped)
+      TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Error full(std::uint64_t slot_bytes) const;
+
+  const std::shared_ptr<PrimaryContext> context_;
+  DeviceThread& thread_;
+  const std::uint64_t cap_bytes_;
+  HoldLedger holds_;
+  mutable Mutex mutex_;
+  SlotTable table_ TENDON_GUARDED_BY(mutex_);
+  std::map<std::uint32_t, std::shared_ptr<DeviceSegment>> segments_ TENDON_GUARDED_BY(mutex_);
+  std::vector<std::uint32_t> gone_ TENDON_GUARDED_BY(mutex_);
+};
+
+}  // namespace tendon::v0::detail::cuda

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string_view>
+#include <tendon/core/export.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/memory/device.hpp>
+
+#include "core/fork_guard.hpp"
+#include "cuda/driver.hpp"
+
+namespace tendon::v0::detail::cuda {
+
+/// A GPU as this process uses it: its primary context, which is also the one of frameworks.
+///
+/// Owns:    a reference of the context.
+/// Threads: thread-safe, but for retain() and the destructor: the device thread.
+/// Errors:  unsupported_device: no such GPU, or its context is lost.
+/// Blocks:  retain(): for the driver, once some 200 ms; the destructor likewise.
+/// Cost:    to make it current, and to undo that, about 0.1 us.
+class TENDON_API PrimaryContext {
+ public:
+  /// The GPU that the driver counts as `ordinal`, which CUDA_VISIBLE_DEVICES decides.
+  [[nodiscard]] static Result<std::shared_ptr<PrimaryContext>> retain(Driver& driver, int ordinal);
+  PrimaryContext(const PrimaryContext&) = delete;
+  PrimaryContext& operator=(const PrimaryContext&) = delete;
+  ~PrimaryContext();
+
+  [[nodiscard]] const DriverTable& table() const noexcept { return driver_.table(); }
+  [[nodiscard]] ContextHandle handle() const noexcept { return handle_; }
+  [[nodiscard]] int ordinal() const noexcept { return ordinal_; }
+  [[nodiscard]] Device device() const noexcept { return {DeviceKind::cuda, ordinal_}; }
+  /// What names the GPU to other processes, whatever each of them can see.
+  [[nodiscard]] const Uuid& uuid() const noexcept { return uuid_; }
+
+  /// The error of a call that answered `status`; a sticky one is noted. `what` names the call and
+  /// its object.
+  [[nodiscard]] Result<void> check(Status status, std::string_view where, std::string_view what);
+  /// The first sticky answer, from which on nothing works here; `success` before.
+  [[nodiscard]] Status loss() const noexcept { return loss_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool is_of_this_process() const noexcept { return process_ == process_number(); }
+
+  /// Makes the context current in a scope of one thread, whatever is current outside, and lets the
+  /// thread make calls that others forbid while they capture a stream.
+  ///
+  /// Errors: made() says why it is not current.
+  class TENDON_API Current {
+   public:
+    explicit Current(PrimaryContext& context);
+    Current(const Current&) = delete;
+    Current& operator=(const Current&) = delete;
+    ~Current();
+    [[nodiscard]] const Result<void>& made() const noexcept { return made_; }
+
+   private:
+    PrimaryContext& context_;
+    CaptureMode mode_ = CaptureMode::relaxed;  // of the thread, in place of the one kept here
+    Result<void> made_;
+  };
+
+ private:
+  PrimaryContext(Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {}
+
+  Driver& driver_;
+  const int ordinal_;
+  const std::uint32_t process_ = process_number();
+  DeviceOrdinal number_ = 0;  // of the driver
+  Uuid uuid_{};
+  ContextHandle handle_ = nullptr;
+  std::atomic<Status> loss_{Status::success};
+};
+
+}  // namespace tendon::v0::detail::cuda

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/slot_table.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "cuda/slot_sizes.hpp"
+
+namespace tendon::v0::detail::cuda {
+
+// In the order of their numbers, so that later segments become idle.
+std::optional<SlotTable::Place> SlotTable::take(std::uint64_t slot_bytes) {
+  const auto at = std::ranges::find_if(segments_, [slot_bytes](const auto& entry) {
+    return entry.second.slot_bytes == slot_bytes && !entry.second.free.empty();
+  });
+  if (at == segments_.end()) return std::nullopt;
+  auto& [number, segment] = *at;
+  const std::uint32_t slot = segment.free.back();
+  segment.free.pop_back();
+  segment.idle_since.reset();
+  used_bytes_ += slot_bytes;
+  return Place{{number, slot, ++segment.generations[slot]}, slot * slot_bytes};
+}
+
+void SlotTable::free(SlotId id, TimePoint now) {
+  const auto at = segments_.find(id.segment);
+  if (at == segments_.end()) return;
+  Segment& segment = at->second;
+  segment.free.push_back(id.slot);
+  used_bytes_ -= segment.slot_bytes;
+  if (segment.free.size() == segment.generations.size()) segment.idle_since = now;
+}
+
+std::optional<std::uint32_t> SlotTable::reserve(std::uint64_t slot_bytes,
+                                                std::vector<std::uint32_t>& removed) {
+  const std::uint64_t segment_bytes = segment_bytes_for(slot_bytes);
+  if (segment_bytes > cap_bytes_) return std::nullopt;
+  const std::uint64_t idle_bytes = std::accumulate(
+      segments_.begin(), segments_.end(), std::uint64_t{0},
+      [](std::uint64_t sum, const auto& each) {
+        return sum + (each.second.idle_since ? segment_bytes_for(each.second.slot_bytes) : 0);
+      });
+  // Nothing is removed where that would not be enough.
+  if (resident_bytes_ - idle_bytes > cap_bytes_ - segment_bytes) return std::nullopt;
+  while (resident_bytes_ > cap_bytes_ - segment_bytes) {
+    const auto idle = longest_idle();
+    removed.push_back(idle->first);
+    remove(idle);
+  }
+  resident_bytes_ += segment_bytes;
+  segments_[next_segment_].slot_bytes = slot_bytes;
+  return next_segment_++;
+}
+
+void SlotTable::add(std::uint32_t number, TimePoint now) {
+  Segment& segment = segments_.at(number);
+  const std::uint64_t count = segment_bytes_for(segment.slot_bytes) / segment.slot_bytes;
+  segment.generations.resize(count);
+  segment.free.resize(count);
+  std::iota(segment.free.rbegin(), segment.free.rend(), std::uint32_t{0});
+  segment.idle_since = now;
+}
+
+void SlotTable::cancel(std::uint32_t number) { remove(segments_.find(number)); }
+
+std::vector<std::uint32_t> SlotTable::remove_idle(TimePoint before) {
+  std::vector<std::uint32_t> removed;
+  for (auto idle = longest_idle(); idle != segments_.end() && *idle->second.idle_since <= before;
+       idle = longest_idle()) {
+    removed.push_back(idle->first);
+    remove(idle);
+  }
+  return removed;
+}
+
+std::optional<SlotTable::TimePoint> SlotTable::idle_since() const {
+  std::optional<TimePoint> first;
+  for (const auto& [number, segment] : segments_)
+    if (segment.idle_since && (!first || *segment.idle_since < *first)) first = segment.idle_since;
+  return first;
+}
+
+SlotTable::Segments::iterator SlotTable::longest_idle() {
+  auto found = segments_.end();
+  for (auto each = segments_.begin(); each != segments_.end(); ++each) {
+    if (!each->second.idle_since) continue;
+    if (found == segments_.end() || *each->second.idle_since < *found->second.idle_since)
+      found = each;
+  }
+  return found;
+}
+
+void SlotTable::remove(Segments::iterator segment) {
+  resident_bytes_ -= segment_bytes_for(segment->second.slot_bytes);
+  segments_.erase(segment);
+}
+
+}  // namespace tendon::v0::detail::cuda

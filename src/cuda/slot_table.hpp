@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <tendon/core/export.hpp>
+#include <vector>
+
+#include "memory/slot.hpp"
+
+namespace tendon::v0::detail::cuda {
+
+/// Which slots of a pool on a GPU are free, and which segments are idle: names and numbers alone.
+///
+/// Owns:    no memory of the GPU.
+/// Threads: under one lock of its owner.
+/// Errors:  none.
+/// Blocks:  never.
+/// Cost:    a look over the segments of one size of slots.
+class TENDON_API SlotTable {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  /// Segments are numbered from `first_segment` on; a number is never used again.
+  SlotTable(std::uint32_t first_segment, std::uint64_t cap_bytes)
+      : next_segment_(first_segment), cap_bytes_(cap_bytes) {}
+
+  struct Place {
+    SlotId id;
+    std::uint64_t offset_bytes = 0;  ///< in its segment
+  };
+  /// A free slot of this size, in use from here on; nothing: there is none.
+  [[nodiscard]] std::optional<Place> take(std::uint64_t slot_bytes);
+  /// A use has ended. Precondition: take() returned it, once for each use.
+  void free(SlotId id, TimePoint now);
+  [[nodiscard]] std::uint64_t slot_bytes(std::uint32_t segment) const {
+    return segments_.at(segment).slot_bytes;
+  }
+
+  /// Room below the cap for a segment of these slots: its number. The room is kept until add() or
+  /// cancel(). Nothing: all is in use. Idle segments that are in the way are removed, the longest
+  /// idle first, and listed in `removed`.
+  [[nodiscard]] std::optional<std::uint32_t> reserve(std::uint64_t slot_bytes,
+                                                     std::vector<std::uint32_t>& removed);
+  /// The segment is there: its slots are free.
+  void add(std::uint32_t segment, TimePoint now);
+  /// There will be none.
+  void cancel(std::uint32_t segment);
+
+  /// Removes segments that have been idle since `before` or longer.
+  [[nodiscard]] std::vector<std::uint32_t> remove_idle(TimePoint before);
+  /// Since when the longest idle one is; nothing: none is.
+  [[nodiscard]] std::optional<TimePoint> idle_since() const;
+
+  /// All segments, reserved ones too.
+  [[nodiscard]] std::uint64_t resident_bytes() const noexcept { return resident_bytes_; }
+  [[nodiscard]] std::uint64_t used_bytes() const noexcept { return used_bytes_; }
+
+ private:
+  struct Segment {
+    std::uint64_t slot_bytes = 0;
+    std::vector<std::uint32_t> free;         // the last one is taken next
+    std::vector<std::uint64_t> generations;  // of each slot: uses so far; none before add()
+    std::optional<TimePoint> idle_since;     // while all are free
+  };
+  using Segments = std::map<std::uint32_t, Segment>;
+  [[nodiscard]] Segments::iterator longest_idle();
+  void remove(Segments::iterator segment);
+
+  std::uint32_t next_segment_;
+  const std::uint64_t cap_bytes_;
+  Segments segments_;
+  std::uint64_t resident_bytes_ = 0;
+  std::uint64_t used_bytes_ = 0;
+};
+
+}  // namespace tendon::v0::detail::cuda
