@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/mutex.hpp>
+#include <tendon/core/result.hpp>
+#include <utility>
+
+namespace tendon::v0::detail::cuda {
+
+/// The answer of a job that another thread does for a caller who waits no longer than to a
+/// deadline.
+///
+/// Owns:    the answer, until one of both takes it.
+/// Threads: thread-safe: one gives it, one waits.
+/// Errors:  timeout of wait(): a job that has not begun will not, and the answer of one that has is
+///          dropped by the thread that gives it.
+/// Blocks:  wait(), until its deadline.
+/// Cost:    a lock and a wake-up.
+template <class R>
+class AwaitedAnswer {
+ public:
+  /// Does the caller still want it? Asked before the job begins.
+  [[nodiscard]] bool is_wanted() {
+    const Lock lock(mutex_);
+    return !is_withdrawn_;
+  }
+  void give(R answer) {
+    Lock lock(mutex_);
+    if (is_withdrawn_) {
+      lock.unlock();  // the end of an answer may take its time
+      return;
+    }
+    answer_.emplace(std::move(answer));
+    given_.notify_one();
+  }
+  [[nodiscard]] R wait(Deadline deadline) {
+    const Lock lock(mutex_);
+    while (!answer_) {
+      if (given_.wait_until(mutex_, deadline) || answer_) continue;
+      is_withdrawn_ = true;
+      return Error{ErrorCode::timeout, "cuda.thread",
+                   "the device thread, which creates, maps and releases memory of GPUs one after "
+                   "the other, was not done with it before the deadline"};
+    }
+    return std::move(*answer_);
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar given_;
+  std::optional<R> answer_ TENDON_GUARDED_BY(mutex_);
+  bool is_withdrawn_ TENDON_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace tendon::v0::detail::cuda

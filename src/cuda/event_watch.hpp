@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <tendon/core/deadline.hpp>
+#include <vector>
+
+#include "cuda/driver_table.hpp"
+#include "cuda/watch_pace.hpp"
+
+namespace tendon::v0::detail::cuda {
+
+/// An event, and what is told when the GPU has reached it.
+struct WatchedEvent {
+  ContextHandle context = nullptr;
+  EventHandle event = nullptr;
+  /// Gets `success`, or what the event can never come for: a lost context.
+  std::function<void(Status)> then;
+};
+
+/// Events that the device thread looks at.
+///
+/// Owns:    nothing of the driver: the event is there until its `then` was called.
+/// Threads: the device thread alone.
+/// Errors:  those of the driver reach `then`.
+/// Blocks:  never.
+/// Cost:    some 0.3 us for an event and a look.
+class EventWatch {
+ public:
+  explicit EventWatch(const DriverTable& table) : table_(table) {}
+
+  void add(std::vector<WatchedEvent> events);
+  [[nodiscard]] bool is_empty() const noexcept { return events_.empty(); }
+  /// Looks at all if it is time to, and tells of those that have come.
+  void look_if_due();
+  /// When to look next.
+  [[nodiscard]] Deadline next_look() const { return Deadline::at(next_look_); }
+
+ private:
+  [[nodiscard]] Status query(const WatchedEvent& watched) const;
+
+  const DriverTable& table_;
+  std::vector<WatchedEvent> events_;
+  WatchPace pace_;
+  WatchPace::TimePoint next_look_{};
+};
+
+}  // namespace tendon::v0::detail::cuda
