@@ -16,8 +16,8 @@ namespace tendon::v0::detail::cuda {
 /// One allocation on a GPU, mapped at an address of this process: its own, which it alone may
 /// write, or one of a peer, which it may only read.
 ///
-/// Owns:    a share of the memory, which lasts until the last process unmaps it, whoever died; of
-///          its own ones the descriptor that peers are passed.
+/// Owns:    a share of the memory, which lasts until the last process unmaps it, although its
+///          owner died; the descriptor that peers are passed, where the memory is its own.
 /// Threads: the functions that make one: the device thread. Its last share may be dropped anywhere:
 ///          the device thread releases it.
 /// Errors:  resource_exhausted; for what a peer passed, protocol_violation where it is not the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sizes of slots and segments in memory of GPUs. The driver maps in units of 2 MiB, each mapping
-// costs about 0.2 ms in each process, and a message needs a slot at least as large as itself.
+// The sizes of slots and segments in memory of GPUs. The driver maps in units of 2 MiB, each
+// mapping costs about 0.2 ms in each process, and a slot is at least as large as its message.
 #pragma once
 
 #include <algorithm>
