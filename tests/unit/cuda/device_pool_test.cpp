@@ -72,11 +72,11 @@ TEST_F(DevicePoolTest, ASlotThatNobodyHoldsIsUsedAgain) {
 
 TEST_F(DevicePoolTest, ALinkHoldsASlotUntilItIsReturned) {
   const auto link = pool_->add_link("reader");
-  auto sent = slot(32 * kMiB);
+  auto sent = slot(8 * kMiB);
   const auto id = sent->id();
   ASSERT_EQ(pool_->give(link, *sent), DevicePool::Window::open);
   sent.reset();
-  EXPECT_EQ(pool_->stats().used_bytes, 32 * kMiB);
+  EXPECT_EQ(pool_->stats().used_bytes, 8 * kMiB);
   EXPECT_FALSE(pool_->take_return(link, {id.segment, id.slot, id.generation + 1}));
   EXPECT_EQ(pool_->stats().holds.ignored_returns, 1u);
   EXPECT_TRUE(pool_->take_return(link, id));
@@ -97,9 +97,9 @@ TEST_F(DevicePoolTest, ALinkHasAtMostHalf) {
 
 TEST_F(DevicePoolTest, AFullPoolSaysWhoHoldsMost) {
   const auto link = pool_->add_link("the slow reader");
-  const auto first = slot(32 * kMiB);
-  const auto second = slot(32 * kMiB);
-  ASSERT_EQ(pool_->give(link, *first), DevicePool::Window::open);
+  std::vector<std::shared_ptr<DeviceSlot>> all;
+  while (all.size() * 8 * kMiB < kCapBytes) all.push_back(slot(8 * kMiB));
+  ASSERT_EQ(pool_->give(link, *all.front()), DevicePool::Window::open);
   EXPECT_TRUE(
       fails_with(pool_->acquire(1, kPatience), ErrorCode::resource_exhausted, "the slow reader"));
   EXPECT_TRUE(
