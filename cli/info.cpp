@@ -16,6 +16,7 @@
 
 #include "cli/embedded.hpp"
 #include "cli/info_copies.hpp"
+#include "cli/info_gpus.hpp"
 #include "cli/output.hpp"
 #include "cli/verbs.hpp"
 #include "core/environment.hpp"
@@ -245,6 +246,7 @@ int run_info(Format format) {
                 {"protocol_oldest", fmt::format("{}.{}", kProtocolMajor, kProtocolMinMinor)},
                 {"build", build_facts()},
                 {"paths", path_facts()},
+                {"gpus", find_gpus()},
                 {"machine", machine_facts()},
                 {"copies", try_copies()},
                 {"settings", *settings},
@@ -254,6 +256,7 @@ int run_info(Format format) {
   print_line(fmt::format("tendon {}, protocol {}", kVersion, protocol));
   print_facts("build", build_facts());
   print_paths(path_facts());
+  print_gpus(find_gpus());
   print_facts("machine", machine_facts());
   print_copies(try_copies());
   print_settings(*settings);

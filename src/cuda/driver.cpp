@@ -15,11 +15,6 @@ namespace {
 constexpr std::string_view kLoad = "cuda.load";
 constexpr std::string_view kInitialise = "cuda.initialise";
 
-/// "12.8" of 12080.
-std::string version_text(int version) {
-  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
-}
-
 template <class F>
 F* function_at(void* address) {
   return reinterpret_cast<F*>(address);
@@ -37,6 +32,10 @@ std::optional<std::string_view> fill(DriverTable& table, const Library& library)
 }
 
 }  // namespace
+
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
 
 Result<std::unique_ptr<Driver>> Driver::load(const std::string& library) {
   const Result<Library> opened = Library::open(library);

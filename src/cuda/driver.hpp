@@ -13,6 +13,9 @@
 
 namespace tendon::v0::detail::cuda {
 
+/// "12.8" of 12080, which is how drivers say their version.
+[[nodiscard]] std::string version_text(int version);
+
 /// The driver of CUDA, found at run time. To load it calls none of its functions, so a process that
 /// only loads it stays without CUDA: initialise() is the step that makes it use CUDA, at the first
 /// tensor or device argument on a GPU.

@@ -180,6 +180,30 @@ TEST(Cli, WhatItRepeatsHidesNothing) {
   EXPECT_EQ(Json::parse(info.out)["settings"]["name"]["value"], text) << "JSON spells what it is";
 }
 
+/// What `tendon info` says of GPUs with this variable.
+Json gpus_with(const char* variable, const char* value) {
+  setenv(variable, value, 1);
+  const Ended ended = run_tendon({"info", "--json"});
+  const Ended text = run_tendon({"info"});
+  unsetenv(variable);
+  EXPECT_TRUE(succeeded(ended) && succeeded(text));
+  EXPECT_NE(text.out.find("\ngpus"), std::string::npos);
+  return Json::parse(ended.out)["gpus"];
+}
+
+TEST(Cli, InfoShowsGpusOrWhyThereAreNone) {
+  const Json found = gpus_with("TENDON_CUDA_LIBRARY", TENDON_CUDA_DOUBLE);
+  EXPECT_EQ(found["library"], TENDON_CUDA_DOUBLE);
+  EXPECT_EQ(found["driver"], "13.0");
+  ASSERT_EQ(found["devices"].size(), 1u) << found;
+  EXPECT_EQ(found["devices"][0]["device"], "cuda:0");
+  EXPECT_TRUE(found["devices"][0]["lacks"].empty());
+  const auto why = [](const Json& gpus) { return gpus["error"].get<std::string>(); };
+  EXPECT_NE(why(gpus_with("TENDON_CUDA_LIBRARY", "/nowhere.so")).find("/nowhere.so"),
+            std::string::npos);
+  EXPECT_NE(why(gpus_with("TENDON_CUDA", "off")).find("TENDON_CUDA=off"), std::string::npos);
+}
+
 TEST(Cli, InfoShowsSettingsAndWhereTheyComeFrom) {
   const Ended ended = run_tendon({"info", "--json"});
   ASSERT_TRUE(succeeded(ended));

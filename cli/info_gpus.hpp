@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// The GPUs that `tendon info` shows, and why there are none.
+#pragma once
+
+#include <tendon/tensor/value.hpp>
+
+namespace tendon::cli {
+
+/// `library`; then `error`, or `driver` and `devices`. A child asks, so that a driver that hangs or
+/// breaks costs ten seconds and a line.
+[[nodiscard]] Value::Map find_gpus();
+void print_gpus(const Value::Map& facts);
+
+}  // namespace tendon::cli
