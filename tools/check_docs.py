@@ -80,8 +80,8 @@ APT_LINE = re.compile(r"^sudo apt-get install ((?:.*\\\n)*.*)$", re.MULTILINE)
 # "**Status** ...: *works*: pipes, groups; *not begun*: encryption." against "| pipes | works | ... |".
 STATUS_LINE = re.compile(r"^\*\*Status\*\*.*?(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
 STATE_OF_LINE = re.compile(r"\*([^*]+)\*: ([^;]+?)[;.](?=\s|\Z)")
-STATUS_ROW = re.compile(r"^\| ([^|]+?) \| (works|never run|not begun|[^|]+?) \|(?: .*)?\|$", re.MULTILINE)
-STATES = ("works", "never run", "not begun")
+STATUS_ROW = re.compile(r"^\| ([^|]+?) \| (works|never run|begun|not begun|[^|]+?) \|(?: .*)?\|$", re.MULTILINE)
+STATES = ("works", "never run", "begun", "not begun")
 FIGURE = re.compile(r"(?<![\d.,])(\d[\d.,]*) us\b")
 
 
