@@ -12,17 +12,15 @@ those of tools/bench.py. `make bench` runs this after tools/bench_collectives.py
 import argparse
 import contextlib
 import functools
-import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
 from typing import Iterator
 
-from bench import (KIB, MIB, ROOT, TIME_LIMIT_S, Key, Line, Measurement, NotMeasured, Step, Verdict,
-                   as_json, compiler, comparison_table, execute, figure_table, host_card, judge,
-                   machine_table, measure, missing_table, run_json, say, shortfalls, size_text,
-                   tell_load, write_part)
+from bench import (KIB, MIB, ROOT, TIME_LIMIT_S, Key, Line, Measurement, NotMeasured, Step, Verdict, add_build_dir,
+                   closing, command_line, compiler, comparison_table, execute, figure_table, host_card, judge_asked,
+                   machine_table, makes_document, measure_asked, parse, run_json, say, size_text, tell, write_document)
 
 P50, RATE = "latency_us_p50", "bandwidth_gb_per_s"
 STREAM = "benchmarks/peers/python/socket_stream.py"
@@ -282,8 +280,8 @@ def lines(rate: str) -> list[Line]:
 
 
 def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: list[Verdict],
-             result: Measurement) -> str:
-    parts = [
+             result: Measurement) -> list[str]:
+    return [
         "# Collectives over networks",
         "Written by `make bench` (`tools/bench_network.py`); do not edit. Hosts are network "
         f"namespaces of one machine, joined by a bridge; each sends at most {arguments.rate} (a token "
@@ -308,55 +306,25 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
         "`all_reduce`, beside the same by groups of its ranks (`benchmarks/two_levels.cpp`): reduced "
         "on boards inside each host, all-reduced between hosts, broadcast on boards; or each rank "
         "with a shard of its own. CPU time is that of all ranks.",
-        comparison_table(verdicts, result),
-        *[part.replace("## ", "## Collectives over networks: ", 1) for part in shortfalls(verdicts)],
-        "## Collectives over networks: all figures",
-        "`GB` is 10^9 bytes; GB/s is busbw for allreduce, size by p50 for the others.",
-        figure_table(result)]
-    if result.not_measured:
-        parts += ["## Collectives over networks: not measured", missing_table(result)]
-    return "\n\n".join(parts)
+        *closing("Collectives over networks", verdicts, result,
+                 "`GB` is 10^9 bytes; GB/s is busbw for allreduce, size by p50 for the others.", figure_table(result))]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a document")
+    parser = command_line(__doc__, ["ring", "stages", "overlap", "levels"], json_name="network")
+    add_build_dir(parser)
     parser.add_argument("--rate", default="1gbit", help="of each host's link, as tc says it")
-    parser.add_argument("--only", action="append", choices=["ring", "stages", "overlap", "levels"],
-                        help="measure this section only; writes no document")
-    parser.add_argument("--build-dir", default="build/release", help="relative to the repository")
-    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs" / "benchmarks.md")
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE",
-                        default=ROOT / "build" / "benchmarks_network.json")
-    arguments = parser.parse_args()
-    if arguments.rounds < 1:
-        parser.error(f"--rounds: {arguments.rounds} is not at least 1")
-
-    sections = plan(Programs(arguments.build_dir, arguments.rate))
-    if arguments.only:
-        sections = {name: sections[name] for name in arguments.only}
-    tell_load()
-    result = measure(sections, arguments.rounds)
+    arguments = parse(parser)
+    result = measure_asked(arguments, plan(Programs(arguments.build_dir, arguments.rate)))
     machine = host_card() | {"compiler": compiler(arguments.build_dir)}
-    verdicts = [judge(line, result) for line in lines(arguments.rate)
-                if not arguments.only or line.subject in result.series]
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(as_json("network", machine, verdicts, result) + "\n",
-                              encoding="utf-8")
-    print(comparison_table(verdicts, result))
-    if result.not_measured:
-        print("", missing_table(result), sep="\n")
-    say(f"written: {arguments.json}")
+    verdicts = judge_asked(arguments, lines(arguments.rate), result)
+    tell(arguments, "network", machine, verdicts, result, comparison_table(verdicts, result))
     if result.not_measured:
         # `make bench` goes on where there is no root: the part that is there stays.
         say("no document written: not everything was measured")
         return 0 if not result.series else 1
-    if arguments.only or arguments.rounds < 3:
-        say("no document written: it takes every section and at least 3 rounds")
-        return 0
-    write_part(arguments.output, "tools/bench_network.py",
-               document(arguments, machine, verdicts, result))
-    say(f"written: {arguments.output}")
+    if makes_document(arguments):
+        write_document(arguments, "tools/bench_network.py", document(arguments, machine, verdicts, result))
     return 0
 
 
