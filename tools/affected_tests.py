@@ -21,9 +21,10 @@ import argparse
 import re
 import subprocess
 import sys
-import tempfile
 from collections import deque
 from pathlib import Path
+
+import checker
 
 CODE = (".hpp", ".cpp", ".def")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
@@ -183,11 +184,7 @@ def self_test() -> None:
         "tests/python/test_group.py": "tendon.Group.close()\n",
         "tests/python/test_pipe.py": "tendon.Pipe.send_on()\n",
     }
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        for name, text in files.items():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / name).write_text(text)
+    with checker.tree(files) as root:
         graph = Graph(root, list(files))
     cases = [  # changed, a file, how far it is from the change
         ("include/tendon/core/error.hpp", "tests/unit/core/error_test.cpp", 1),
