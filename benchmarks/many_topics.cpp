@@ -7,15 +7,12 @@
 // `connected_s` the time from the subscriber's declaration until all are connected. `publisher_kib`
 // and `subscriber_kib` are the resident memory of a channel at each side when nothing is published,
 // with its publisher or with the announcement of it.
-#include <sys/resource.h>
-#include <sys/types.h>
-
-#include <array>
 #include <tendon/fabric/node.hpp>
 #include <tendon/runtime/context.hpp>
 #include <thread>
 #include <utility>
 
+#include "own_process.hpp"
 #include "peers/peer.hpp"
 
 namespace {
@@ -27,53 +24,14 @@ using tendon::Node;
 constexpr auto kLimit = 100s;
 constexpr std::size_t kPublished = 10;
 
-/// A pipe of the system, for whole words.
-class Words {
- public:
-  Words() {
-    if (pipe(ends_.data()) != 0) peer::fail_errno("pipe");
-  }
-  void write(std::uint64_t word) const {
-    if (::write(ends_[1], &word, sizeof word) != sizeof word) peer::fail_errno("write");
-  }
-  [[nodiscard]] std::uint64_t read() const {
-    std::uint64_t word = 0;
-    if (::read(ends_[0], &word, sizeof word) != sizeof word) peer::fail_errno("read");
-    return word;
-  }
-
- private:
-  std::array<int, 2> ends_{};
-};
-
-std::uint64_t resident_kib() {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    if (word != "VmRSS:") continue;
-    std::uint64_t kib = 0;
-    status >> kib;
-    return kib;
-  }
-  peer::fail("/proc/self/status has no VmRSS");
-}
-
-double cpu_s() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
 Context make(const char* name) {
   return Context::create({.name = name, .wait_policy = tendon::WaitPolicy::blocking}).value();
 }
 
 /// A subscriber's process: waits for the port, and for the word to subscribe.
 struct Reader {
-  Words port;
-  Words said;
+  peer::Words port;
+  peer::Words said;
 
   void run(std::size_t count) const {
     const std::uint64_t at = port.read();
@@ -84,14 +42,14 @@ struct Reader {
                             .peers = std::vector{"127.0.0.1:" + std::to_string(at)}},
                            kLimit)
                     .value();
-    const std::uint64_t before_kib = resident_kib();
+    const std::uint64_t before_kib = peer::status_kib("VmRSS").value();
     said.write(0);
     (void)port.read();
     const auto begun = peer::Clock::now();
     tendon::Subscriber subscriber = tendon::Subscriber::declare(node, "t/**").value();
     subscriber.wait_for_publishers(count, kLimit).value();
     said.write(static_cast<std::uint64_t>(peer::elapsed_us(begun, peer::Clock::now())));
-    said.write(resident_kib() - before_kib);
+    said.write(peer::status_kib("VmRSS").value() - before_kib);
     for (;;) (void)subscriber.recv(kLimit).value();
   }
 };
@@ -114,8 +72,8 @@ peer::Result measure(std::size_t count, const peer::Options& options) {
   const std::string& address = node.address();
   reader.port.write(std::stoull(address.substr(address.rfind(':') + 1)));
   (void)reader.said.read();
-  const std::uint64_t before_kib = resident_kib();
-  const double before_s = cpu_s();
+  const std::uint64_t before_kib = peer::status_kib("VmRSS").value();
+  const double before_s = peer::cpu_s();
   std::vector<tendon::Publisher> publishers;
   publishers.reserve(count);
   for (std::size_t n = 0; n < count; ++n) {
@@ -123,12 +81,12 @@ peer::Result measure(std::size_t count, const peer::Options& options) {
         tendon::Publisher::declare(node, "t/some/topic/" + std::to_string(n)).value());
   }
   node.survey(kLimit).value();  // until it has looked at all of them itself
-  const double declare_cpu_s = cpu_s() - before_s;
+  const double declare_cpu_s = peer::cpu_s() - before_s;
   reader.port.write(0);
   const double connected_s = static_cast<double>(reader.said.read()) / 1e6;
   const std::uint64_t reader_kib = reader.said.read();
   for (tendon::Publisher& publisher : publishers) publisher.wait_for_subscribers(1, kLimit).value();
-  const std::uint64_t own_kib = resident_kib() - before_kib;
+  const std::uint64_t own_kib = peer::status_kib("VmRSS").value() - before_kib;
 
   tendon::TensorDict content;
   content.set("x", tendon::Tensor::zeros(tendon::DType::u8, {64}).value());
@@ -148,8 +106,7 @@ peer::Result measure(std::size_t count, const peer::Options& options) {
                  {"declare_cpu_s", declare_cpu_s},
                  {"publisher_kib", static_cast<double>(own_kib) / each},
                  {"subscriber_kib", static_cast<double>(reader_kib) / each}};
-  kill(process, SIGKILL);
-  waitpid(process, nullptr, 0);
+  peer::end_by_kill(process);
   return result;
 }
 

@@ -3,13 +3,11 @@
 // A publisher and three subscribers, each a process of its own on one host: by themselves, or
 // beside a fourth one that is stopped (SIGSTOP) before anything is measured. `lost` counts what the
 // three missed, `rss_mib` is how much the publisher's resident memory has grown at most.
-#include <sys/types.h>
-
-#include <array>
 #include <tendon/fabric/node.hpp>
 #include <tendon/runtime/context.hpp>
 #include <utility>
 
+#include "own_process.hpp"
 #include "peers/peer.hpp"
 
 namespace {
@@ -24,30 +22,11 @@ constexpr std::uint64_t kPublishBytes = 2ull << 30;
 constexpr const char* kKey = "stream";
 constexpr const char* kLast = "last";
 
-/// A pipe of the system, for whole words.
-class Words {
- public:
-  Words() {
-    if (pipe(ends_.data()) != 0) peer::fail_errno("pipe");
-  }
-  void write(std::uint64_t word) const {
-    if (::write(ends_[1], &word, sizeof word) != sizeof word) peer::fail_errno("write");
-  }
-  [[nodiscard]] std::uint64_t read() const {
-    std::uint64_t word = 0;
-    if (::read(ends_[0], &word, sizeof word) != sizeof word) peer::fail_errno("read");
-    return word;
-  }
-
- private:
-  std::array<int, 2> ends_{};
-};
-
 /// A subscriber's process: says when its first sample is there, and at the last how many it missed.
 struct Reader {
   std::string name;
-  Words port;
-  Words said;
+  peer::Words port;
+  peer::Words said;
   pid_t process = 0;
 
   void run() const {
@@ -73,18 +52,6 @@ struct Reader {
     (void)port.read();  // until it is killed
   }
 };
-
-/// "VmRSS" or its peak "VmHWM" of this process [MiB].
-double status_mib(const std::string& name) {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    if (word != name + ":") continue;
-    double kib = 0;
-    status >> kib;
-    return kib / 1024;
-  }
-  peer::fail("/proc/self/status has no " + name);
-}
 
 /// Publishes until `reader`, stopped now, is behind and no longer waited for.
 void stop(const Reader& reader, tendon::Publisher& publisher, const TensorDict& content) {
@@ -125,7 +92,7 @@ peer::Result measure(std::size_t size_bytes, bool one_stops, const peer::Options
   content.set(
       "x",
       tendon::Tensor::zeros(tendon::DType::u8, {static_cast<std::int64_t>(size_bytes)}).value());
-  const double start_mib = status_mib("VmRSS");
+  const std::uint64_t start_kib = peer::status_kib("VmRSS").value();
   (void)publisher.publish(content, kLimit).value();
   for (const Reader& reader : readers) (void)reader.said.read();
   if (one_stops) stop(readers.back(), publisher, content);
@@ -148,11 +115,10 @@ peer::Result measure(std::size_t size_bytes, bool one_stops, const peer::Options
   peer::Result result = peer::summarize("topic shm", one_stops ? "3 beside a stopped one" : "3",
                                         size_bytes, samples_us);
   result.rate_gb_per_s = moved / all_us / 1e3;
-  result.more = {{"lost", static_cast<double>(lost)}, {"rss_mib", status_mib("VmHWM") - start_mib}};
-  for (const Reader& reader : readers) {
-    kill(reader.process, SIGKILL);
-    waitpid(reader.process, nullptr, 0);
-  }
+  const auto grown_kib =
+      static_cast<double>(peer::status_kib("VmHWM").value()) - static_cast<double>(start_kib);
+  result.more = {{"lost", static_cast<double>(lost)}, {"rss_mib", grown_kib / 1024}};
+  for (const Reader& reader : readers) peer::end_by_kill(reader.process);
   return result;
 }
 

@@ -96,7 +96,7 @@ class Programs(bench.Programs):
     def openmpi(self, op: str, ranks: int, span: tuple[int, int, int]) -> Step:
         return self.by_mpirun(ranks, ["--oversubscribe", "--bind-to", "none"],
                               self.built("benchmarks/peers/mpi_collectives", "--op", op, *span_flags(span),
-                                         run=functools.partial(run_collective, "openmpi")))
+                                         run=functools.partial(run_collective, "openmpi", memory="ordinary")))
 
     def gloo(self, ranks: int, span: tuple[int, int, int]) -> Step:
         missing = None if (ROOT / self.python).exists() else f"not installed: {self.python} is missing"

@@ -96,9 +96,10 @@ peer::Result measure(const peer::Options& options, const std::string& op, std::s
   peer::Result result = peer::summarize("mpi", op, whole_bytes, samples_us);
   result.latency_us_p50 = largest(result.latency_us_p50);
   result.latency_us_p99 = largest(result.latency_us_p99);
-  result.collective = peer::CollectiveFigures{
-      largest(samples_us.front()),
-      largest(peer::elapsed_us(start, previous) / static_cast<double>(iterations)), ranks};
+  result.more = {{"latency_us_min", largest(samples_us.front())},
+                 {"latency_us_mean",
+                  largest(peer::elapsed_us(start, previous) / static_cast<double>(iterations))},
+                 {"ranks", ranks}};
   return result;
 }
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -213,21 +214,52 @@ pid_t spawn(ChildMain&& child_main) {
   return child;
 }
 
+inline void end_by_kill(pid_t child) {
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
 inline void reap(pid_t child) {
   int status = 0;
   if (waitpid(child, &status, 0) != child) fail_errno("waitpid");
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) fail("the second process failed");
 }
 
+/// A pipe of the system, for whole words and short texts, such as the address of a listener.
+class Words {
+ public:
+  Words() {
+    if (pipe(ends_.data()) != 0) fail_errno("pipe");
+  }
+  void write(std::uint64_t word) const { put(&word, sizeof word); }
+  [[nodiscard]] std::uint64_t read() const {
+    std::uint64_t word = 0;
+    take(&word, sizeof word);
+    return word;
+  }
+  void write_text(std::string_view text) const {
+    std::array<char, 64> bytes{};
+    text.copy(bytes.data(), bytes.size() - 1);
+    put(bytes.data(), bytes.size());
+  }
+  [[nodiscard]] std::string read_text() const {
+    std::array<char, 64> bytes{};
+    take(bytes.data(), bytes.size());
+    return bytes.data();
+  }
+
+ private:
+  void put(const void* data, std::size_t size) const {
+    if (::write(ends_[1], data, size) != static_cast<ssize_t>(size)) fail_errno("write");
+  }
+  void take(void* data, std::size_t size) const {
+    if (::read(ends_[0], data, size) != static_cast<ssize_t>(size)) fail_errno("read");
+  }
+  std::array<int, 2> ends_{};
+};
+
 // ---------------------------------------------------------------------------------------------
 // Results
-
-/// What only the benchmarks of collectives say.
-struct CollectiveFigures {
-  double latency_us_min;
-  double latency_us_mean;
-  int ranks;
-};
 
 struct Result {
   std::string path;
@@ -235,8 +267,6 @@ struct Result {
   std::size_t size_bytes;
   double latency_us_p50;
   double latency_us_p99;
-  std::optional<CollectiveFigures> collective = {};
-  std::optional<double> cpu_us = {};  // of all processes, for a call
   std::map<std::string, double> more = {};
   std::optional<double> rate_gb_per_s = {};  // where the latency does not say it; 0: none
 };
@@ -277,12 +307,6 @@ inline void print_json(std::string_view benchmark, std::span<const Result> resul
                 result.path.c_str(), result.mode.c_str(), result.size_bytes);
     std::printf("\"latency_us_p50\": %.6g, \"latency_us_p99\": %.6g, ", result.latency_us_p50,
                 result.latency_us_p99);
-    if (const auto& collective = result.collective) {
-      std::printf("\"latency_us_min\": %.6g, \"latency_us_mean\": %.6g, ",
-                  collective->latency_us_min, collective->latency_us_mean);
-      std::printf("\"ranks\": %d, \"memory\": \"ordinary\", ", collective->ranks);
-    }
-    if (result.cpu_us) std::printf("\"cpu_us\": %.6g, ", *result.cpu_us);
     for (const auto& [name, value] : result.more)
       std::printf("\"%s\": %.6g, ", name.c_str(), value);
     if (gb_per_s > 0) {
