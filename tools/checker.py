@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The checkers of the tree share their command line, and how faults are planted for them."""
 
+import argparse
 import contextlib
 import sys
 import tempfile
@@ -9,6 +10,19 @@ from pathlib import Path
 
 DEBTS = "tools/house_debts.txt"
 Check = Callable[[Path], list[str]]
+
+
+class Fault(Exception):
+    """What is wrong, in words."""
+
+
+def run_verb(parser: argparse.ArgumentParser) -> None:
+    """`check` of the verb, which takes the options."""
+    options = parser.parse_args()
+    try:
+        options.check(options)
+    except Fault as fault:
+        sys.exit(str(fault))
 
 
 def run(check: Check, self_test: Callable[[], None], when_clean: str) -> int:
