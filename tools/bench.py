@@ -559,6 +559,12 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def by_size(result: Measurement, quantity: str, keys: Iterable[Key]) -> dict[int, list[float]]:
+    """What was measured of these: size -> a figure of each round."""
+    found = {key.size_bytes: result.series[key].values(quantity) for key in keys if key in result.series}
+    return {size_bytes: values for size_bytes, values in found.items() if values}
+
+
 def size_text(size_bytes: int) -> str:
     if size_bytes == 0:
         return "-"

@@ -14,7 +14,7 @@ import sys
 
 import bench
 import bench_plot
-from bench import (KIB, MIB, ROOT, Key, Line, Measurement, NotMeasured, Step, Verdict, add_build_dir, closing,
+from bench import (KIB, MIB, ROOT, Key, Line, Measurement, NotMeasured, Step, Verdict, add_build_dir, by_size, closing,
                    command_line, compiler, comparison_table, figure_table, first_line, host_card, judge_asked,
                    machine_table, makes_document, measure_asked, parse, run_json, size_text, spread, stop_without_tendon,
                    table, tell, write_document, write_plot)
@@ -209,39 +209,33 @@ PLOTTED = {"gloo": ("gloo", "ordinary"), "OpenMPI": ("openmpi", "ordinary"),
            "Tendon": ("tendon", "ordinary"), "Tendon, pool memory": ("tendon", "pool")}
 
 
-def plot(result: Measurement) -> str:
-    def points(program: str, memory: str, ranks: int) -> dict[int, list[float]]:
-        measured = {size: result.series.get(key(program, size, ranks=ranks, memory=memory))
-                    for size in SIZES}
-        return {size: series.values(P50)
-                for size, series in measured.items() if series and series.values(P50)}
+def times(result: Measurement, ranks: int, program: str, memory: str = "ordinary") -> dict[int, list[float]]:
+    return by_size(result, P50, (key(program, size, ranks=ranks, memory=memory) for size in SIZES))
 
+
+def plot(result: Measurement) -> str:
     # Names of neighbours that would overlap are left out.
     named = {size: size_text(size) for size in SIZES
              if size in (8, KIB, 16 * KIB, 256 * KIB, 4 * MIB, 64 * MIB)}
     cpus = len(os.sched_getaffinity(0))
     panels = [bench_plot.Panel(f"all_reduce of f32 on one host, {ranks} ranks on {cpus} CPUs",
                                "one call",
-                               {name: points(*where, ranks) for name, where in PLOTTED.items()})
+                               {name: times(result, ranks, *where) for name, where in PLOTTED.items()})
               for ranks in RANKS]
     return bench_plot.times_by_size(panels, named, "size of the tensor")
 
 
 def times_table(result: Measurement, ranks: int) -> str:
     """All times of all_reduce beside each other, with the ratios of the medians."""
-    def values(program: str, size: int, memory: str = "ordinary") -> list[float]:
-        series = result.series.get(key(program, size, ranks=ranks, memory=memory))
-        return series.values(P50) if series else []
-
     def ratio(own: list[float], theirs: list[float]) -> str:
         if not own or not theirs:
             return "-"
         return f"{statistics.median(own) / statistics.median(theirs):.3g}"
 
+    columns = [times(result, ranks, *where) for where in (("tendon",), ("tendon", "pool"), ("openmpi",), ("gloo",))]
     rows = []
     for size in SIZES:
-        ordinary, pool = values("tendon", size), values("tendon", size, "pool")
-        openmpi, gloo = values("openmpi", size), values("gloo", size)
+        ordinary, pool, openmpi, gloo = (column.get(size, []) for column in columns)
         rows.append([size_text(size), spread(ordinary), spread(pool), spread(openmpi), spread(gloo),
                      ratio(ordinary, openmpi), ratio(pool, openmpi), ratio(ordinary, gloo),
                      ratio(pool, gloo)])

@@ -19,7 +19,6 @@ import subprocess
 import sys
 from typing import Iterator
 
-import bench
 import bench_network
 from bench import (KIB, LARGE, MIB, ROOT, Key, Line, Measurement, NotMeasured, Series, Step, Verdict, add_build_dir,
                    closing, command_line, compiler, comparison_table, figure_table, host_card, iperf3_rows, judge_asked,
@@ -137,15 +136,10 @@ def run_apart(command: list[str]) -> list[dict]:
         return run_json(["env", f"TENDON_RUNTIME_DIR={folder}", *command])
 
 
-class Programs(bench.Programs):
+class Programs(bench_network.Programs):
     def __init__(self, build_dir: str):
-        super().__init__(build_dir)
+        super().__init__(build_dir, "")
         self.tendon_path = f"{build_dir}/bin/tendon"
-        self.no_network = bench_network.Programs(build_dir, "").missing
-
-    def on_hosts(self, step: Step) -> Step:
-        step.missing = step.missing or self.no_network
-        return step
 
     def sample_stream(self, *more: str, run) -> Step:
         return self.on_hosts(self.built("bin/tendon", "bench", "topic", "--json", "--path", "tcp", "--mode", "copy",

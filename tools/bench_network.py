@@ -18,6 +18,7 @@ import sys
 import tempfile
 from typing import Iterator
 
+import bench
 from bench import (KIB, MIB, ROOT, TIME_LIMIT_S, Key, Line, Measurement, NotMeasured, Step, Verdict, add_build_dir,
                    closing, command_line, compiler, comparison_table, execute, figure_table, host_card, judge_asked,
                    machine_table, makes_document, measure_asked, parse, run_json, say, size_text, tell, write_document)
@@ -175,52 +176,44 @@ def runtime_folder() -> Iterator[str]:
         yield folder
 
 
-class Programs:
+class Programs(bench.Programs):
     def __init__(self, build_dir: str, rate: str):
-        self.tendon = f"{build_dir}/bin/tendon"
-        self.processes = f"{build_dir}/benchmarks/processes"
-        self.two_levels = f"{build_dir}/benchmarks/two_levels"
-        self.stage_overlap = f"{build_dir}/benchmarks/stage_overlap"
+        super().__init__(build_dir)
         self.rate = rate
-        self.missing = None
-        for program in (self.tendon, self.processes, self.two_levels, self.stage_overlap):
-            if not (ROOT / program).exists():
-                self.missing = f"not built: {program}"
-        for tool in ("ip", "tc", "nsenter", "unshare", "hostname"):
-            if not shutil.which(tool):
-                self.missing = f"not installed: {tool} (iproute2, util-linux, hostname)"
+        self.no_network = next((f"not installed: {tool} (iproute2, util-linux, hostname)"
+                                for tool in ("ip", "tc", "nsenter", "unshare", "hostname") if not shutil.which(tool)), None)
+
+    def on_hosts(self, step: Step) -> Step:
+        step.missing = step.missing or self.no_network
+        return step
+
+    def by_ranks(self, places: list[int], name: str, program: str, *arguments: str) -> Step:
+        return self.on_hosts(self.built(program, *arguments, run=functools.partial(run_ranks, self.rate, places, name)))
 
     def stream(self, size_bytes: int) -> Step:
         command = ["python3", STREAM, "--connect", f"{address(1)}:{PORT}", "--size",
                    str(size_bytes), "--rounds", "5"]
-        return Step(command, functools.partial(run_stream, self.rate, size_bytes), self.missing)
+        return self.on_hosts(Step(command, functools.partial(run_stream, self.rate, size_bytes)))
 
     def ring(self, ranks: int) -> Step:
-        command = [self.tendon, "bench", "allreduce", "--json", "--insecure-plaintext", "-b",
-                   str(RING_BYTES), "-e", str(RING_BYTES), "-n", "5", "-w", "2"]
-        return Step(command, functools.partial(run_ranks, self.rate, list(range(ranks)),
-                                               ring_name(ranks)), self.missing)
+        return self.by_ranks(list(range(ranks)), ring_name(ranks), "bin/tendon", "bench", "allreduce", "--json",
+                             "--insecure-plaintext", "-b", str(RING_BYTES), "-e", str(RING_BYTES), "-n", "5", "-w", "2")
 
     def levels(self, size_bytes: int) -> Step:
-        command = [self.two_levels, "-b", str(size_bytes), "-n", str(LEVEL_CALLS[size_bytes])]
-        return Step(command, functools.partial(run_ranks, self.rate, LEVEL_PLACES, LEVELS),
-                    self.missing)
+        return self.by_ranks(LEVEL_PLACES, LEVELS, "benchmarks/two_levels", "-b", str(size_bytes), "-n",
+                             str(LEVEL_CALLS[size_bytes]))
 
     def stage(self, way: str, place: str | None) -> Step:
-        command = [self.processes, "stage", "--json", "--way", STAGE_WAYS[way], "-b",
-                   str(STAGE_SIZES[0]), "-e", str(STAGE_SIZES[-1]), "-f", "8", "-n", "5", "-w", "2"]
+        program = ["benchmarks/processes", "stage", "--json", "--way", STAGE_WAYS[way], "-b", str(STAGE_SIZES[0]), "-e",
+                   str(STAGE_SIZES[-1]), "-f", "8"]
         if place is None:
             # By itself it takes more calls: nothing limits it but the machine.
-            command = command[:-4]
-            return Step(command, functools.partial(run_ranks, None, [], STAGE_SHM), self.missing)
-        return Step([*command, "--insecure-plaintext"],
-                    functools.partial(run_ranks, self.rate, STAGE_PLACES[place], place),
-                    self.missing)
+            return self.built(*program, run=functools.partial(run_ranks, None, [], STAGE_SHM))
+        return self.by_ranks(STAGE_PLACES[place], place, *program, "-n", "5", "-w", "2", "--insecure-plaintext")
 
     def overlap(self, place: str) -> Step:
-        command = [self.stage_overlap, "-b", str(OVERLAP_BYTES), "-n", str(MICROBATCHES)]
-        return Step(command, functools.partial(run_ranks, self.rate, OVERLAP_PLACES[place], place),
-                    self.missing)
+        return self.by_ranks(OVERLAP_PLACES[place], place, "benchmarks/stage_overlap", "-b", str(OVERLAP_BYTES), "-n",
+                             str(MICROBATCHES))
 
 
 LEVELS = "2 hosts x 2 ranks"

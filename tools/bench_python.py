@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 
 import bench_plot
-from bench import (KIB, LARGE, MIB, ROOT, Key, Line, Measurement, Step, Verdict, closing, command_line,
+from bench import (KIB, LARGE, MIB, ROOT, Key, Line, Measurement, Step, Verdict, by_size, closing, command_line,
                    comparison_table, execute, figure_table, host_card, judge_asked, machine_table, makes_document,
                    measure_asked, parse, run_json, size_text, stop_without_tendon, table, tell, write_document, write_plot)
 
@@ -180,13 +180,9 @@ PLOTTED = {"Tendon, loan": ("tendon", "loan"), "Tendon, NumPy": ("tendon", "shm"
 
 
 def plot(result: Measurement) -> str:
-    def points(path: str, mode: str) -> dict[int, list[float]]:
-        measured = {size: result.series.get(Key(path, mode, size)) for size in SIZES}
-        return {size: series.values(STEADY)
-                for size, series in measured.items() if series and series.values(STEADY)}
-
-    panel = bench_plot.Panel("A batch of two arrays to another Python process", "one way",
-                             {name: points(*where) for name, where in PLOTTED.items()})
+    series = {name: by_size(result, STEADY, (Key(path, mode, size) for size in SIZES))
+              for name, (path, mode) in PLOTTED.items()}
+    panel = bench_plot.Panel("A batch of two arrays to another Python process", "one way", series)
     return bench_plot.times_by_size([panel], {size: size_text(size) for size in SIZES})
 
 
@@ -210,11 +206,8 @@ def first_table(result: Measurement) -> str:
     """The first send of each: what schema, connection and cold memory cost on top."""
     rows = []
     for name, (path, mode) in PLOTTED.items():
-        cells = []
-        for size in SIZES:
-            series = result.series.get(Key(path, mode, size))
-            values = series.values(FIRST) if series else []
-            cells.append(f"{statistics.median(values):,.0f}" if values else "-")
+        figures = by_size(result, FIRST, (Key(path, mode, size) for size in SIZES))
+        cells = [f"{statistics.median(figures[size]):,.0f}" if size in figures else "-" for size in SIZES]
         rows.append([name, *cells])
     return table(["first send, us", *map(size_text, SIZES)], rows)
 
