@@ -77,12 +77,12 @@ struct Ends {
 }
 
 impl Ends {
-    /// Opens `outgoing` and `incoming` and returns when the other process has done the same.
+    /// Opens both services of a size and returns when the other process has done the same.
     fn open(
         node: &Node<ipc::Service>,
-        (outgoing, incoming): (&str, &str),
+        options: &Options,
+        (outgoing, incoming): (String, String),
         size_bytes: usize,
-        mode: Mode,
         other_lives: &mut dyn FnMut() -> Outcome<()>,
     ) -> Outcome<Self> {
         let service = |name: &str| -> Outcome<_> {
@@ -95,7 +95,7 @@ impl Ends {
                 .subscriber_max_borrowed_samples(1)
                 .open_or_create()?)
         };
-        let (to_other, from_other) = (service(outgoing)?, service(incoming)?);
+        let (to_other, from_other) = (service(&outgoing)?, service(&incoming)?);
         let subscriber = from_other.subscriber_builder().create()?;
         let publisher = to_other
             .publisher_builder()
@@ -112,7 +112,7 @@ impl Ends {
             publisher,
             subscriber,
             size_bytes,
-            mode,
+            mode: options.mode,
         })
     }
 
@@ -156,13 +156,7 @@ fn answer(options: &Options, prefix: &str) -> Outcome<()> {
     };
     for size_bytes in options.sizes.each() {
         let (ping, pong) = service_names(prefix, size_bytes);
-        let ends = Ends::open(
-            &node,
-            (&pong, &ping),
-            size_bytes,
-            options.mode,
-            &mut parent_lives,
-        )?;
+        let ends = Ends::open(&node, options, (pong, ping), size_bytes, &mut parent_lives)?;
         for _ in 0..options.warm_up_for(size_bytes) + options.iterations_for(size_bytes) {
             ends.receive(&mut parent_lives)?;
             ends.send()?;
@@ -182,13 +176,7 @@ fn measure(options: &Options, prefix: &str, child: &mut Child) -> Outcome<Vec<Me
     let mut results = Vec::new();
     for size_bytes in options.sizes.each() {
         let (ping, pong) = service_names(prefix, size_bytes);
-        let ends = Ends::open(
-            &node,
-            (&ping, &pong),
-            size_bytes,
-            options.mode,
-            &mut child_lives,
-        )?;
+        let ends = Ends::open(&node, options, (ping, pong), size_bytes, &mut child_lives)?;
         let warm_up = options.warm_up_for(size_bytes);
         let mut samples_us = Vec::with_capacity(warm_up + options.iterations_for(size_bytes));
         let mut previous = Instant::now();

@@ -128,16 +128,20 @@ fn open(options: &Options, role: Role, at: &str) -> Outcome<Session> {
     zenoh::open(Config::from_json5(&config)?).wait()
 }
 
-/// Returns once somebody subscribes to its key.
-fn matched(publisher: &Publisher) -> Outcome<()> {
+fn wait_until(otherwise: &str, mut is_so: impl FnMut() -> Outcome<bool>) -> Outcome<()> {
     let begun = Instant::now();
-    while !publisher.matching_status().wait()?.matching() {
+    while !is_so()? {
         if begun.elapsed() > PATIENCE {
-            return Err("nobody subscribes".into());
+            return Err(otherwise.into());
         }
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())
+}
+
+/// Returns once somebody subscribes to its key.
+fn matched(publisher: &Publisher) -> Outcome<()> {
+    wait_until("nobody subscribes", || Ok(publisher.matching_status().wait()?.matching()))
 }
 
 /// The second process: until `bye` comes.
@@ -269,13 +273,9 @@ fn put_for_ever(options: &Options, at: &str) -> Outcome<()> {
 
 fn measure_joins(options: &Options, at: &str) -> Outcome<Vec<Measured>> {
     // One whose connection is refused tries again a second later: that is not measured.
-    let begun = Instant::now();
-    while open(options, Role::Connects, at).is_err() {
-        if begun.elapsed() > PATIENCE {
-            return Err("the other process does not listen".into());
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("the other process does not listen", || {
+        Ok(open(options, Role::Connects, at).is_ok())
+    })?;
     let mut joins_us = Vec::new();
     for _ in 0..options.sizes.iterations.unwrap_or(1) {
         let begun = Instant::now();
