@@ -110,13 +110,12 @@ def self_test() -> int:
 
 
 def main() -> int:
+    if sys.argv[1:] == ["--self-test"]:
+        return self_test()
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("root", nargs="?", type=pathlib.Path, default=pathlib.Path())
     parser.add_argument("--compiler", default="c++")
-    parser.add_argument("--self-test", action="store_true")
     arguments = parser.parse_args()
-    if arguments.self_test:
-        return self_test()
     faults = check(arguments.root, arguments.compiler)
     print("\n".join(faults) if faults else "examples: every public class begins with one, and all compile")
     return 1 if faults else 0
