@@ -25,19 +25,16 @@ constexpr const char* kLast = "last";
 /// A subscriber's process: says when its first sample is there, and at the last how many it missed.
 struct Reader {
   std::string name;
-  peer::Words port;
+  peer::Words at;
   peer::Words said;
   pid_t process = 0;
 
   void run() const {
-    const std::uint64_t at = port.read();
+    const std::string address = at.read_text();
     Context context =
         Context::create({.name = name, .wait_policy = tendon::WaitPolicy::blocking}).value();
     Node node = Node::join(context,
-                           {.domain = "bench",
-                            .name = name,
-                            .peers = std::vector{"127.0.0.1:" + std::to_string(at)}},
-                           kLimit)
+                           {.domain = "bench", .name = name, .peers = std::vector{address}}, kLimit)
                     .value();
     tendon::Subscriber subscriber = tendon::Subscriber::declare(node, kKey).value();
     std::uint64_t lost = 0;
@@ -49,7 +46,7 @@ struct Reader {
       if (sample.tensors->find_value(kLast)) break;
     }
     said.write(lost);
-    (void)port.read();  // until it is killed
+    (void)at.read();  // until it is killed
   }
 };
 
@@ -81,9 +78,7 @@ peer::Result measure(std::size_t size_bytes, bool one_stops, const peer::Options
                           .listen = "127.0.0.1:0"},
                          kLimit)
                   .value();
-  const std::string& address = node.address();
-  for (const Reader& reader : readers)
-    reader.port.write(std::stoull(address.substr(address.rfind(':') + 1)));
+  for (const Reader& reader : readers) reader.at.write_text(node.address());
   tendon::Publisher publisher =
       tendon::Publisher::declare(node, kKey, {.qos = {.overflow = tendon::Overflow::block}})
           .value();

@@ -73,14 +73,8 @@ peer::Result measure(Group& all, std::string mode, std::size_t size_bytes,
                      const peer::Options& options, const Call& call) {
   for (std::size_t i = 0; i < options.warm_up_for(size_bytes); ++i) call();
   all.barrier(kLimit).value();
-  std::vector<double> samples_us(options.iterations_for(size_bytes));
   const double cpu_before_s = peer::cpu_s();
-  auto before = peer::Clock::now();
-  for (double& sample : samples_us) {
-    call();
-    const auto now = peer::Clock::now();
-    sample = peer::elapsed_us(std::exchange(before, now), now);
-  }
+  std::vector<double> samples_us = peer::time_rounds(0, options.iterations_for(size_bytes), call);
   const double cpu_us =
       (peer::cpu_s() - cpu_before_s) * 1e6 / static_cast<double>(samples_us.size());
   peer::Result result = peer::summarize("levels", std::move(mode), size_bytes, samples_us);

@@ -60,15 +60,8 @@ std::vector<double> ping_pong(Pipe& pipe, Clock::duration time) {
   return times_us;
 }
 
-struct Row {
-  const char* path;
-  tendon::Transport transport;
-  const char* policy;
-  tendon::WaitPolicy wait_policy;
-};
-
-void measure(const Row& row, Clock::duration time) {
-  const tendon::ContextOptions options{.wait_policy = row.wait_policy, .transport = row.transport};
+void measure(const char* path, const char* policy, const tendon::ContextOptions& options,
+             Clock::duration time) {
   const peer::Words words;
   std::fflush(stdout);
   const pid_t child = peer::spawn([&] { echo(words, options); });
@@ -87,14 +80,14 @@ void measure(const Row& row, Clock::duration time) {
       std::vector<double> all_us;
       for (const auto& each : times_us) all_us.insert(all_us.end(), each.begin(), each.end());
       std::sort(all_us.begin(), all_us.end());
-      std::printf("%s %-8s %zu threads: p50 %7.2f us, p99 %8.2f us, %8.0f messages/s\n", row.path,
-                  row.policy, count, all_us[all_us.size() / 2], all_us[all_us.size() * 99 / 100],
+      std::printf("%s %-8s %zu threads: p50 %7.2f us, p99 %8.2f us, %8.0f messages/s\n", path,
+                  policy, count, all_us[all_us.size() / 2], all_us[all_us.size() * 99 / 100],
                   static_cast<double>(all_us.size()) / std::chrono::duration<double>(time).count());
     }
-    if (row.wait_policy == tendon::WaitPolicy::balanced) {
+    if (options.wait_policy == tendon::WaitPolicy::balanced) {
       const double before = peer::cpu_s();
       std::this_thread::sleep_for(10s);
-      std::printf("%s idle for 10 s: %.1f ms of CPU\n", row.path, (peer::cpu_s() - before) * 1e3);
+      std::printf("%s idle for 10 s: %.1f ms of CPU\n", path, (peer::cpu_s() - before) * 1e3);
     }
   }
   waitpid(child, nullptr, 0);
@@ -111,5 +104,5 @@ int main(int argc, char** argv) {
     for (const auto& [policy, wait_policy] : {std::pair{"latency", tendon::WaitPolicy::latency},
                                               std::pair{"balanced", tendon::WaitPolicy::balanced},
                                               std::pair{"blocking", tendon::WaitPolicy::blocking}})
-      measure({path, transport, policy, wait_policy}, time);
+      measure(path, policy, {.wait_policy = wait_policy, .transport = transport}, time);
 }

@@ -59,7 +59,9 @@ struct Options {
   std::size_t end_bytes = 0;
   std::size_t factor = 2;
   std::size_t iterations = 0;  // 0: chosen per size, see iterations_for()
-  std::size_t warm_up = 0;     // 0: a tenth of the iterations
+  std::size_t warm_up = 0;     // 0: a tenth of the iterations, and least_warm_up of them
+  std::size_t least_warm_up = 3;
+  std::size_t traffic_bytes = std::size_t{2} << 30;  // of all iterations of a size
   std::map<std::string, std::string, std::less<>> extra = {};
 
   [[nodiscard]] std::vector<std::size_t> sizes_bytes() const {
@@ -71,15 +73,14 @@ struct Options {
     return sizes;
   }
 
-  /// Unless -n says otherwise: about 2 GiB of traffic, within [20, 20000] rounds.
+  /// Unless -n says otherwise: about so much traffic, within [20, 20000] rounds.
   [[nodiscard]] std::size_t iterations_for(std::size_t size_bytes) const {
     if (iterations != 0) return iterations;
-    constexpr std::size_t kTraffic = std::size_t{2} << 30;
-    return std::clamp<std::size_t>(kTraffic / size_bytes, 20, 20000);
+    return std::clamp<std::size_t>(traffic_bytes / size_bytes, 20, 20000);
   }
 
   [[nodiscard]] std::size_t warm_up_for(std::size_t size_bytes) const {
-    return warm_up != 0 ? warm_up : std::max<std::size_t>(iterations_for(size_bytes) / 10, 3);
+    return warm_up != 0 ? warm_up : std::max(iterations_for(size_bytes) / 10, least_warm_up);
   }
 
   [[nodiscard]] std::string extra_or(std::string_view name, std::string_view fallback) const {
@@ -114,7 +115,12 @@ inline std::size_t parse_size(std::string_view flag, std::string_view text) {
 inline Options parse_options(int argc, char** argv, Options defaults,
                              std::initializer_list<std::string_view> extra = {}) {
   Options options = std::move(defaults);
-  std::optional<std::size_t> end_bytes;
+  std::size_t end_bytes = 0;
+  const std::map<std::string_view, std::size_t*> sizes{{"-b", &options.begin_bytes},
+                                                       {"-e", &end_bytes},
+                                                       {"-f", &options.factor},
+                                                       {"-n", &options.iterations},
+                                                       {"-w", &options.warm_up}};
   const auto usage = [&](FILE* out) {
     std::fprintf(out,
                  "usage: %s [-b begin_bytes] [-e end_bytes] [-f factor] [-n iterations] "
@@ -134,16 +140,8 @@ inline Options parse_options(int argc, char** argv, Options defaults,
       fail(std::string(flag) + ": unknown flag, or its value is missing");
     }
     const std::string_view value = argv[++i];
-    if (flag == "-b") {
-      options.begin_bytes = parse_size(flag, value);
-    } else if (flag == "-e") {
-      end_bytes = parse_size(flag, value);
-    } else if (flag == "-f") {
-      options.factor = parse_size(flag, value);
-    } else if (flag == "-n") {
-      options.iterations = parse_size(flag, value);
-    } else if (flag == "-w") {
-      options.warm_up = parse_size(flag, value);
+    if (const auto size = sizes.find(flag); size != sizes.end()) {
+      *size->second = parse_size(flag, value);
     } else if (std::find(extra.begin(), extra.end(), flag) != extra.end()) {
       options.extra[std::string(flag)] = value;
     } else {
@@ -151,7 +149,7 @@ inline Options parse_options(int argc, char** argv, Options defaults,
       fail(std::string(flag) + ": unknown flag");
     }
   }
-  options.end_bytes = end_bytes.value_or(std::max(options.end_bytes, options.begin_bytes));
+  options.end_bytes = end_bytes != 0 ? end_bytes : std::max(options.end_bytes, options.begin_bytes);
   if (options.end_bytes < options.begin_bytes) fail("-e: the last size is smaller than the first");
   if (options.factor < 2) fail("-f: the factor must be at least 2");
   return options;
@@ -258,6 +256,21 @@ class Words {
   std::array<int, 2> ends_{};
 };
 
+/// The time of each round, from the end of the one before it; those to warm up are left out.
+template <typename Round>
+std::vector<double> time_rounds(std::size_t warm_up, std::size_t rounds, Round&& round) {
+  std::vector<double> samples_us;
+  samples_us.reserve(rounds);
+  auto previous = Clock::now();
+  for (std::size_t i = 0; i < warm_up + rounds; ++i) {
+    round();
+    const auto now = Clock::now();
+    if (i >= warm_up) samples_us.push_back(elapsed_us(previous, now));
+    previous = now;
+  }
+  return samples_us;
+}
+
 // ---------------------------------------------------------------------------------------------
 // Results
 
@@ -280,6 +293,13 @@ inline Result summarize(std::string path, std::string mode, std::size_t size_byt
     return samples_us[static_cast<std::size_t>(std::max(rank, 1.0)) - 1];
   };
   return {std::move(path), std::move(mode), size_bytes, at(0.5), at(0.99)};
+}
+
+/// The same of a ping-pong: one way is half a round.
+inline Result summarize_ping_pong(std::string path, std::string mode, std::size_t size_bytes,
+                                  std::vector<double> rounds_us) {
+  for (double& sample : rounds_us) sample /= 2;
+  return summarize(std::move(path), std::move(mode), size_bytes, rounds_us);
 }
 
 inline std::string cpu_model() {
