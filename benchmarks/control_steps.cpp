@@ -7,7 +7,6 @@
 // the last stage are there.
 #include <sys/mman.h>
 
-#include <array>
 #include <atomic>
 #include <tendon/control/controller.hpp>
 #include <tendon/control/worker.hpp>
@@ -23,7 +22,6 @@ using tendon::Context;
 using tendon::Storage;
 
 constexpr auto kLimit = 60s;
-constexpr std::size_t kAddressBytes = 64;
 
 /// Workers stand one behind the other in the pipeline: all take the inputs, the last gives outputs.
 tendon::ParallelLayout layout_of(std::uint32_t workers) {
@@ -47,23 +45,14 @@ tendon::ParallelLayout layout_of(std::uint32_t workers) {
 void measure_tendon(std::uint32_t workers, std::size_t size_bytes, std::size_t warm_up,
                     std::vector<double>& samples_us) {
   // Before this process has threads.
-  std::array<int, 2> ends{};
-  if (pipe(ends.data()) != 0) peer::fail_errno("pipe");
+  const peer::Words words;
   std::vector<pid_t> children;
   for (std::uint32_t rank = 0; rank < workers; ++rank) {
-    children.push_back(peer::spawn([&] {
-      std::array<char, kAddressBytes> address{};
-      if (read(ends[0], address.data(), address.size()) != kAddressBytes) peer::fail_errno("read");
-      work(address.data(), workers, rank);
-    }));
+    children.push_back(peer::spawn([&] { work(words.read_text(), workers, rank); }));
   }
   Context context = Context::create().value();
   auto controller = tendon::Controller::bind(context, layout_of(workers), "127.0.0.1:0").value();
-  std::array<char, kAddressBytes> address{};
-  controller.address().copy(address.data(), address.size() - 1);
-  for (std::uint32_t rank = 0; rank < workers; ++rank) {
-    if (write(ends[1], address.data(), address.size()) != kAddressBytes) peer::fail_errno("write");
-  }
+  for (std::uint32_t rank = 0; rank < workers; ++rank) words.write_text(controller.address());
   controller.wait_for_workers(kLimit).value();
   const Storage payload = Storage::allocate(size_bytes).value();
   std::memset(payload.data(), 1, size_bytes);

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tendon/pipe/listener.hpp>
 #include <tendon/pipe/pipe.hpp>
@@ -57,31 +58,27 @@ struct Case {
 constexpr std::array kCases{Case{"loan of 1 KiB", Way::loan, 1024},
                             Case{"copy of 8 bytes", Way::copy, 8}};
 
-/// One step: what it does, between which stamps.
+/// One step: what it does, between which stamps, and on which way if it is on one only.
 struct Step {
   Stage from;
   Stage to;
   const char* side;
   const char* what;
+  std::optional<Way> way{};
 };
-constexpr std::array kLoanSteps{
-    Step{Stage::begun, Stage::slot_acquired, "sender", "a warm slot out of the ledger"},
-    Step{Stage::slot_acquired, Stage::loaned, "sender", "its TensorDict"},
-    Step{Stage::loaned, Stage::prepared, "sender", "one sender at a time, the message described"},
-};
-constexpr std::array kCopySteps{
-    Step{Stage::begun, Stage::prepared, "sender", "one sender at a time, the message described"},
-};
-constexpr std::array kMarkedSteps{
+constexpr std::array kSteps{
+    Step{Stage::begun, Stage::slot_acquired, "sender", "a warm slot out of the ledger", Way::loan},
+    Step{Stage::slot_acquired, Stage::loaned, "sender", "its TensorDict", Way::loan},
+    Step{Stage::loaned, Stage::prepared, "sender", "one sender at a time, the message described",
+         Way::loan},
+    Step{Stage::begun, Stage::prepared, "sender", "one sender at a time, the message described",
+         Way::copy},
     Step{Stage::prepared, Stage::numbered, "sender", "lock of the sends, schema, window, number"},
-    Step{Stage::numbered, Stage::slot_marked, "sender", "lock of the ledger, slot marked as sent"},
-    Step{Stage::slot_marked, Stage::placed, "sender", "descriptor into the ring"},
-};
-constexpr std::array kInlineSteps{
-    Step{Stage::prepared, Stage::numbered, "sender", "lock of the sends, schema, window, number"},
-    Step{Stage::numbered, Stage::placed, "sender", "lock of the ring, descriptor and bytes in"},
-};
-constexpr std::array kCommonSteps{
+    Step{Stage::numbered, Stage::slot_marked, "sender", "lock of the ledger, slot marked as sent",
+         Way::loan},
+    Step{Stage::slot_marked, Stage::placed, "sender", "descriptor into the ring", Way::loan},
+    Step{Stage::numbered, Stage::placed, "sender", "lock of the ring, descriptor and bytes in",
+         Way::copy},
     Step{Stage::placed, Stage::shown, "sender", "shown: the counter of the ring is stored"},
     Step{Stage::shown, Stage::seen, "both", "cache lines change hands, and a look at them"},
     Step{Stage::seen, Stage::popped, "receiver", "lock of the receives, descriptor copied out"},
@@ -100,11 +97,6 @@ void write_whole(int fd, const void* data, std::size_t size) {
     next += written;
     size -= static_cast<std::size_t>(written);
   }
-}
-std::string read_line(int fd) {
-  std::string line;
-  for (char c = 0; read(fd, &c, 1) == 1 && c != '\n';) line += c;
-  return line;
 }
 std::vector<StageStamp> read_stamps(int fd) {
   std::vector<StageStamp> stamps(kRounds * kStampsOfRound);
@@ -155,11 +147,10 @@ class End {
 
 tendon::ContextOptions options() { return {.wait_policy = tendon::WaitPolicy::latency}; }
 
-void echo(int out, const Case& which) {
+void echo(const peer::Words& words, int out, const Case& which) {
   Context context = Context::create(options()).value();
   Listener listener = Listener::bind(context, "127.0.0.1:0").value();
-  const std::string address = listener.address() + "\n";
-  write_whole(out, address.data(), address.size());
+  words.write_text(listener.address());
   Pipe pipe = listener.accept(kDeadline).value();
   std::vector<StageStamp> stamps;
   stamps.reserve(kRounds * kStampsOfRound);
@@ -250,16 +241,6 @@ Percentiles percentiles(std::vector<double> values) {
 }
 
 void print_case(const Case& which, const std::vector<Hop>& hops, double per_ns, double stamp_cost) {
-  std::vector<Step> steps;
-  const auto add = [&](const auto& more) { steps.insert(steps.end(), more.begin(), more.end()); };
-  if (which.way == Way::loan) {
-    add(kLoanSteps);
-    add(kMarkedSteps);
-  } else {
-    add(kCopySteps);
-    add(kInlineSteps);
-  }
-  add(kCommonSteps);
   std::printf("\n%s, one way, ns: p50 (p25..p75) over %zu hand-overs\n", which.name, hops.size());
   double sum = 0;
   const auto print = [&](const Step& step) {
@@ -277,19 +258,21 @@ void print_case(const Case& which, const std::vector<Hop>& hops, double per_ns, 
     std::printf("  %-9s %-52s %6.0f (%.0f..%.0f)\n", step.side, step.what, p.p50, p.p25, p.p75);
     return p.p50;
   };
-  for (const Step& step : steps) sum += print(step);
+  for (const Step& step : kSteps)
+    if (step.way.value_or(which.way) == which.way) sum += print(step);
   std::printf("  %-9s %-52s %6.0f\n", "both", "together", sum);
   (void)print({Stage::shown, Stage::looked_at_sleep, "sender", "meanwhile: barrier, sleep word"});
   (void)print({Stage::looked_at_sleep, Stage::sent, "sender", "meanwhile: returns, counted"});
 }
 
 void measure(const Case& which, double per_ns, double stamp_cost) {
+  const peer::Words words;
   int ends[2];
   if (pipe(ends) != 0) peer::fail_errno("pipe");
   std::fflush(stdout);
-  const pid_t child = peer::spawn([&] { echo(ends[1], which); });
+  const pid_t child = peer::spawn([&] { echo(words, ends[1], which); });
   close(ends[1]);
-  const std::string address = read_line(ends[0]);
+  const std::string address = words.read_text();
   std::vector<StageStamp> mine;
   mine.reserve(kRounds * kStampsOfRound);
   std::vector<StageStamp> theirs;

@@ -1,27 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What memory costs below a pipe: a slot against fresh memory, our copy against memcpy, a ring
-// between two threads. Slots are compared with what a program does today: allocate, and pay for the
-// first touch.
+// What memory costs below a pipe: a slot against what a program does today, allocate, and pay for
+// the first touch; and sums in shared memory, with small pages and with huge ones.
 #include <benchmark/benchmark.h>
 #include <malloc.h>
 #include <sys/mman.h>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
-#include <memory>
 #include <new>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "core/fd.hpp"
-#include "memory/large_copy.hpp"
 #include "memory/slot_pool.hpp"
-#include "transport/shm/ring.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -51,124 +44,16 @@ void slot_acquire_touch_release(benchmark::State& state) {
   }
 }
 
-// As slot_acquire_touch_release without touching: what handing a warm slot over costs.
-void slot_acquire_release(benchmark::State& state) {
-  const auto size_bytes = static_cast<std::uint64_t>(state.range(0));
-  SlotPool pool("benchmark", 4 * size_bytes);
-  for ([[maybe_unused]] auto round : state) {
-    auto slot = pool.acquire(size_bytes);
-    benchmark::DoNotOptimize(slot);
-    pool.release(slot->id);
-  }
-}
-
-// glibc keeps freed blocks up to 32 MiB once it saw one, so this pays for pages only the first
-// time.
-void new_touch_delete(benchmark::State& state) {
+// With memory a program has not had before. glibc keeps freed blocks up to 32 MiB once it saw one,
+// unless it is asked not to.
+void new_first_touch_delete(benchmark::State& state) {
+  mallopt(M_MMAP_THRESHOLD, 128 * 1024);
   const auto size_bytes = static_cast<std::uint64_t>(state.range(0));
   for ([[maybe_unused]] auto round : state) {
     auto* memory = static_cast<std::byte*>(::operator new(size_bytes, kAlignment));
     touch(memory, size_bytes);
     ::operator delete(memory, kAlignment);
   }
-}
-
-// The same with the memory a program has not had before. Once asked, glibc keeps to it, so this
-// runs last.
-void new_first_touch_delete(benchmark::State& state) {
-  mallopt(M_MMAP_THRESHOLD, 128 * 1024);
-  new_touch_delete(state);
-}
-
-class Buffers {
- public:
-  explicit Buffers(std::uint64_t size_bytes)
-      : source_(size_bytes, std::byte{1}), destination_(size_bytes, std::byte{2}) {}
-  [[nodiscard]] Bytes source() const { return source_; }
-  [[nodiscard]] MutableBytes destination() { return destination_; }
-
- private:
-  std::vector<std::byte> source_;
-  std::vector<std::byte> destination_;
-};
-
-void copy_by_tendon(benchmark::State& state) {
-  const auto size_bytes = static_cast<std::uint64_t>(state.range(0));
-  Buffers buffers(size_bytes);
-  for ([[maybe_unused]] auto round : state) {
-    copy_part(buffers.destination(), buffers.source(), size_bytes);
-    benchmark::ClobberMemory();
-  }
-  state.SetBytesProcessed(state.iterations() * state.range(0));
-}
-
-void copy_by_memcpy(benchmark::State& state) {
-  const auto size_bytes = static_cast<std::uint64_t>(state.range(0));
-  Buffers buffers(size_bytes);
-  for ([[maybe_unused]] auto round : state) {
-    std::memcpy(buffers.destination().data(), buffers.source().data(), size_bytes);
-    benchmark::ClobberMemory();
-  }
-  state.SetBytesProcessed(state.iterations() * state.range(0));
-}
-
-struct Entry {
-  std::uint64_t words[8] = {};
-};
-struct Ring {
-  explicit Ring(std::size_t capacity) : entries(capacity) {}
-  RingCounters<SharedMemoryPolicy> counters;
-  std::vector<Entry> entries;
-  RingProducer<Entry> producer{counters, entries};
-  RingConsumer<Entry> consumer{counters, entries};
-};
-
-// There and back through two rings: half of the time is one hand-over.
-void ring_ping_pong(benchmark::State& state) {
-  Ring there(64), back(64);
-  std::atomic<bool> done{false};
-  std::thread echo([&] {
-    Entry entry;
-    while (!done.load(std::memory_order_relaxed)) {
-      if (!there.consumer.pop(entry)) continue;
-      there.consumer.release();
-      (void)back.producer.stage(entry);  // never full: one entry is under way
-      back.producer.publish();
-    }
-  });
-  Entry entry;
-  for ([[maybe_unused]] auto round : state) {
-    (void)there.producer.stage(entry);
-    there.producer.publish();
-    while (!back.consumer.pop(entry)) {
-    }
-    back.consumer.release();
-  }
-  done = true;
-  echo.join();
-  state.SetItemsProcessed(2 * state.iterations());  // hand-overs
-}
-
-// As fast as entries go in one direction.
-void ring_stream(benchmark::State& state) {
-  Ring ring(1024);
-  std::atomic<bool> done{false};
-  std::thread consumer([&] {
-    Entry entry;
-    while (!done.load(std::memory_order_relaxed)) {
-      while (ring.consumer.pop(entry)) benchmark::DoNotOptimize(entry);
-      ring.consumer.release();
-    }
-  });
-  const Entry entry;
-  for ([[maybe_unused]] auto round : state) {
-    while (!ring.producer.stage(entry)) {
-    }
-    ring.producer.publish();
-  }
-  done = true;
-  consumer.join();
-  state.SetItemsProcessed(state.iterations());
 }
 
 constexpr std::int64_t kSizes[] = {1 * kMiB, 4 * kMiB, 16 * kMiB, 64 * kMiB, 128 * kMiB};
@@ -233,15 +118,9 @@ void add_shared(benchmark::State& state, bool huge) {
 void add_shared_small_pages(benchmark::State& state) { add_shared(state, false); }
 void add_shared_huge_pages(benchmark::State& state) { add_shared(state, true); }
 
-BENCHMARK(slot_acquire_release)->Apply(sizes);
 BENCHMARK(slot_acquire_touch_release)->Apply(sizes);
-BENCHMARK(new_touch_delete)->Apply(sizes);
-BENCHMARK(copy_by_tendon)->Arg(kPage)->Apply(sizes);
-BENCHMARK(copy_by_memcpy)->Arg(kPage)->Apply(sizes);
 BENCHMARK(add_shared_small_pages)->Arg(4 * kMiB)->Arg(16 * kMiB)->Arg(64 * kMiB);
 BENCHMARK(add_shared_huge_pages)->Arg(4 * kMiB)->Arg(16 * kMiB)->Arg(64 * kMiB);
-BENCHMARK(ring_ping_pong)->UseRealTime();
-BENCHMARK(ring_stream)->UseRealTime();
 BENCHMARK(new_first_touch_delete)->Apply(sizes);
 
 }  // namespace

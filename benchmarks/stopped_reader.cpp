@@ -3,13 +3,11 @@
 // A publisher and three subscribers, each a process of its own on one host: by themselves, or
 // beside a fourth one that is stopped (SIGSTOP) before anything is measured. `lost` counts what the
 // three missed, `rss_mib` is how much the publisher's resident memory has grown at most.
-#include <sys/types.h>
-
-#include <array>
 #include <tendon/fabric/node.hpp>
 #include <tendon/runtime/context.hpp>
 #include <utility>
 
+#include "own_process.hpp"
 #include "peers/peer.hpp"
 
 namespace {
@@ -24,41 +22,19 @@ constexpr std::uint64_t kPublishBytes = 2ull << 30;
 constexpr const char* kKey = "stream";
 constexpr const char* kLast = "last";
 
-/// A pipe of the system, for whole words.
-class Words {
- public:
-  Words() {
-    if (pipe(ends_.data()) != 0) peer::fail_errno("pipe");
-  }
-  void write(std::uint64_t word) const {
-    if (::write(ends_[1], &word, sizeof word) != sizeof word) peer::fail_errno("write");
-  }
-  [[nodiscard]] std::uint64_t read() const {
-    std::uint64_t word = 0;
-    if (::read(ends_[0], &word, sizeof word) != sizeof word) peer::fail_errno("read");
-    return word;
-  }
-
- private:
-  std::array<int, 2> ends_{};
-};
-
 /// A subscriber's process: says when its first sample is there, and at the last how many it missed.
 struct Reader {
   std::string name;
-  Words port;
-  Words said;
+  peer::Words at;
+  peer::Words said;
   pid_t process = 0;
 
   void run() const {
-    const std::uint64_t at = port.read();
+    const std::string address = at.read_text();
     Context context =
         Context::create({.name = name, .wait_policy = tendon::WaitPolicy::blocking}).value();
     Node node = Node::join(context,
-                           {.domain = "bench",
-                            .name = name,
-                            .peers = std::vector{"127.0.0.1:" + std::to_string(at)}},
-                           kLimit)
+                           {.domain = "bench", .name = name, .peers = std::vector{address}}, kLimit)
                     .value();
     tendon::Subscriber subscriber = tendon::Subscriber::declare(node, kKey).value();
     std::uint64_t lost = 0;
@@ -70,21 +46,9 @@ struct Reader {
       if (sample.tensors->find_value(kLast)) break;
     }
     said.write(lost);
-    (void)port.read();  // until it is killed
+    (void)at.read();  // until it is killed
   }
 };
-
-/// "VmRSS" or its peak "VmHWM" of this process [MiB].
-double status_mib(const std::string& name) {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    if (word != name + ":") continue;
-    double kib = 0;
-    status >> kib;
-    return kib / 1024;
-  }
-  peer::fail("/proc/self/status has no " + name);
-}
 
 /// Publishes until `reader`, stopped now, is behind and no longer waited for.
 void stop(const Reader& reader, tendon::Publisher& publisher, const TensorDict& content) {
@@ -114,9 +78,7 @@ peer::Result measure(std::size_t size_bytes, bool one_stops, const peer::Options
                           .listen = "127.0.0.1:0"},
                          kLimit)
                   .value();
-  const std::string& address = node.address();
-  for (const Reader& reader : readers)
-    reader.port.write(std::stoull(address.substr(address.rfind(':') + 1)));
+  for (const Reader& reader : readers) reader.at.write_text(node.address());
   tendon::Publisher publisher =
       tendon::Publisher::declare(node, kKey, {.qos = {.overflow = tendon::Overflow::block}})
           .value();
@@ -125,7 +87,7 @@ peer::Result measure(std::size_t size_bytes, bool one_stops, const peer::Options
   content.set(
       "x",
       tendon::Tensor::zeros(tendon::DType::u8, {static_cast<std::int64_t>(size_bytes)}).value());
-  const double start_mib = status_mib("VmRSS");
+  const std::uint64_t start_kib = peer::status_kib("VmRSS").value();
   (void)publisher.publish(content, kLimit).value();
   for (const Reader& reader : readers) (void)reader.said.read();
   if (one_stops) stop(readers.back(), publisher, content);
@@ -148,11 +110,10 @@ peer::Result measure(std::size_t size_bytes, bool one_stops, const peer::Options
   peer::Result result = peer::summarize("topic shm", one_stops ? "3 beside a stopped one" : "3",
                                         size_bytes, samples_us);
   result.rate_gb_per_s = moved / all_us / 1e3;
-  result.more = {{"lost", static_cast<double>(lost)}, {"rss_mib", status_mib("VmHWM") - start_mib}};
-  for (const Reader& reader : readers) {
-    kill(reader.process, SIGKILL);
-    waitpid(reader.process, nullptr, 0);
-  }
+  const auto grown_kib =
+      static_cast<double>(peer::status_kib("VmHWM").value()) - static_cast<double>(start_kib);
+  result.more = {{"lost", static_cast<double>(lost)}, {"rss_mib", grown_kib / 1024}};
+  for (const Reader& reader : readers) peer::end_by_kill(reader.process);
   return result;
 }
 

@@ -4,13 +4,12 @@
 // each host, over links between hosts. A rank of a launcher (tools/bench_network.py --only levels);
 // the ranks of a host follow each other, and each host has as many. Rows of rank 0; the times are
 // those of the slowest rank, `cpu_us` is what a call costs all ranks together.
-#include <sys/resource.h>
-
 #include <functional>
 #include <tendon/group/group.hpp>
 #include <tendon/runtime/context.hpp>
 #include <utility>
 
+#include "own_process.hpp"
 #include "peers/peer.hpp"
 
 namespace {
@@ -23,15 +22,6 @@ using tendon::Tensor;
 using Call = std::function<void()>;
 
 constexpr auto kLimit = 60s;
-
-double cpu_us() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto us = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_usec);
-  };
-  return us(usage.ru_utime) + us(usage.ru_stime);
-}
 
 /// The groups of which two levels are composed.
 struct Levels {
@@ -83,23 +73,18 @@ peer::Result measure(Group& all, std::string mode, std::size_t size_bytes,
                      const peer::Options& options, const Call& call) {
   for (std::size_t i = 0; i < options.warm_up_for(size_bytes); ++i) call();
   all.barrier(kLimit).value();
-  std::vector<double> samples_us(options.iterations_for(size_bytes));
-  const double cpu_before = cpu_us();
-  auto before = peer::Clock::now();
-  for (double& sample : samples_us) {
-    call();
-    const auto now = peer::Clock::now();
-    sample = peer::elapsed_us(std::exchange(before, now), now);
-  }
-  const double cpu = (cpu_us() - cpu_before) / static_cast<double>(samples_us.size());
+  const double cpu_before_s = peer::cpu_s();
+  std::vector<double> samples_us = peer::time_rounds(0, options.iterations_for(size_bytes), call);
+  const double cpu_us =
+      (peer::cpu_s() - cpu_before_s) * 1e6 / static_cast<double>(samples_us.size());
   peer::Result result = peer::summarize("levels", std::move(mode), size_bytes, samples_us);
   const Tensor worst = Tensor::of<double>({2}, {result.latency_us_p50, result.latency_us_p99});
   all.all_reduce(worst, ReduceOp::max, kLimit).value();
-  const Tensor together = Tensor::of<double>({1}, {cpu});
+  const Tensor together = Tensor::of<double>({1}, {cpu_us});
   all.all_reduce(together, ReduceOp::sum, kLimit).value();
   result.latency_us_p50 = worst.span<const double>()[0];
   result.latency_us_p99 = worst.span<const double>()[1];
-  result.cpu_us = together.span<const double>()[0];
+  result.more = {{"cpu_us", together.span<const double>()[0]}};
   return result;
 }
 

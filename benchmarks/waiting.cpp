@@ -3,14 +3,8 @@
 // its own, with every policy on both paths; and the CPU time of a Context that is idle for 10 s and
 // has a link. One row a line: path, policy, threads, one way p50 and p99, messages a second.
 //   build/release/benchmarks/waiting [seconds a row, 2 by default]
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -20,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "own_process.hpp"
 #include "peers/peer.hpp"
 
 namespace {
@@ -36,12 +31,10 @@ constexpr std::size_t kBytes = 64;
 const std::vector<std::byte> message(kBytes);
 
 /// The other process: returns what comes, on each pipe by a thread of its own.
-[[noreturn]] void echo(int address_out, const tendon::ContextOptions& options) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+[[noreturn]] void echo(const peer::Words& words, const tendon::ContextOptions& options) {
   Context context = Context::create(options).value();
   Listener listener = Listener::bind(context, "127.0.0.1:0").value();
-  const std::string address = listener.address() + "\n";
-  if (write(address_out, address.data(), address.size()) < 0) _exit(1);
+  words.write_text(listener.address());
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < kThreads; ++i) {
     threads.emplace_back([pipe = listener.accept(30s).value()]() mutable {
@@ -67,32 +60,12 @@ std::vector<double> ping_pong(Pipe& pipe, Clock::duration time) {
   return times_us;
 }
 
-double cpu_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
-struct Row {
-  const char* path;
-  tendon::Transport transport;
-  const char* policy;
-  tendon::WaitPolicy wait_policy;
-};
-
-void measure(const Row& row, Clock::duration time) {
-  const tendon::ContextOptions options{.wait_policy = row.wait_policy, .transport = row.transport};
-  int ends[2];
-  if (pipe(ends) != 0) peer::fail_errno("pipe");
+void measure(const char* path, const char* policy, const tendon::ContextOptions& options,
+             Clock::duration time) {
+  const peer::Words words;
   std::fflush(stdout);
-  const pid_t child = fork();
-  if (child == 0) echo(ends[1], options);
-  std::string address(64, '\0');
-  address.resize(static_cast<std::size_t>(std::max<ssize_t>(0, read(ends[0], address.data(), 64))));
-  address.erase(address.find('\n'));
+  const pid_t child = peer::spawn([&] { echo(words, options); });
+  const std::string address = words.read_text();
   {
     Context context = Context::create(options).value();
     std::vector<Pipe> pipes;
@@ -107,18 +80,16 @@ void measure(const Row& row, Clock::duration time) {
       std::vector<double> all_us;
       for (const auto& each : times_us) all_us.insert(all_us.end(), each.begin(), each.end());
       std::sort(all_us.begin(), all_us.end());
-      std::printf("%s %-8s %zu threads: p50 %7.2f us, p99 %8.2f us, %8.0f messages/s\n", row.path,
-                  row.policy, count, all_us[all_us.size() / 2], all_us[all_us.size() * 99 / 100],
+      std::printf("%s %-8s %zu threads: p50 %7.2f us, p99 %8.2f us, %8.0f messages/s\n", path,
+                  policy, count, all_us[all_us.size() / 2], all_us[all_us.size() * 99 / 100],
                   static_cast<double>(all_us.size()) / std::chrono::duration<double>(time).count());
     }
-    if (row.wait_policy == tendon::WaitPolicy::balanced) {
-      const double before = cpu_seconds();
+    if (options.wait_policy == tendon::WaitPolicy::balanced) {
+      const double before = peer::cpu_s();
       std::this_thread::sleep_for(10s);
-      std::printf("%s idle for 10 s: %.1f ms of CPU\n", row.path, (cpu_seconds() - before) * 1e3);
+      std::printf("%s idle for 10 s: %.1f ms of CPU\n", path, (peer::cpu_s() - before) * 1e3);
     }
   }
-  close(ends[0]);
-  close(ends[1]);
   waitpid(child, nullptr, 0);
 }
 
@@ -133,5 +104,5 @@ int main(int argc, char** argv) {
     for (const auto& [policy, wait_policy] : {std::pair{"latency", tendon::WaitPolicy::latency},
                                               std::pair{"balanced", tendon::WaitPolicy::balanced},
                                               std::pair{"blocking", tendon::WaitPolicy::blocking}})
-      measure({path, transport, policy, wait_policy}, time);
+      measure(path, policy, {.wait_policy = wait_policy, .transport = transport}, time);
 }

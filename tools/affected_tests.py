@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chooses what the slow checks of .ci/run look at: files near the change, and a part of the others that rotates.
 
-affected_tests.py cpp|python|tidy --lines N [--parts K] [--base COMMIT]   prints the chosen files, one a line
-affected_tests.py --self-test                                             plants changes and expects the right choice
+affected_tests.py cpp|python|tidy [--base COMMIT]   prints the chosen files, one a line
+affected_tests.py --self-test                       plants changes and expects the right choice
 
 The change is all that differs from the newest commit that is over a day old, or from --base. The distance of a file is
 the number of steps from it to a changed one. A file depends on the headers that it includes, a header on the sources that
 implement it (same layer, same beginning of the name), a test in Python on the binding that registers a name it uses. The nearest files are
-chosen first, up to N lines of them together; files that were changed themselves up to 2 N lines, so that a change of half
+chosen first, up to N lines of them together (KINDS); files that were changed themselves up to 2 N lines, so that a change of half
 the tree ends in time too. Then all files are cut into K parts of like size, and one part is added: the number of commits
 says which. stderr says what was left out.
 
@@ -21,9 +21,10 @@ import argparse
 import re
 import subprocess
 import sys
-import tempfile
 from collections import deque
 from pathlib import Path
+
+import checker
 
 CODE = (".hpp", ".cpp", ".def")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
@@ -140,8 +141,6 @@ def main() -> int:
         return 0
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kind", choices=KINDS)
-    parser.add_argument("--lines", type=int)
-    parser.add_argument("--parts", type=int, default=PARTS)
     parser.add_argument("--base")
     options = parser.parse_args()
     root = Path(__file__).resolve().parent.parent
@@ -154,13 +153,13 @@ def main() -> int:
     pattern, lines = KINDS[options.kind]
     graph = Graph(root, names)
     sizes = {name: graph.texts[name].count("\n") for name in names if pattern.fullmatch(name)}
-    number = int(git("rev-list", "--count", "HEAD", root=root)) % options.parts
+    number = int(git("rev-list", "--count", "HEAD", root=root)) % PARTS
     far = graph.distances(changed)
-    chosen, left = choose(sizes, far, options.lines or lines, parts_of(sizes, options.parts)[number])
+    chosen, left = choose(sizes, far, lines, parts_of(sizes, PARTS)[number])
     print("\n".join(chosen))
     print(f"{options.kind}: {len(chosen)} of {len(sizes)} files, {sum(sizes[name] for name in chosen)} of "
           f"{sum(sizes.values())} lines: the nearest to what changed since {base[:9] or 'the beginning'}, and part "
-          f"{number + 1} of {options.parts} of all; {len(left)} that the change touches, or that depend on it by more steps, are left out",
+          f"{number + 1} of {PARTS} of all; {len(left)} that the change touches, or that depend on it by more steps, are left out",
           file=sys.stderr)
     return 0
 
@@ -183,11 +182,7 @@ def self_test() -> None:
         "tests/python/test_group.py": "tendon.Group.close()\n",
         "tests/python/test_pipe.py": "tendon.Pipe.send_on()\n",
     }
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        for name, text in files.items():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / name).write_text(text)
+    with checker.tree(files) as root:
         graph = Graph(root, list(files))
     cases = [  # changed, a file, how far it is from the change
         ("include/tendon/core/error.hpp", "tests/unit/core/error_test.cpp", 1),

@@ -24,7 +24,7 @@ import sys
 import time
 import tomllib
 from dataclasses import dataclass, field
-from typing import Callable, NamedTuple
+from typing import Callable, Iterable, NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KIB, MIB = 1 << 10, 1 << 20
@@ -43,8 +43,9 @@ class Key(NamedTuple):
 
 
 # Units of quantities that are not times.
-UNITS = {"bandwidth_gb_per_s": "GB/s", "lost": "samples", "rss_mib": "MiB", "events": "events",
-         "exponent": ""}
+UNITS = {"bandwidth_gb_per_s": "GB/s", "tokens_per_s": "tokens/s", "lost": "samples", "rss_mib": "MiB",
+         "events": "events", "exponent": ""}
+RATES = {"bandwidth_gb_per_s", "tokens_per_s"}  # more is better
 
 
 @dataclass
@@ -84,7 +85,7 @@ class Line:
 
     @property
     def larger_is_better(self) -> bool:
-        return self.quantity == "bandwidth_gb_per_s"
+        return self.quantity in RATES
 
     def ratio(self, own: float, theirs: list[float]) -> float:
         return own / (max if self.larger_is_better else min)(theirs)
@@ -225,9 +226,10 @@ IPERF3 = Key("iperf3", "streams_1", 128 * KIB)
 
 
 class Programs:
-    def __init__(self, build_dir: str, streams: int):
+    def __init__(self, build_dir: str, streams: int = 1):
         self.build_dir = build_dir
         self.streams = streams
+        self.cores = len(os.sched_getaffinity(0))
 
     def built(self, program: str, *arguments: str,
               run: Callable[[list[str]], list[dict]] = run_json) -> Step:
@@ -246,16 +248,18 @@ class Programs:
     def flag(self) -> Step:
         return self.own("flag_ping_pong", 8)
 
-    def mpi(self, size_bytes: int) -> Step:
-        step = self.own("mpi_ping_pong", size_bytes)
+    def by_mpirun(self, ranks: int, crowded: list[str], step: Step) -> Step:
+        """`crowded`: how ranks are placed of which there are more than cores."""
         if not shutil.which("mpirun"):
             step.missing = "not installed: mpirun (openmpi-bin, libopenmpi-dev)"
-        enough_cores = len(os.sched_getaffinity(0)) >= 2
-        placement = ["--bind-to", "core"] if enough_cores else ["--oversubscribe"]
+        placement = ["--bind-to", "core"] if ranks <= self.cores else crowded
         # "isolated": nothing but this host, so no ssh and no batch system is looked for.
-        step.command = ["mpirun", "--allow-run-as-root", "--mca", "plm", "isolated", "-n", "2",
+        step.command = ["mpirun", "--allow-run-as-root", "--mca", "plm", "isolated", "-n", str(ranks),
                         *placement, *step.command]
         return step
+
+    def mpi(self, size_bytes: int) -> Step:
+        return self.by_mpirun(2, ["--oversubscribe"], self.own("mpi_ping_pong", size_bytes))
 
     def ucx(self, transport: str, test: str, size_bytes: int) -> Step:
         missing = None if shutil.which("ucx_perftest") else "not installed: ucx-utils"
@@ -264,11 +268,14 @@ class Programs:
                    "-w", str(max(3, count // 10)), "-f"]
         return Step(command, run_ucx(transport), missing)
 
-    def iceoryx2(self, mode: str, size_bytes: int) -> Step:
-        step = self.own("iceoryx2_ping_pong", size_bytes, "--mode", mode)
+    def by_cargo(self, name: str, size_bytes: int, *more: str) -> Step:
+        step = self.own(name, size_bytes, *more)
         if step.missing and not shutil.which("cargo"):
             step.missing = "not built: cargo missing"
         return step
+
+    def iceoryx2(self, mode: str, size_bytes: int) -> Step:
+        return self.by_cargo("iceoryx2_ping_pong", size_bytes, "--mode", mode)
 
     def socket_ping_pong(self, wait: str, size_bytes: int) -> Step:
         return self.own("socket_pair", size_bytes, "--mode", wait)
@@ -294,10 +301,7 @@ class Programs:
                           run=run_topic)
 
     def zenoh(self, mode: str, size_bytes: int, readers: int) -> Step:
-        step = self.own("zenoh_topic", size_bytes, "--mode", mode, "--readers", str(readers))
-        if step.missing and not shutil.which("cargo"):
-            step.missing = "not built: cargo missing"
-        return step
+        return self.by_cargo("zenoh_topic", size_bytes, "--mode", mode, "--readers", str(readers))
 
     def steps(self, by: str, workers: int) -> Step:
         """`by`: "tendon", "zmq" (the same sockets alone) or "ring" (spinning in shared memory)."""
@@ -555,6 +559,12 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def by_size(result: Measurement, quantity: str, keys: Iterable[Key]) -> dict[int, list[float]]:
+    """What was measured of these: size -> a figure of each round."""
+    found = {key.size_bytes: result.series[key].values(quantity) for key in keys if key in result.series}
+    return {size_bytes: values for size_bytes, values in found.items() if values}
+
+
 def size_text(size_bytes: int) -> str:
     if size_bytes == 0:
         return "-"
@@ -608,13 +618,21 @@ def comparison_table(verdicts: list[Verdict], result: Measurement) -> str:
     return table(["what", "Tendon", "baseline", "ratio", "target", "result"], rows)
 
 
-def shortfalls(verdicts: list[Verdict]) -> list[str]:
-    """What was not met and why, for the document; nothing when everything was."""
-    missed = [verdict.line for verdict in verdicts if verdict.word == "NOT MET"]
-    if not missed:
-        return []
-    return ["## Not met, and why",
-            "\n".join(f"- **{line.title}**: {line.cause or 'not known yet.'}" for line in missed)]
+def closing(title: str, verdicts: list[Verdict], result: Measurement, words: str, figures: str,
+            before_figures: Iterable[str] = ()) -> list[str]:
+    """The end of a part: what is compared, what was not met and why, all figures, what was not measured. `title` is
+    that of a part of a document of several."""
+    def heading(text: str) -> str:
+        return f"## {title}: {text}" if title else f"## {text[0].upper()}{text[1:]}"
+
+    parts = [comparison_table(verdicts, result)]
+    if missed := [verdict.line for verdict in verdicts if verdict.word == "NOT MET"]:
+        parts += [heading("Not met, and why"),
+                  "\n".join(f"- **{line.title}**: {line.cause or 'not known yet.'}" for line in missed)]
+    parts += [*before_figures, heading("all figures"), words, figures]
+    if result.not_measured:
+        parts += [heading("not measured"), missing_table(result)]
+    return parts
 
 
 def figure_table(result: Measurement) -> str:
@@ -686,8 +704,8 @@ def machine_card(build_dir: str) -> dict[str, str]:
 
 
 def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: list[Verdict],
-             result: Measurement) -> str:
-    parts = [
+             result: Measurement) -> list[str]:
+    return [
         "# Benchmarks",
         "Written by `make bench` (`tools/bench.py`); do not edit. Figures of one machine, one "
         "day: the ratios travel, the microseconds do not.",
@@ -697,17 +715,10 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
         "after each other. A cell is the median of the rounds with their range, `median "
         "(min..max)`; a ratio is formed inside each round. Where the target is `-` the figure is "
         "stated, not judged. Times are one way: half a round of a ping-pong for the baselines.",
-        comparison_table(verdicts, result),
-        *shortfalls(verdicts),
-        "## All figures",
-        "`GB` is 10^9 bytes. ucx_perftest ran with `UCX_TLS` set to `posix` or `tcp` (the latter "
-        "with `UCX_NET_DEVICES=lo`), and the same line without the address as its server; its "
-        "`tag_bw` pipelines messages, its `tag_lat` is a ping-pong.",
-        figure_table(result),
-    ]
-    if result.not_measured:
-        parts += ["## Not measured", missing_table(result)]
-    return "\n\n".join(parts) + "\n"
+        *closing("", verdicts, result,
+                 "`GB` is 10^9 bytes. ucx_perftest ran with `UCX_TLS` set to `posix` or `tcp` (the latter "
+                 "with `UCX_NET_DEVICES=lo`), and the same line without the address as its server; its "
+                 "`tag_bw` pipelines messages, its `tag_lat` is a ping-pong.", figure_table(result))]
 
 
 def machine_table(machine: dict[str, str], command: str, result: Measurement) -> str:
@@ -750,46 +761,100 @@ def tell_load() -> None:
             "times")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a document")
-    parser.add_argument("--only", action="append",
-                        choices=["hand-over", "copy", "routine", "tcp", "topic", "control", "memory", "waiting"],
-                        help="measure this section only; writes no document")
-    parser.add_argument("--streams", type=int, default=1, choices=range(1, 5),
-                        help="tcp streams of the bare socket pair: as many as Tendon uses")
+# -------------------------------------------------------------------------------------------------
+# The way of each script, from its command line to its part of the document
+
+
+def command_line(description: str, sections: Iterable[str] = (), rounds: int = 3,
+                 json_name: str = "") -> argparse.ArgumentParser:
+    """With a name for its JSON the figures are written to a file beside what is printed, without one in its place."""
+    parser = argparse.ArgumentParser(description=description.split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--rounds", type=int, default=rounds, help="at least 3 for a document")
+    if sections:
+        parser.add_argument("--only", action="append", choices=list(sections),
+                            help="measure this section only; writes no document")
+    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs" / "benchmarks.md",
+                        help="a plot lies beside it")
+    if json_name:
+        parser.add_argument("--json", type=pathlib.Path, metavar="FILE",
+                            default=ROOT / "build" / f"benchmarks_{json_name}.json")
+    else:
+        parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
+    return parser
+
+
+def add_build_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--build-dir", default="build/release", help="relative to the repository")
-    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs" / "benchmarks.md")
-    parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
+
+
+def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
     arguments = parser.parse_args()
     if arguments.rounds < 1:
         parser.error(f"--rounds: {arguments.rounds} is not at least 1")
+    return arguments
 
-    sections = plan(Programs(arguments.build_dir, arguments.streams))
-    if arguments.only:
-        sections = {name: sections[name] for name in arguments.only}
+
+def measure_asked(arguments: argparse.Namespace, sections: dict[str, list[list[Step]]]) -> Measurement:
     tell_load()
-    result = measure(sections, arguments.rounds)
-    machine = machine_card(arguments.build_dir)
-    measured_keys = set(result.series)
-    verdicts = [judge(line, result) for line in lines(arguments.streams)
-                if not arguments.only or line.subject in measured_keys]
+    return measure({name: sections[name] for name in arguments.only or sections}, arguments.rounds)
 
+
+def judge_asked(arguments: argparse.Namespace, lines: list[Line], result: Measurement) -> list[Verdict]:
+    return [judge(line, result) for line in lines if not arguments.only or line.subject in result.series]
+
+
+def tell(arguments: argparse.Namespace, name: str, machine: dict[str, str], verdicts: list[Verdict],
+         result: Measurement, *tables: str) -> None:
+    text = as_json(name, machine, verdicts, result)
+    if arguments.json is True:
+        print(text)
+        return
+    print(*tables, *([missing_table(result)] if result.not_measured else []), sep="\n\n")
     if arguments.json:
-        print(as_json("all", machine, verdicts, result))
-    else:
-        print(comparison_table(verdicts, result), figure_table(result), sep="\n\n")
-        if result.not_measured:
-            print("", missing_table(result), sep="\n")
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
+        arguments.json.write_text(text + "\n", encoding="utf-8")
+        say(f"written: {arguments.json}")
+
+
+def stop_without_tendon(failed: list[str]) -> bool:
+    if failed:
+        say(f"no document written: Tendon was not measured: {failed[0]}")
+    return bool(failed)
+
+
+def makes_document(arguments: argparse.Namespace) -> bool:
     if arguments.only or arguments.rounds < 3:
         say("no document written: it takes every section and at least 3 rounds")
-    elif "tendon" in result.not_measured:
-        say(f"no document written: tendon was not measured: {result.not_measured['tendon']}")
-        return 1
-    else:
-        write_part(arguments.output, "tools/bench.py",
-                   document(arguments, machine, verdicts, result))
-        say(f"written: {arguments.output}")
+        return False
+    return True
+
+
+def write_document(arguments: argparse.Namespace, script: str, parts: list[str]) -> None:
+    write_part(arguments.output, script, "\n\n".join(parts))
+    say(f"written: {arguments.output}")
+
+
+def write_plot(arguments: argparse.Namespace, name: str, picture: str) -> None:
+    file = arguments.output.with_name(name)
+    file.write_text(picture, encoding="utf-8")
+    say(f"written: {file}")
+
+
+def main() -> int:
+    parser = command_line(__doc__, ["hand-over", "copy", "routine", "tcp", "topic", "control", "memory", "waiting"])
+    add_build_dir(parser)
+    parser.add_argument("--streams", type=int, default=1, choices=range(1, 5),
+                        help="tcp streams of the bare socket pair: as many as Tendon uses")
+    arguments = parse(parser)
+    result = measure_asked(arguments, plan(Programs(arguments.build_dir, arguments.streams)))
+    machine = machine_card(arguments.build_dir)
+    verdicts = judge_asked(arguments, lines(arguments.streams), result)
+    tell(arguments, "all", machine, verdicts, result, comparison_table(verdicts, result), figure_table(result))
+    if makes_document(arguments):
+        if "tendon" in result.not_measured:
+            say(f"no document written: tendon was not measured: {result.not_measured['tendon']}")
+            return 1
+        write_document(arguments, "tools/bench.py", document(arguments, machine, verdicts, result))
     return 1 if any("bench pipe" in name for name in result.not_measured) else 0
 
 

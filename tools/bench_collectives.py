@@ -9,16 +9,15 @@ tools/bench_collectives.sh makes what it needs first.
 import argparse
 import functools
 import os
-import pathlib
-import shutil
 import statistics
 import sys
 
+import bench
 import bench_plot
-from bench import (KIB, MIB, ROOT, Key, Line, Measurement, NotMeasured, Step, Verdict, as_json,
-                   compiler, comparison_table, figure_table, first_line, host_card, judge,
-                   machine_table, measure, missing_table, run_json, say, shortfalls, size_text,
-                   spread, table, tell_load, write_part)
+from bench import (KIB, MIB, ROOT, Key, Line, Measurement, NotMeasured, Step, Verdict, add_build_dir, by_size, closing,
+                   command_line, compiler, comparison_table, figure_table, first_line, host_card, judge_asked,
+                   machine_table, makes_document, measure_asked, parse, run_json, size_text, spread, stop_without_tendon,
+                   table, tell, write_document, write_plot)
 from bench_python import PROGRAMS, PYTHON, TimesFaster
 
 P50, P99 = "latency_us_p50", "latency_us_p99"
@@ -78,22 +77,14 @@ def run_kills(command: list[str]) -> list[dict]:
     return rows
 
 
-class Programs:
+class Programs(bench.Programs):
     def __init__(self, build_dir: str, python: str):
-        self.build_dir = build_dir
+        super().__init__(build_dir)
         self.python = python
-        self.cores = len(os.sched_getaffinity(0))
-
-    def built(self, program: str, run) -> Step:
-        path = f"{self.build_dir}/{program}"
-        missing = None if (ROOT / path).exists() else f"not built: {path} is missing"
-        return Step([path], run, missing)
 
     def tendon(self, op: str, ranks: int, memory: str, span: tuple[int, int, int]) -> Step:
-        step = self.built("bin/tendon", functools.partial(run_collective, "tendon"))
-        step.command += ["bench", op, "--json", "--ranks", str(ranks), "--memory", memory,
-                         *span_flags(span)]
-        return step
+        return self.built("bin/tendon", "bench", op, "--json", "--ranks", str(ranks), "--memory", memory,
+                          *span_flags(span), run=functools.partial(run_collective, "tendon"))
 
     def crowd(self, ranks: int, policy: str, span: tuple[int, int, int]) -> Step:
         """all_reduce in ordinary memory; in the tables the policy stands in place of the memory."""
@@ -103,16 +94,9 @@ class Programs:
         return step
 
     def openmpi(self, op: str, ranks: int, span: tuple[int, int, int]) -> Step:
-        step = self.built("benchmarks/peers/mpi_collectives",
-                          functools.partial(run_collective, "openmpi"))
-        if not shutil.which("mpirun"):
-            step.missing = "not installed: mpirun (openmpi-bin, libopenmpi-dev)"
-        placement = (["--bind-to", "core"] if ranks <= self.cores
-                     else ["--oversubscribe", "--bind-to", "none"])
-        # "isolated": nothing but this host, so no ssh and no batch system is looked for.
-        step.command = ["mpirun", "--allow-run-as-root", "--mca", "plm", "isolated", "-n",
-                        str(ranks), *placement, *step.command, "--op", op, *span_flags(span)]
-        return step
+        return self.by_mpirun(ranks, ["--oversubscribe", "--bind-to", "none"],
+                              self.built("benchmarks/peers/mpi_collectives", "--op", op, *span_flags(span),
+                                         run=functools.partial(run_collective, "openmpi", memory="ordinary")))
 
     def gloo(self, ranks: int, span: tuple[int, int, int]) -> Step:
         missing = None if (ROOT / self.python).exists() else f"not installed: {self.python} is missing"
@@ -120,14 +104,10 @@ class Programs:
                      *span_flags(span)], functools.partial(run_collective, "gloo"), missing)
 
     def bound(self, span: tuple[int, int, int]) -> Step:
-        step = self.built("benchmarks/peers/reduce_bound", run_json)
-        step.command += span_flags(span)
-        return step
+        return self.built("benchmarks/peers/reduce_bound", *span_flags(span))
 
     def kills(self) -> Step:
-        step = self.built("benchmarks/processes", run_kills)
-        step.command += ["group-detect", "--json", "-n", str(KILLS)]
-        return step
+        return self.built("benchmarks/processes", "group-detect", "--json", "-n", str(KILLS), run=run_kills)
 
 
 def span_flags(span: tuple[int, int, int]) -> list[str]:
@@ -224,43 +204,38 @@ def lines() -> list[Line]:
 # -------------------------------------------------------------------------------------------------
 # Telling
 
+PLOT = "benchmarks_collectives.svg"
 PLOTTED = {"gloo": ("gloo", "ordinary"), "OpenMPI": ("openmpi", "ordinary"),
            "Tendon": ("tendon", "ordinary"), "Tendon, pool memory": ("tendon", "pool")}
 
 
-def plot(result: Measurement) -> str:
-    def points(program: str, memory: str, ranks: int) -> dict[int, list[float]]:
-        measured = {size: result.series.get(key(program, size, ranks=ranks, memory=memory))
-                    for size in SIZES}
-        return {size: series.values(P50)
-                for size, series in measured.items() if series and series.values(P50)}
+def times(result: Measurement, ranks: int, program: str, memory: str = "ordinary") -> dict[int, list[float]]:
+    return by_size(result, P50, (key(program, size, ranks=ranks, memory=memory) for size in SIZES))
 
+
+def plot(result: Measurement) -> str:
     # Names of neighbours that would overlap are left out.
     named = {size: size_text(size) for size in SIZES
              if size in (8, KIB, 16 * KIB, 256 * KIB, 4 * MIB, 64 * MIB)}
     cpus = len(os.sched_getaffinity(0))
     panels = [bench_plot.Panel(f"all_reduce of f32 on one host, {ranks} ranks on {cpus} CPUs",
                                "one call",
-                               {name: points(*where, ranks) for name, where in PLOTTED.items()})
+                               {name: times(result, ranks, *where) for name, where in PLOTTED.items()})
               for ranks in RANKS]
     return bench_plot.times_by_size(panels, named, "size of the tensor")
 
 
 def times_table(result: Measurement, ranks: int) -> str:
     """All times of all_reduce beside each other, with the ratios of the medians."""
-    def values(program: str, size: int, memory: str = "ordinary") -> list[float]:
-        series = result.series.get(key(program, size, ranks=ranks, memory=memory))
-        return series.values(P50) if series else []
-
     def ratio(own: list[float], theirs: list[float]) -> str:
         if not own or not theirs:
             return "-"
         return f"{statistics.median(own) / statistics.median(theirs):.3g}"
 
+    columns = [times(result, ranks, *where) for where in (("tendon",), ("tendon", "pool"), ("openmpi",), ("gloo",))]
     rows = []
     for size in SIZES:
-        ordinary, pool = values("tendon", size), values("tendon", size, "pool")
-        openmpi, gloo = values("openmpi", size), values("gloo", size)
+        ordinary, pool, openmpi, gloo = (column.get(size, []) for column in columns)
         rows.append([size_text(size), spread(ordinary), spread(pool), spread(openmpi), spread(gloo),
                      ratio(ordinary, openmpi), ratio(pool, openmpi), ratio(ordinary, gloo),
                      ratio(pool, gloo)])
@@ -276,8 +251,8 @@ def machine_card(build_dir: str, python: str) -> dict[str, str]:
 
 
 def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: list[Verdict],
-             result: Measurement, picture: str) -> str:
-    parts = [
+             result: Measurement) -> list[str]:
+    return [
         "# Collectives",
         "Written by `make bench` (`tools/bench_collectives.py`); do not edit. f32, sum, in place; "
         "`tendon bench`, our own MPI program (`benchmarks/peers/mpi_collectives.cpp`) and torch "
@@ -293,7 +268,7 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
         "`latency`. With 4 ranks on fewer CPUs nobody is pinned: Tendon waits by `balanced`, "
         "OpenMPI runs with `--oversubscribe --bind-to none`, by which it yields when it is idle "
         "(`mpi_yield_when_idle` is left at its default), gloo sleeps as always.",
-        f"![Time of all_reduce by size: Tendon, OpenMPI, gloo]({picture})",
+        f"![Time of all_reduce by size: Tendon, OpenMPI, gloo]({PLOT})",
         machine_table(machine, f"tools/bench_collectives.sh --rounds {arguments.rounds}", result),
         "## Collectives: all_reduce by size",
         f"{arguments.rounds} rounds, in turns forwards and backwards; a cell is `median "
@@ -305,62 +280,28 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
         "(`benchmarks/peers/reduce_bound.cpp`): each byte is read once and written once, which is "
         "the least that a sum of two tensors in place can do. Deaths: `processes group-detect` kills one of three ranks at a random moment, "
         f"{KILLS} times a round on each path; times are those of rank 0.",
-        comparison_table(verdicts, result),
-        *[part.replace("## ", "## Collectives: ", 1) for part in shortfalls(verdicts)],
-        "## Collectives: all figures",
-        "`GB` is 10^9 bytes; GB/s is size by p50 (algbw).",
-        figure_table(result)]
-    if result.not_measured:
-        parts += ["## Collectives: not measured", missing_table(result)]
-    return "\n\n".join(parts)
+        *closing("Collectives", verdicts, result, "`GB` is 10^9 bytes; GB/s is size by p50 (algbw).",
+                 figure_table(result))]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a document")
-    parser.add_argument("--only", action="append",
-                        choices=[*(f"all_reduce, {ranks} ranks" for ranks in RANKS),
-                                 "more ranks than CPUs", "other collectives", "deaths"],
-                        help="measure this section only; writes no document")
-    parser.add_argument("--build-dir", default="build/release", help="relative to the repository")
+    parser = command_line(__doc__, [*(f"all_reduce, {ranks} ranks" for ranks in RANKS), "more ranks than CPUs",
+                                    "other collectives", "deaths"], json_name="collectives")
+    add_build_dir(parser)
     parser.add_argument("--python", default=PYTHON, help="relative to the repository; has torch")
-    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs" / "benchmarks.md",
-                        help="the plot lies beside it")
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE",
-                        default=ROOT / "build" / "benchmarks_collectives.json")
-    arguments = parser.parse_args()
-    if arguments.rounds < 1:
-        parser.error(f"--rounds: {arguments.rounds} is not at least 1")
-
+    arguments = parse(parser)
     sections = plan(Programs(arguments.build_dir, arguments.python))
-    if arguments.only:
-        sections = {name: sections[name] for name in arguments.only}
-    tell_load()
-    result = measure(sections, arguments.rounds)
+    result = measure_asked(arguments, sections)
     machine = machine_card(arguments.build_dir, arguments.python)
-    verdicts = [judge(line, result) for line in lines()
-                if not arguments.only or line.subject in result.series]
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(as_json("collectives", machine, verdicts, result) + "\n",
-                              encoding="utf-8")
-    measured = [ranks for ranks in RANKS if f"all_reduce, {ranks} ranks" in sections]
-    print(*[times_table(result, ranks) for ranks in measured], comparison_table(verdicts, result),
-          sep="\n\n")
-    if result.not_measured:
-        print("", missing_table(result), sep="\n")
-    say(f"written: {arguments.json}")
-    failed = [name for name in result.not_measured if "bin/tendon" in name or name == "tendon"]
-    if failed:
-        say(f"no document written: Tendon was not measured: {failed[0]}")
+    verdicts = judge_asked(arguments, lines(), result)
+    measured = [ranks for ranks in RANKS if f"all_reduce, {ranks} ranks" in (arguments.only or sections)]
+    tell(arguments, "collectives", machine, verdicts, result, *[times_table(result, ranks) for ranks in measured],
+         comparison_table(verdicts, result))
+    if stop_without_tendon([name for name in result.not_measured if "bin/tendon" in name or name == "tendon"]):
         return 1
-    if arguments.only or arguments.rounds < 3:
-        say("no document written: it takes every section and at least 3 rounds")
-        return 0
-    picture = arguments.output.with_name("benchmarks_collectives.svg")
-    picture.write_text(plot(result), encoding="utf-8")
-    write_part(arguments.output, "tools/bench_collectives.py",
-               document(arguments, machine, verdicts, result, picture.name))
-    say(f"written: {arguments.output} and {picture}")
+    if makes_document(arguments):
+        write_plot(arguments, PLOT, plot(result))
+        write_document(arguments, "tools/bench_collectives.py", document(arguments, machine, verdicts, result))
     return 0
 
 

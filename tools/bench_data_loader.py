@@ -81,7 +81,6 @@ def main() -> None:
     parser.add_argument("--collate", choices=COLLATE, default="default",
                         help="own: batches made by a collate_fn of the program, which are copied once; lent: they are not, "
                              "with torch.empty() in torch's loader")
-    parser.add_argument("--raw", action="store_true", help="the figure of each round too")
     parser.add_argument("--output", type=pathlib.Path, help="also write the figures to a part of this page")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -107,9 +106,6 @@ def main() -> None:
             ratios = sorted(our / their for our, their in zip(ours, theirs))
             say(f"| {size_bytes} | {workers} | {statistics.median(theirs):.1f} | {statistics.median(ours):.1f} | "
                 f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) |")
-            if asked.raw:
-                print(f"  torch {[round(each, 1) for each in theirs]}, tendon {[round(each, 1) for each in ours]}",
-                      flush=True)
     if asked.output:
         write_part(asked.output, f"tools/bench_data_loader.py:{asked.collate}",
                    f"# DataLoader, collate: {asked.collate}\n\n{PAGE}\n\n" + "\n".join(lines))

@@ -9,18 +9,14 @@ each other; a round asks both in turn. `make bench` runs this; tools/bench_engin
 import argparse
 import contextlib
 import json
-import pathlib
-import platform
 import subprocess
 import sys
-from dataclasses import dataclass
 
-from bench import (KIB, ROOT, UNITS, Key, Line, Measurement, NotMeasured, Step, Verdict, as_json, comparison_table, execute,
-                   host_card, judge, machine_table, measure, missing_table, run_json, say, shortfalls, spread, table,
-                   tell_load, write_part)
+from bench import (KIB, ROOT, UNITS, Key, Line, Measurement, NotMeasured, Step, Verdict, add_build_dir, closing,
+                   command_line, comparison_table, host_card, judge_asked, machine_table, makes_document, measure_asked,
+                   parse, run_json, spread, stop_without_tendon, table, tell, write_document)
+from bench_python import PEER_PACKAGES, PYTHON, versions
 
-PYTHON = "build/python/venv/bin/python"
-PEER_PACKAGES = "build/python/peers"
 PROGRAMS = "benchmarks/engine"
 PACKAGES = ["pytendon", "torch", "transformers", "pyzmq", "numpy"]
 JOBS = ["batch 1", "batch 8", "24 at once"]
@@ -32,16 +28,7 @@ ON_STEPS = ("Python adds some 3 us to the figure of C++ (`tools/bench.sh --only 
             "and the eventfd in the poll at both ends. With 2 workers three processes and their I/O threads share two cores.")
 ON_ONE = ("Both read all weights, 540 MB, once a token, which is four fifths of the time; what is left are some thousand small "
           "calls of torch here and more of them there, and one step of control.")
-UNITS |= {RATE: "tokens/s", "seconds": "s", "rss_gb": "GB", "pss_gb": "GB"}
-
-
-@dataclass
-class MoreTokens(Line):
-    """Rates: more is better."""
-
-    @property
-    def larger_is_better(self) -> bool:
-        return True
+UNITS |= {"seconds": "s", "rss_gb": "GB", "pss_gb": "GB"}
 
 
 def python(*words: str) -> list[str]:
@@ -118,7 +105,7 @@ def lines() -> list[Line]:
             "(1,1,1): tokens/s of one request / a transformers loop",
             "(1,1,1): tokens/s of 8 requests at once / transformers, static batch 8",
             "(1,1,1): tokens/s of 24 requests of 8 to 64 tokens at once, 8 run / transformers, static batches of 8")):
-        found.append(MoreTokens(title, Key("engine", job, 0), [Key("transformers", job, 0)], RATE, limit,
+        found.append(Line(title, Key("engine", job, 0), [Key("transformers", job, 0)], RATE, limit,
                                 ON_ONE if job == JOBS[0] else ""))
     start, after = Key(f"engine ({LAYOUT})", "start", 0), Key(f"engine ({LAYOUT})", "after a reply", 0)
     return [
@@ -134,21 +121,6 @@ def lines() -> list[Line]:
         Line(f"({LAYOUT}): the same after a reply of 64 tokens", after, [], "pss_gb")]
 
 
-VERSIONS = """
-import importlib.metadata, sys
-for name in sys.argv[1:]:
-    try:
-        print(name, importlib.metadata.version(name))
-    except importlib.metadata.PackageNotFoundError:
-        print(name, "not installed")
-"""
-
-
-def versions() -> str:
-    return "; ".join([f"Python {platform.python_version()}",
-                      *execute(python("-c", VERSIONS, *PACKAGES)).splitlines()])
-
-
 def commands(result: Measurement) -> str:
     rows = []
     for key, series in sorted(result.series.items()):
@@ -157,8 +129,8 @@ def commands(result: Measurement) -> str:
     return table(["path", "mode", "p50 us", "p99 us", "tokens/s", "command"], rows)
 
 
-def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: list[Verdict], result: Measurement) -> str:
-    parts = [
+def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: list[Verdict], result: Measurement) -> list[str]:
+    return [
         "# The engine",
         "Written by `make bench` (`tools/bench_engine.py`); do not edit. SmolLM2-135M-Instruct in float32, one thread of "
         "torch in each process, the most probable token, ends ignored; the prompts are those of "
@@ -169,53 +141,30 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
         "## The engine: promises and comparisons",
         f"{arguments.rounds} rounds, in turns forwards and backwards; a cell is `median (min..max)` of the rounds, a ratio "
         "is formed inside each.",
-        comparison_table(verdicts, result),
-        *[part.replace("## ", "## The engine: ", 1) for part in shortfalls(verdicts)],
-        "## The engine: all figures",
-        "`control` is from the outputs of a step in the hands of the last stage until the first stage has applied the inputs "
-        "of the next one, which is more than the controller's part; `step` is from inputs applied to inputs applied. RSS "
-        "counts a page in each process that has it mapped; PSS counts it once, in equal parts.",
-        commands(result)]
-    if result.not_measured:
-        parts += ["## The engine: not measured", missing_table(result)]
-    return "\n\n".join(parts)
+        *closing("The engine", verdicts, result,
+                 "`control` is from the outputs of a step in the hands of the last stage until the first stage has applied the "
+                 "inputs of the next one, which is more than the controller's part; `step` is from inputs applied to inputs "
+                 "applied. RSS counts a page in each process that has it mapped; PSS counts it once, in equal parts.",
+                 commands(result))]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--rounds", type=int, default=5, help="at least 3 for a document")
-    parser.add_argument("--only", action="append", choices=list(plan("")[0]), help="this section only; writes no document")
-    parser.add_argument("--build-dir", default="build/release", help="of the controller, relative to the repository")
-    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs" / "benchmarks.md")
-    parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
-    arguments = parser.parse_args()
-    if arguments.rounds < 1:
-        parser.error(f"--rounds: {arguments.rounds} is not at least 1")
-
+    parser = command_line(__doc__, plan("")[0], rounds=5)
+    add_build_dir(parser)
+    arguments = parse(parser)
     sections, standing = plan(arguments.build_dir)
-    tell_load()
     try:
-        result = measure({name: sections[name] for name in arguments.only or sections}, arguments.rounds)
+        result = measure_asked(arguments, sections)
     finally:
         for one in standing:
             one.close()
-    machine = host_card() | {"packages": versions()}
-    verdicts = [verdict for line in lines() if (verdict := judge(line, result)).values or not arguments.only]
-    if arguments.json:
-        print(as_json("engine", machine, verdicts, result))
-    else:
-        print(comparison_table(verdicts, result), commands(result), sep="\n\n")
-        if result.not_measured:
-            print("", missing_table(result), sep="\n")
-    if arguments.only or arguments.rounds < 3:
-        say("no document written: it takes every section and at least 3 rounds")
-        return 0
-    failed = [name for name in result.not_measured if "transformers" not in name and "pyzmq" not in name]
-    if failed:
-        say(f"no document written: Tendon was not measured: {failed[0]}")
-        return 1
-    write_part(arguments.output, "tools/bench_engine.py", document(arguments, machine, verdicts, result))
-    say(f"written: {arguments.output}")
+    machine = host_card() | {"packages": versions(PACKAGES)}
+    verdicts = judge_asked(arguments, lines(), result)
+    tell(arguments, "engine", machine, verdicts, result, comparison_table(verdicts, result), commands(result))
+    if makes_document(arguments):
+        if stop_without_tendon([name for name in result.not_measured if "transformers" not in name and "pyzmq" not in name]):
+            return 1
+        write_document(arguments, "tools/bench_engine.py", document(arguments, machine, verdicts, result))
     return 0
 
 

@@ -9,11 +9,11 @@ tools/bench_fabric.sh builds the release first.
 
 import argparse
 import json
-import pathlib
 import sys
 
-from bench import (ROOT, Key, Measurement, NotMeasured, Step, as_json, compiler, execute, host_card, machine_table,
-                   measure, missing_table, number, run_json, say, spread, table, tell_load, write_part)
+from bench import (ROOT, Key, Measurement, NotMeasured, Step, add_build_dir, command_line, compiler, execute, host_card,
+                   machine_table, measure, missing_table, number, parse, run_json, say, spread, table, tell, tell_load,
+                   write_document)
 
 PATHS = ["shm", "tcp"]
 FIGURES = ["cpu_percent", "rss_mb", "private_mb"]
@@ -50,7 +50,7 @@ def brain_table(result: Measurement) -> str:
                   "p50 us", "p99 us", "command"], rows)
 
 
-def document(arguments: argparse.Namespace, machine: dict[str, str], result: Measurement) -> str:
+def document(arguments: argparse.Namespace, machine: dict[str, str], result: Measurement) -> list[str]:
     parts = [
         "# A brain of full size",
         "Written by `make bench` (`tools/bench_fabric.py`); do not edit. 24 nodes, each a process with a clock of its own at "
@@ -65,19 +65,16 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], result: Mea
         brain_table(result)]
     if result.not_measured:
         parts += ["## A brain of full size: not measured", missing_table(result)]
-    return "\n\n".join(parts)
+    return parts
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--rounds", type=int, default=1)
+    parser = command_line(__doc__, rounds=1, json_name="fabric")
+    add_build_dir(parser)
     parser.add_argument("--seconds", type=int, default=60, help="at least 60 for a document")
-    parser.add_argument("--build-dir", default="build/release", help="relative to the repository")
-    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs" / "benchmarks.md")
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", default=ROOT / "build" / "benchmarks_fabric.json")
-    arguments = parser.parse_args()
-    if arguments.rounds < 1 or arguments.seconds < 1:
-        parser.error(f"--rounds {arguments.rounds} --seconds {arguments.seconds}: both are at least 1")
+    arguments = parse(parser)
+    if arguments.seconds < 1:
+        parser.error(f"--seconds: {arguments.seconds} is not at least 1")
 
     programs = Programs(arguments.build_dir, arguments.seconds)
     discoveries = ["static", "zenoh"] if programs.has_zenoh() else ["static"]
@@ -87,12 +84,7 @@ def main() -> int:
     if discoveries == ["static"]:
         result.not_measured["found by zenoh"] = "this build has no Zenoh"
     machine = host_card() | {"compiler": compiler(arguments.build_dir)}
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(as_json("fabric", machine, [], result) + "\n", encoding="utf-8")
-    print(brain_table(result))
-    if result.not_measured:
-        print("", missing_table(result), sep="\n")
-    say(f"written: {arguments.json}")
+    tell(arguments, "fabric", machine, [], result, brain_table(result))
     expected = {Key(path, discovery, 16 << 10) for path in PATHS for discovery in discoveries}
     if expected - result.series.keys():
         say("no document written: a brain was not measured, or lost samples")
@@ -100,8 +92,7 @@ def main() -> int:
     if arguments.seconds < 60:
         say("no document written: it takes 60 seconds")
         return 0
-    write_part(arguments.output, "tools/bench_fabric.py", document(arguments, machine, result))
-    say(f"written: {arguments.output}")
+    write_document(arguments, "tools/bench_fabric.py", document(arguments, machine, result))
     return 0
 
 

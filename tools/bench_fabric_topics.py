@@ -13,18 +13,17 @@ import contextlib
 import functools
 import math
 import os
-import pathlib
 import shlex
 import shutil
 import subprocess
 import sys
 from typing import Iterator
 
-import bench
 import bench_network
-from bench import (KIB, LARGE, MIB, ROOT, Key, Line, Measurement, NotMeasured, Series, Step, Verdict, as_json, compiler,
-                   comparison_table, figure_table, host_card, iperf3_rows, judge, machine_table, measure, missing_table,
-                   row, run_client_and_server, run_json, say, shortfalls, size_text, tell_load, write_part)
+from bench import (KIB, LARGE, MIB, ROOT, Key, Line, Measurement, NotMeasured, Series, Step, Verdict, add_build_dir,
+                   closing, command_line, compiler, comparison_table, figure_table, host_card, iperf3_rows, judge_asked,
+                   machine_table, makes_document, measure_asked, parse, row, run_client_and_server, run_json, say,
+                   size_text, tell, write_document)
 from bench_network import P50, PORT, RATE, Host, address, network, runtime_folder
 
 SIZE = 8 * MIB
@@ -137,15 +136,10 @@ def run_apart(command: list[str]) -> list[dict]:
         return run_json(["env", f"TENDON_RUNTIME_DIR={folder}", *command])
 
 
-class Programs(bench.Programs):
+class Programs(bench_network.Programs):
     def __init__(self, build_dir: str):
-        super().__init__(build_dir, streams=1)
+        super().__init__(build_dir, "")
         self.tendon_path = f"{build_dir}/bin/tendon"
-        self.no_network = bench_network.Programs(build_dir, "").missing
-
-    def on_hosts(self, step: Step) -> Step:
-        step.missing = step.missing or self.no_network
-        return step
 
     def sample_stream(self, *more: str, run) -> Step:
         return self.on_hosts(self.built("bin/tendon", "bench", "topic", "--json", "--path", "tcp", "--mode", "copy",
@@ -264,16 +258,13 @@ def lines() -> list[Line]:
 
 
 def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: list[Verdict],
-             result: Measurement) -> str:
-    def under(part: str) -> str:
-        return part.replace("## ", "## Topics between hosts: ", 1)
-
-    parts = [
+             result: Measurement) -> list[str]:
+    return [
         "# Topics between hosts, and as nodes stop and join",
         "Written by `make bench` (`tools/bench_fabric_topics.py`); do not edit. Hosts are network namespaces of one machine "
         "with runtime directories of their own, so its CPUs do the work of all hosts and of the network between them.",
         machine_table(machine, f"tools/bench_fabric.sh --topics --rounds {arguments.rounds}", result),
-        under("## promises and comparisons"),
+        "## Topics between hosts: promises and comparisons",
         "*Two hosts*: `tendon bench topic` with its second process on the other host, beside the same of bare Zenoh over tcp "
         "and one stream of iperf3. *Routed*: both hosts reach only a third one, on which `tendon router` runs, and Zenoh goes "
         "through the same. The round trip is twice the time of 1 KiB one way on that link, before anything else is under "
@@ -284,52 +275,27 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
         "millisecond. *Announce*: over the in-memory double of Zenoh that the tests have; each node looks for "
         f"{MATCHING} entities of another one. The time is that of the nodes alone, without the double. Over real Zenoh the "
         "nodes are Contexts of one process, each with its sessions, and the links are made too.",
-        comparison_table(verdicts, result),
-        *map(under, shortfalls(verdicts)),
-        under("## all figures"),
-        "`GB` is 10^9 bytes. The second process of a command is started on the other host by `--readers-by`.",
-        figure_table(result)]
-    if result.not_measured:
-        parts += [under("## not measured"), missing_table(result)]
-    return "\n\n".join(parts)
+        *closing("Topics between hosts", verdicts, result,
+                 "`GB` is 10^9 bytes. The second process of a command is started on the other host by `--readers-by`.",
+                 figure_table(result))]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
-    parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a document")
-    parser.add_argument("--only", action="append", choices=["hosts", "routed", "stopped", "join", "announcements"],
-                        help="measure this section only; writes no document")
-    parser.add_argument("--build-dir", default="build/release", help="relative to the repository")
-    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs" / "benchmarks.md")
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", default=ROOT / "build" / "benchmarks_topics.json")
-    arguments = parser.parse_args()
-    if arguments.rounds < 1:
-        parser.error(f"--rounds: {arguments.rounds} is not at least 1")
-
+    parser = command_line(__doc__, ["hosts", "routed", "stopped", "join", "announcements"], json_name="topics")
+    add_build_dir(parser)
+    arguments = parse(parser)
     os.environ.pop("TENDON_ROUTER", None)  # nobody is met but by what is measured
-    sections = plan(Programs(arguments.build_dir))
-    if arguments.only:
-        sections = {name: sections[name] for name in arguments.only}
-    tell_load()
-    result = measure(sections, arguments.rounds)
+    result = measure_asked(arguments, plan(Programs(arguments.build_dir)))
     add_growth(result)
     machine = host_card() | {"compiler": compiler(arguments.build_dir)}
-    verdicts = [judge(line, result) for line in lines() if not arguments.only or line.subject in result.series]
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(as_json("topics", machine, verdicts, result) + "\n", encoding="utf-8")
-    print(comparison_table(verdicts, result), figure_table(result), sep="\n\n")
-    if result.not_measured:
-        print("", missing_table(result), sep="\n")
-    say(f"written: {arguments.json}")
+    verdicts = judge_asked(arguments, lines(), result)
+    tell(arguments, "topics", machine, verdicts, result, comparison_table(verdicts, result), figure_table(result))
     if result.not_measured:
         # `make bench` goes on where there is no root, or no cargo: the part that is there stays.
         say("no document written: not everything was measured")
         return 0
-    if arguments.only or arguments.rounds < 3:
-        say("no document written: it takes every section and at least 3 rounds")
-        return 0
-    write_part(arguments.output, "tools/bench_fabric_topics.py", document(arguments, machine, verdicts, result))
-    say(f"written: {arguments.output}")
+    if makes_document(arguments):
+        write_document(arguments, "tools/bench_fabric_topics.py", document(arguments, machine, verdicts, result))
     return 0
 
 

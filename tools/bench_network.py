@@ -12,17 +12,16 @@ those of tools/bench.py. `make bench` runs this after tools/bench_collectives.py
 import argparse
 import contextlib
 import functools
-import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
 from typing import Iterator
 
-from bench import (KIB, MIB, ROOT, TIME_LIMIT_S, Key, Line, Measurement, NotMeasured, Step, Verdict,
-                   as_json, compiler, comparison_table, execute, figure_table, host_card, judge,
-                   machine_table, measure, missing_table, run_json, say, shortfalls, size_text,
-                   tell_load, write_part)
+import bench
+from bench import (KIB, MIB, ROOT, TIME_LIMIT_S, Key, Line, Measurement, NotMeasured, Step, Verdict, add_build_dir,
+                   closing, command_line, compiler, comparison_table, execute, figure_table, host_card, judge_asked,
+                   machine_table, makes_document, measure_asked, parse, run_json, say, size_text, tell, write_document)
 
 P50, RATE = "latency_us_p50", "bandwidth_gb_per_s"
 STREAM = "benchmarks/peers/python/socket_stream.py"
@@ -177,52 +176,44 @@ def runtime_folder() -> Iterator[str]:
         yield folder
 
 
-class Programs:
+class Programs(bench.Programs):
     def __init__(self, build_dir: str, rate: str):
-        self.tendon = f"{build_dir}/bin/tendon"
-        self.processes = f"{build_dir}/benchmarks/processes"
-        self.two_levels = f"{build_dir}/benchmarks/two_levels"
-        self.stage_overlap = f"{build_dir}/benchmarks/stage_overlap"
+        super().__init__(build_dir)
         self.rate = rate
-        self.missing = None
-        for program in (self.tendon, self.processes, self.two_levels, self.stage_overlap):
-            if not (ROOT / program).exists():
-                self.missing = f"not built: {program}"
-        for tool in ("ip", "tc", "nsenter", "unshare", "hostname"):
-            if not shutil.which(tool):
-                self.missing = f"not installed: {tool} (iproute2, util-linux, hostname)"
+        self.no_network = next((f"not installed: {tool} (iproute2, util-linux, hostname)"
+                                for tool in ("ip", "tc", "nsenter", "unshare", "hostname") if not shutil.which(tool)), None)
+
+    def on_hosts(self, step: Step) -> Step:
+        step.missing = step.missing or self.no_network
+        return step
+
+    def by_ranks(self, places: list[int], name: str, program: str, *arguments: str) -> Step:
+        return self.on_hosts(self.built(program, *arguments, run=functools.partial(run_ranks, self.rate, places, name)))
 
     def stream(self, size_bytes: int) -> Step:
         command = ["python3", STREAM, "--connect", f"{address(1)}:{PORT}", "--size",
                    str(size_bytes), "--rounds", "5"]
-        return Step(command, functools.partial(run_stream, self.rate, size_bytes), self.missing)
+        return self.on_hosts(Step(command, functools.partial(run_stream, self.rate, size_bytes)))
 
     def ring(self, ranks: int) -> Step:
-        command = [self.tendon, "bench", "allreduce", "--json", "--insecure-plaintext", "-b",
-                   str(RING_BYTES), "-e", str(RING_BYTES), "-n", "5", "-w", "2"]
-        return Step(command, functools.partial(run_ranks, self.rate, list(range(ranks)),
-                                               ring_name(ranks)), self.missing)
+        return self.by_ranks(list(range(ranks)), ring_name(ranks), "bin/tendon", "bench", "allreduce", "--json",
+                             "--insecure-plaintext", "-b", str(RING_BYTES), "-e", str(RING_BYTES), "-n", "5", "-w", "2")
 
     def levels(self, size_bytes: int) -> Step:
-        command = [self.two_levels, "-b", str(size_bytes), "-n", str(LEVEL_CALLS[size_bytes])]
-        return Step(command, functools.partial(run_ranks, self.rate, LEVEL_PLACES, LEVELS),
-                    self.missing)
+        return self.by_ranks(LEVEL_PLACES, LEVELS, "benchmarks/two_levels", "-b", str(size_bytes), "-n",
+                             str(LEVEL_CALLS[size_bytes]))
 
     def stage(self, way: str, place: str | None) -> Step:
-        command = [self.processes, "stage", "--json", "--way", STAGE_WAYS[way], "-b",
-                   str(STAGE_SIZES[0]), "-e", str(STAGE_SIZES[-1]), "-f", "8", "-n", "5", "-w", "2"]
+        program = ["benchmarks/processes", "stage", "--json", "--way", STAGE_WAYS[way], "-b", str(STAGE_SIZES[0]), "-e",
+                   str(STAGE_SIZES[-1]), "-f", "8"]
         if place is None:
             # By itself it takes more calls: nothing limits it but the machine.
-            command = command[:-4]
-            return Step(command, functools.partial(run_ranks, None, [], STAGE_SHM), self.missing)
-        return Step([*command, "--insecure-plaintext"],
-                    functools.partial(run_ranks, self.rate, STAGE_PLACES[place], place),
-                    self.missing)
+            return self.built(*program, run=functools.partial(run_ranks, None, [], STAGE_SHM))
+        return self.by_ranks(STAGE_PLACES[place], place, *program, "-n", "5", "-w", "2", "--insecure-plaintext")
 
     def overlap(self, place: str) -> Step:
-        command = [self.stage_overlap, "-b", str(OVERLAP_BYTES), "-n", str(MICROBATCHES)]
-        return Step(command, functools.partial(run_ranks, self.rate, OVERLAP_PLACES[place], place),
-                    self.missing)
+        return self.by_ranks(OVERLAP_PLACES[place], place, "benchmarks/stage_overlap", "-b", str(OVERLAP_BYTES), "-n",
+                             str(MICROBATCHES))
 
 
 LEVELS = "2 hosts x 2 ranks"
@@ -282,8 +273,8 @@ def lines(rate: str) -> list[Line]:
 
 
 def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: list[Verdict],
-             result: Measurement) -> str:
-    parts = [
+             result: Measurement) -> list[str]:
+    return [
         "# Collectives over networks",
         "Written by `make bench` (`tools/bench_network.py`); do not edit. Hosts are network "
         f"namespaces of one machine, joined by a bridge; each sends at most {arguments.rate} (a token "
@@ -308,55 +299,25 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
         "`all_reduce`, beside the same by groups of its ranks (`benchmarks/two_levels.cpp`): reduced "
         "on boards inside each host, all-reduced between hosts, broadcast on boards; or each rank "
         "with a shard of its own. CPU time is that of all ranks.",
-        comparison_table(verdicts, result),
-        *[part.replace("## ", "## Collectives over networks: ", 1) for part in shortfalls(verdicts)],
-        "## Collectives over networks: all figures",
-        "`GB` is 10^9 bytes; GB/s is busbw for allreduce, size by p50 for the others.",
-        figure_table(result)]
-    if result.not_measured:
-        parts += ["## Collectives over networks: not measured", missing_table(result)]
-    return "\n\n".join(parts)
+        *closing("Collectives over networks", verdicts, result,
+                 "`GB` is 10^9 bytes; GB/s is busbw for allreduce, size by p50 for the others.", figure_table(result))]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a document")
+    parser = command_line(__doc__, ["ring", "stages", "overlap", "levels"], json_name="network")
+    add_build_dir(parser)
     parser.add_argument("--rate", default="1gbit", help="of each host's link, as tc says it")
-    parser.add_argument("--only", action="append", choices=["ring", "stages", "overlap", "levels"],
-                        help="measure this section only; writes no document")
-    parser.add_argument("--build-dir", default="build/release", help="relative to the repository")
-    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs" / "benchmarks.md")
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE",
-                        default=ROOT / "build" / "benchmarks_network.json")
-    arguments = parser.parse_args()
-    if arguments.rounds < 1:
-        parser.error(f"--rounds: {arguments.rounds} is not at least 1")
-
-    sections = plan(Programs(arguments.build_dir, arguments.rate))
-    if arguments.only:
-        sections = {name: sections[name] for name in arguments.only}
-    tell_load()
-    result = measure(sections, arguments.rounds)
+    arguments = parse(parser)
+    result = measure_asked(arguments, plan(Programs(arguments.build_dir, arguments.rate)))
     machine = host_card() | {"compiler": compiler(arguments.build_dir)}
-    verdicts = [judge(line, result) for line in lines(arguments.rate)
-                if not arguments.only or line.subject in result.series]
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(as_json("network", machine, verdicts, result) + "\n",
-                              encoding="utf-8")
-    print(comparison_table(verdicts, result))
-    if result.not_measured:
-        print("", missing_table(result), sep="\n")
-    say(f"written: {arguments.json}")
+    verdicts = judge_asked(arguments, lines(arguments.rate), result)
+    tell(arguments, "network", machine, verdicts, result, comparison_table(verdicts, result))
     if result.not_measured:
         # `make bench` goes on where there is no root: the part that is there stays.
         say("no document written: not everything was measured")
         return 0 if not result.series else 1
-    if arguments.only or arguments.rounds < 3:
-        say("no document written: it takes every section and at least 3 rounds")
-        return 0
-    write_part(arguments.output, "tools/bench_network.py",
-               document(arguments, machine, verdicts, result))
-    say(f"written: {arguments.output}")
+    if makes_document(arguments):
+        write_document(arguments, "tools/bench_network.py", document(arguments, machine, verdicts, result))
     return 0
 
 

@@ -7,17 +7,15 @@ tools/bench_python.sh makes the environment first.
 """
 
 import argparse
-import pathlib
 import platform
 import statistics
 import sys
 from dataclasses import dataclass
 
 import bench_plot
-from bench import (KIB, LARGE, MIB, ROOT, Key, Line, Measurement, Step, Verdict, as_json,
-                   comparison_table, execute, figure_table, host_card, judge, machine_table,
-                   measure, missing_table, run_json, say, shortfalls, size_text, table, tell_load,
-                   write_part)
+from bench import (KIB, LARGE, MIB, ROOT, Key, Line, Measurement, Step, Verdict, by_size, closing, command_line,
+                   comparison_table, execute, figure_table, host_card, judge_asked, machine_table, makes_document,
+                   measure_asked, parse, run_json, size_text, stop_without_tendon, table, tell, write_document, write_plot)
 
 PYTHON = "build/python/venv/bin/python"
 PEER_PACKAGES = "build/python/peers"  # of UCXX; the environment is that of the tests
@@ -174,6 +172,7 @@ def policy_lines() -> list[Line]:
           for after_us in ANSWERS_AFTER]]
 
 
+PLOT = "benchmarks_python.svg"
 PLOTTED = {"Tendon, loan": ("tendon", "loan"), "Tendon, NumPy": ("tendon", "shm"),
            "Tendon, TensorDict": ("tendon", "tensordict"),
            "tensordict, gloo": ("gloo", "posted"), "TensorDictPipe, UCXX": ("ucxx", "fresh"),
@@ -181,13 +180,9 @@ PLOTTED = {"Tendon, loan": ("tendon", "loan"), "Tendon, NumPy": ("tendon", "shm"
 
 
 def plot(result: Measurement) -> str:
-    def points(path: str, mode: str) -> dict[int, list[float]]:
-        measured = {size: result.series.get(Key(path, mode, size)) for size in SIZES}
-        return {size: series.values(STEADY)
-                for size, series in measured.items() if series and series.values(STEADY)}
-
-    panel = bench_plot.Panel("A batch of two arrays to another Python process", "one way",
-                             {name: points(*where) for name, where in PLOTTED.items()})
+    series = {name: by_size(result, STEADY, (Key(path, mode, size) for size in SIZES))
+              for name, (path, mode) in PLOTTED.items()}
+    panel = bench_plot.Panel("A batch of two arrays to another Python process", "one way", series)
     return bench_plot.times_by_size([panel], {size: size_text(size) for size in SIZES})
 
 
@@ -202,28 +197,38 @@ for name in sys.argv[2:]:
 """
 
 
-def versions() -> str:
-    python = f"Python {platform.python_version()}"
-    lines_of = execute([PYTHON, "-c", VERSIONS, PEER_PACKAGES, *PACKAGES]).splitlines()
-    return "; ".join([python, *lines_of])
+def versions(packages: list[str]) -> str:
+    lines_of = execute([PYTHON, "-c", VERSIONS, PEER_PACKAGES, *packages]).splitlines()
+    return "; ".join([f"Python {platform.python_version()}", *lines_of])
 
 
 def first_table(result: Measurement) -> str:
     """The first send of each: what schema, connection and cold memory cost on top."""
     rows = []
     for name, (path, mode) in PLOTTED.items():
-        cells = []
-        for size in SIZES:
-            series = result.series.get(Key(path, mode, size))
-            values = series.values(FIRST) if series else []
-            cells.append(f"{statistics.median(values):,.0f}" if values else "-")
+        figures = by_size(result, FIRST, (Key(path, mode, size) for size in SIZES))
+        cells = [f"{statistics.median(figures[size]):,.0f}" if size in figures else "-" for size in SIZES]
         rows.append([name, *cells])
     return table(["first send, us", *map(size_text, SIZES)], rows)
 
 
+FIGURES = ("`GB` is 10^9 bytes; GB/s is size by p50. Tendon: `shm` is `send` and `recv` of NumPy arrays, "
+           "`tcp` the same over sockets, `asyncio` `asend` and `arecv`; `tensordict` and "
+           "`tensordict-tcp` send the TensorDict and receive it `as_=TensorDict`; `in`, `out`, `send` "
+           "and `all_reduce` are calls in one process, without the other end's share "
+           "(`benchmarks/peers/python/conversions.py`); in a `loan` nobody writes the bytes "
+           "after the first rounds, so its bandwidth is nominal. gloo: `leaves` is `send`, `posted` "
+           "`isend` and `irecv`. `consolidated` tensordicts were packed into one buffer beforehand, "
+           "`fresh` ones by each send. UCXX uses TCP between two processes of one host, as its "
+           "connections need errors of the peer, which its shared memory does not report. `publish` and "
+           "`first history` are of topics (`benchmarks/peers/python/publishing.py`): one publisher that waits for one "
+           "subscriber in another process, Zenoh with CongestionControl.BLOCK over a unix socket; a time is that of a "
+           "burst over its samples, and of a history the median of its publishes.")
+
+
 def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: list[Verdict],
-             result: Measurement, picture: str) -> str:
-    parts = [
+             result: Measurement) -> list[str]:
+    return [
         "# Python",
         "Written by `make bench` (`tools/bench_python.py`); do not edit. Two processes throw one "
         "batch at each other, `{\"observation\": f32, \"info\": {\"reward\": f32}}`, each array "
@@ -233,71 +238,29 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
         "call that sends to both arrays of the answer in hand; the first send is the first round "
         "of a connection. Tendon waits by the policy `latency`, except in "
         "the rows `default`, `tensordict-default` (`balanced`) and `blocking`; nobody is pinned to a core.",
-        f"![One way by size: Tendon and its peers]({picture})",
+        f"![One way by size: Tendon and its peers]({PLOT})",
         machine_table(machine, f"tools/bench_python.sh --rounds {arguments.rounds}", result),
         "## Python: promises and comparisons",
         f"{arguments.rounds} rounds, in turns forwards and backwards; a cell is `median "
         "(min..max)` of the rounds, a ratio is formed inside each.",
-        comparison_table(verdicts, result),
-        *[part.replace("## ", "## Python: ", 1) for part in shortfalls(verdicts)],
-        "## Python: first send", first_table(result),
-        "## Python: all figures",
-        "`GB` is 10^9 bytes; GB/s is size by p50. Tendon: `shm` is `send` and `recv` of NumPy arrays, "
-        "`tcp` the same over sockets, `asyncio` `asend` and `arecv`; `tensordict` and "
-        "`tensordict-tcp` send the TensorDict and receive it `as_=TensorDict`; `in`, `out`, `send` "
-        "and `all_reduce` are calls in one process, without the other end's share "
-        "(`benchmarks/peers/python/conversions.py`); in a `loan` nobody writes the bytes "
-        "after the first rounds, so its bandwidth is nominal. gloo: `leaves` is `send`, `posted` "
-        "`isend` and `irecv`. `consolidated` tensordicts were packed into one buffer beforehand, "
-        "`fresh` ones by each send. UCXX uses TCP between two processes of one host, as its "
-        "connections need errors of the peer, which its shared memory does not report. `publish` and "
-        "`first history` are of topics (`benchmarks/peers/python/publishing.py`): one publisher that waits for one "
-        "subscriber in another process, Zenoh with CongestionControl.BLOCK over a unix socket; a time is that of a "
-        "burst over its samples, and of a history the median of its publishes.",
-        figure_table(result)]
-    if result.not_measured:
-        parts += ["## Python: not measured", missing_table(result)]
-    return "\n\n".join(parts)
+        *closing("Python", verdicts, result, FIGURES, figure_table(result),
+                 ["## Python: first send", first_table(result)])]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a document")
-    parser.add_argument("--only", action="append", choices=list(plan()),
-                        help="measure this section only; writes no document")
-    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs" / "benchmarks.md",
-                        help="the plot lies beside it")
-    parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
-    arguments = parser.parse_args()
-    if arguments.rounds < 1:
-        parser.error(f"--rounds: {arguments.rounds} is not at least 1")
-
-    tell_load()
-    sections = {name: groups for name, groups in plan().items() if name in (arguments.only or plan())}
-    result = measure(sections, arguments.rounds)
-    machine = host_card() | {"packages": versions()}
-    measured = set(result.series)
-    verdicts = [judge(line, result) for line in lines()
-                if not arguments.only or line.subject in measured]
-    if arguments.json:
-        print(as_json("python", machine, verdicts, result))
-    else:
-        print(comparison_table(verdicts, result), first_table(result), figure_table(result),
-              sep="\n\n")
-        if result.not_measured:
-            print("", missing_table(result), sep="\n")
-    failed = [name for name in result.not_measured if any(own in name for own in ("tendon_pipe", "import_", "conversions"))]
-    if failed:
-        say(f"no document written: Tendon was not measured: {failed[0]}")
+    parser = command_line(__doc__, plan())
+    arguments = parse(parser)
+    result = measure_asked(arguments, plan())
+    machine = host_card() | {"packages": versions(PACKAGES)}
+    verdicts = judge_asked(arguments, lines(), result)
+    tell(arguments, "python", machine, verdicts, result, comparison_table(verdicts, result), first_table(result),
+         figure_table(result))
+    if stop_without_tendon([name for name in result.not_measured
+                            if any(own in name for own in ("tendon_pipe", "import_", "conversions"))]):
         return 1
-    if arguments.only or arguments.rounds < 3:
-        say("no document written: it takes every section and at least 3 rounds")
-        return 0
-    picture = arguments.output.with_name("benchmarks_python.svg")
-    picture.write_text(plot(result), encoding="utf-8")
-    write_part(arguments.output, "tools/bench_python.py",
-               document(arguments, machine, verdicts, result, picture.name))
-    say(f"written: {arguments.output}, {picture}")
+    if makes_document(arguments):
+        write_plot(arguments, PLOT, plot(result))
+        write_document(arguments, "tools/bench_python.py", document(arguments, machine, verdicts, result))
     return 0
 
 

@@ -12,13 +12,14 @@ than it says is a fault too.
 
 import re
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import checker
+from checker import DEBTS
+
 PRODUCT = ("include", "src", "cli")
 LIMITS = {"fields": 20, "methods": 40, "mutexes": 2, "files": 3}
-DEBTS = "tools/house_debts.txt"
 
 NO_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)\'', re.DOTALL)
 TYPE = re.compile(r"(?<!enum )\b(?:class|struct|union) (?:TENDON_\w+(?:\([^)]*\))? )?(\w+)(?: final)?(?: : [^;{]*)?\s*\{")
@@ -118,14 +119,6 @@ def count(body: str) -> Members:
     return members
 
 
-def debts_of(root: Path) -> dict[tuple[str, str], int]:
-    """What each class may have beyond the limits: (limit, class) -> number."""
-    file = root / DEBTS
-    lines = file.read_text().splitlines() if file.exists() else []
-    entries = [line.split() for line in lines if line and not line.startswith(("#", "circle"))]
-    return {(kind, name): int(number) for kind, name, number in entries}
-
-
 def check(root: Path) -> list[str]:
     faults = []
     texts = {path.relative_to(root).as_posix(): code_of(path.read_text()) for folder in PRODUCT
@@ -135,7 +128,7 @@ def check(root: Path) -> list[str]:
         if name.startswith("src/") and name.endswith(".cpp"):
             for of in set(MEMBER_OF.findall(text)):
                 sources.setdefault(of, set()).add(name)
-    debts = debts_of(root)
+    debts = {(kind, words[0]): int(words[1]) for kind, *words in checker.debts_of(root) if kind != "circle"}
     for name, text in texts.items():
         for found in TYPE.finditer(text):
             members = count(body_at(text, found.end()))
@@ -177,37 +170,14 @@ def self_test() -> None:
         ("src/core/owing.hpp", "struct Owing {\n" + fields(21, "") + "};\n", "has 21 fields now"),
         ("src/core/owing.hpp", "struct Owing {\n" + fields(2, "") + "};\n", "its line may be deleted"),
     ]
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-
-        def write(name: str, text: str) -> None:
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / name).write_text(text)
-
-        for name, text in good.items():
-            write(name, text)
-        assert check(root) == [], check(root)
-        for name, text, rule in bad:
-            write(name, text)
-            faults = check(root)
-            assert len(faults) == 1 and rule in faults[0], f"planted {name}: {text!r}, expected {rule!r}, reported {faults}"
-            (root / name).unlink() if name not in good else write(name, good[name])
+    with checker.tree(good) as root:
+        checker.expect_each(check, root, bad)
         for at in range(4):
-            write(f"src/core/many_{at}.cpp", "int Many::f() { return 1; }\n")
-        write("src/core/many.hpp", "class Many {\n};\n")
-        faults = check(root)
-        assert len(faults) == 1 and "Many has 4 files" in faults[0], faults
+            checker.write(root, f"src/core/many_{at}.cpp", "int Many::f() { return 1; }\n")
+        checker.write(root, "src/core/many.hpp", "class Many {\n};\n")
+        checker.expect(check, root, "Many has 4 files")
     print(f"each of {len(bad) + 1} planted faults was reported")
 
 
-def main() -> int:
-    if "--self-test" in sys.argv:
-        self_test()
-        return 0
-    faults = check(Path(sys.argv[1] if len(sys.argv) > 1 else "."))
-    print("\n".join(faults) if faults else "classes: every limit is kept")
-    return 1 if faults else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(checker.run(check, self_test, "classes: every limit is kept"))

@@ -25,7 +25,9 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TypeVar
 
+from checker import Fault, run_verb
 from debian_packages import packages_of
 from doc_numbers import NUMBERS
 
@@ -85,13 +87,23 @@ STATES = ("works", "never run", "begun", "not begun")
 FIGURE = re.compile(r"(?<![\d.,])(\d[\d.,]*) us\b")
 
 
-class Fault(Exception):
-    """What is wrong, in words."""
+Things = TypeVar("Things")
 
 
 def raise_if(faults: list[str]) -> None:
     if faults:
         raise Fault("\n".join(faults))
+
+
+def found(what: str, things: Things) -> Things:
+    """A search that finds nothing would let everything pass."""
+    if not things:
+        raise Fault(f"no {what} was found: the search is broken")
+    return things
+
+
+def pages_of(root: Path) -> list[Path]:
+    return sorted([*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("examples/*.md")])
 
 
 def slug(heading: str) -> str:
@@ -116,12 +128,8 @@ def link_faults(page: Path, text: str) -> list[str]:
 
 
 def check_links(options: argparse.Namespace) -> None:
-    root = options.root
-    pages = sorted([*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("examples/*.md")])
-    faults = []
-    for page in pages:
-        faults += link_faults(page, page.read_text())
-    raise_if(faults)
+    pages = pages_of(options.root)
+    raise_if([fault for page in pages for fault in link_faults(page, page.read_text())])
     print(f"every link of {len(pages)} pages leads somewhere")
 
 
@@ -155,10 +163,8 @@ def text_of(root: Path, *patterns: str) -> str:
 
 def check_environment(options: argparse.Namespace) -> None:
     root = options.root
-    product = variables_of(text_of(root, "include/**/*.hpp", "src/**/*.[ch]pp", "cli/*.[ch]pp",
-                                   "python/bindings/*.[ch]pp"))
-    if not product:
-        raise Fault("no variable was found in the code: the search is broken")
+    product = found("variable of the code", variables_of(text_of(root, "include/**/*.hpp", "src/**/*.[ch]pp", "cli/*.[ch]pp",
+                                                                 "python/bindings/*.[ch]pp")))
     elsewhere = text_of(root, "tests/**/*.[ch]pp", "tools/*", "Makefile", "CMakePresets.json")
     page, info = (root / "docs/environment.md").read_text(), (root / "cli/info.cpp").read_text()
     raise_if(environment_faults(page, product, info, elsewhere))
@@ -193,9 +199,7 @@ def check_threads(options: argparse.Namespace) -> None:
     rules: dict[str, str] = {}
     for file in sorted(root.glob("include/**/*.hpp")):
         rules |= thread_rules(file.read_text())
-    if not rules:
-        raise Fault("no class was found in the headers: the search is broken")
-    raise_if(threads_faults((root / "docs/threads.md").read_text(), rules))
+    raise_if(threads_faults((root / "docs/threads.md").read_text(), found("class of the headers", rules)))
     print(f"docs/threads.md has the {len(rules)} classes of the headers")
 
 
@@ -211,9 +215,8 @@ def failpoint_faults(page: str, code: set[str]) -> list[str]:
 
 def check_failpoints(options: argparse.Namespace) -> None:
     root = options.root
-    code = set(FAILPOINT.findall(text_of(root, "src/**/*.[ch]pp", "cli/*.[ch]pp", "python/bindings/*.[ch]pp")))
-    if not code:
-        raise Fault("no failpoint was found in the code: the search is broken")
+    text = text_of(root, "src/**/*.[ch]pp", "cli/*.[ch]pp", "python/bindings/*.[ch]pp")
+    code = found("failpoint of the code", set(FAILPOINT.findall(text)))
     raise_if(failpoint_faults((root / "docs/testing.md").read_text(), code))
     print(f"docs/testing.md lists all {len(code)} failpoints of the code")
 
@@ -251,14 +254,9 @@ def check_names(options: argparse.Namespace) -> None:
     files = [f"/{file.relative_to(root).as_posix()}" for folder in folders for file in root.glob(f"{folder}/**/*")]
     files += [f"/{file.name}" for file in root.iterdir()]
     code = text_of(root, *(f"{folder}/**/*.{kind}" for folder in folders[:8] for kind in ("[ch]pp", "h", "py", "def", "txt")))
-    tests, words = set(TEST.findall(code)), set(re.findall(r"\w+", code))
-    if not tests:
-        raise Fault("no test was found in the code: the search is broken")
-    pages = sorted([*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("examples/*.md")])
-    faults: list[str] = []
-    for page in pages:
-        faults += name_faults(page, page.read_text(), files, tests, words)
-    raise_if(faults)
+    tests, words = found("test of the code", set(TEST.findall(code))), set(re.findall(r"\w+", code))
+    pages = pages_of(root)
+    raise_if([fault for page in pages for fault in name_faults(page, page.read_text(), files, tests, words)])
     print(f"the files, tests and members that {len(pages)} pages name are there")
 
 
@@ -266,9 +264,8 @@ def exit_code_faults(page: str, table: str) -> list[str]:
     rows = {name: (int(number), int(code)) for code, cell in EXIT_ROW.findall(page)
             for name, number in re.findall(r"(\w+) \(TD-E(\d+)\)", cell)}
     # 0 has words of its own in the page.
-    errors = {name: (int(number), int(code)) for number, name, code in ERROR.findall(table) if code != "0"}
-    if not errors:
-        raise Fault("no error was found in the code: the search is broken")
+    errors = found("error of the code", {name: (int(number), int(code)) for number, name, code in ERROR.findall(table)
+                                         if code != "0"})
     faults = [f"docs/cli.md has {name} as {rows.get(name, 'nothing')}, the code as {wanted} (number, exit code)"
               for name, wanted in errors.items() if rows.get(name) != wanted]
     return faults + [f"docs/cli.md has {name}, which is no error" for name in sorted(set(rows) - set(errors))]
@@ -325,25 +322,28 @@ def flag_faults(page: str, helps: str) -> list[str]:
 
 def check_verbs(options: argparse.Namespace) -> None:
     helps = helps_of(options.command, [])
-    verbs = [verb for verb in helps if verb]
-    if not verbs:
-        raise Fault(f"{options.command} --help lists no verb: the search is broken")
+    verbs = found(f"verb of {options.command} --help", [verb for verb in helps if verb])
     page = (options.root / "docs/cli.md").read_text()
     raise_if(verb_faults(page, verbs) + flag_faults(page, "\n".join(helps.values())))
     print(f"docs/cli.md has all {len(verbs)} verbs of the command, and no other flag")
 
 
-def cpp_value(text: str) -> str:
-    """`1 MiB (1048576)`, `4096`, `2^63 - 1`, `5 s` as a C++ expression."""
-    text = text.split(" (")[0]
+def value_of(text: str) -> tuple[str, int]:
+    """`64 MiB`, `65 536`, `2^63 - 1`, `5 s`, `1 MiB (1048576)` as ("", 67108864), ..., ("ms", 5000)."""
+    text = re.sub(r"(?<=\d) (?=\d{3}\b)", "", text.split(" (")[0])
     if match := re.fullmatch(r"(\d+) (s|ms)", text):
-        return f"std::chrono::{'seconds' if match[2] == 's' else 'milliseconds'}({match[1]})"
+        return "ms", int(match[1]) * (1000 if match[2] == "s" else 1)
     if match := re.fullmatch(r"2\^(\d+)( - 1)?", text):
-        return f"((1ull << {match[1]}){match[2] or ''})"
-    if match := re.fullmatch(r"(\d+)(?: (\w+))?", text):
-        if (match[2] or "") in UNITS:
-            return f"{int(match[1]) * UNITS[match[2] or '']}ull"
-    raise Fault(f"docs/limits.md: '{text}' is no value; legal are 4096, 64 MiB, 2^63 - 1, 5 s, 250 ms")
+        return "", (1 << int(match[1])) - (1 if match[2] else 0)
+    if (match := re.fullmatch(r"(\d+)(?: (\w+))?", text)) and (match[2] or "") in UNITS:
+        return "", int(match[1]) * UNITS[match[2] or ""]
+    raise Fault(f"docs/limits.md or tools/doc_numbers.py: '{text}' is no value; legal are 4096, 64 MiB, 2^63 - 1, 5 s, 250 ms")
+
+
+def cpp_value(text: str) -> str:
+    """A value as a C++ expression."""
+    unit, value = value_of(text)
+    return f"std::chrono::milliseconds({value})" if unit else f"{value}ull"
 
 
 def limits_source(page: str) -> str:
@@ -369,25 +369,11 @@ def compile_only(compiler: str, root: Path, source: str) -> None:
 def check_limits(options: argparse.Namespace) -> None:
     root = options.root
     page = (root / "docs/limits.md").read_text()
-    constants = set(CONSTANT.findall(text_of(root, *LIMIT_HEADERS)))
-    if not constants:
-        raise Fault("no constant was found in the headers of limits: the search is broken")
+    constants = found("constant of the headers of limits", set(CONSTANT.findall(text_of(root, *LIMIT_HEADERS))))
     listed = {name for name, _, _ in ROW.findall(page)}
     raise_if([f"docs/limits.md does not list {name}" for name in sorted(constants - listed)])
     compile_only(options.compiler, root, limits_source(page))
     print(f"docs/limits.md gives {len(listed)} limits their values")
-
-
-def value_of(text: str) -> tuple[str, int]:
-    """`64 MiB`, `65 536`, `2^63 - 1`, `5 s` as ("", 67108864), ..., ("ms", 5000)."""
-    text = re.sub(r"(?<=\d) (?=\d{3}\b)", "", text.split(" (")[0])
-    if match := re.fullmatch(r"(\d+) (s|ms)", text):
-        return "ms", int(match[1]) * (1000 if match[2] == "s" else 1)
-    if match := re.fullmatch(r"2\^(\d+)( - 1)?", text):
-        return "", (1 << int(match[1])) - (1 if match[2] else 0)
-    if match := re.fullmatch(r"(\d+)(?: (\w+))?", text):
-        return "", int(match[1]) * UNITS[match[2] or ""]
-    raise Fault(f"'{text}' is no value")
 
 
 def code_value(kind: str, expression: str) -> tuple[str, int] | None:
@@ -615,7 +601,7 @@ def self_test() -> None:
     reports("a verb below another without a word", verb_faults("`topic` `topic lists`", ["topic", "topic list"]))
     row = "| `kMaxX` | 1 MiB (1048576) | what | `tendon/x.hpp` |\n"
     assert "kMaxX == 1048576ull" in limits_source(row)
-    assert cpp_value("2^63 - 1") == "((1ull << 63) - 1)" and cpp_value("5 s") == "std::chrono::seconds(5)"
+    assert cpp_value("2^63 - 1") == f"{(1 << 63) - 1}ull" and cpp_value("5 s") == "std::chrono::milliseconds(5000)"
     limits = {"kMaxX": ("", 4096), "Ring::kPlaces": ("", 1024), "kPause": ("ms", 5000)}
     constants = code_constants("constexpr std::size_t kMostEarly = 65'536;\n  static constexpr std::uint64_t kPiece"
                                " = std::uint64_t{1} << 20;\nconstexpr std::uint64_t kPiece = 1ull << 20;\n"
@@ -696,11 +682,7 @@ def main() -> None:
             verb.add_argument("--compiler", default="c++")
         if name == "verbs":
             verb.add_argument("--command", type=Path, required=True)
-    options = parser.parse_args()
-    try:
-        options.check(options)
-    except Fault as fault:
-        sys.exit(str(fault))
+    run_verb(parser)
 
 
 if __name__ == "__main__":

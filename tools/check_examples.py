@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 
+import checker
+
 CLASS = re.compile(r"^class (?:\[\[nodiscard\]\] )?(TENDON_API )?(\w+)\b[^;<]*\{$")
 SHORTEST, LONGEST = 5, 12
 # Not TENDON_API, because they are templates or inline, and met in every program all the same.
@@ -96,14 +98,11 @@ def self_test() -> int:
              ("/// Example:\n///   int x = 0;\n///   x = \"text\";\n" + "///   ++x;\n" * 4, ": error:")]
     failed = 0
     for text, expected in cases:
-        with tempfile.TemporaryDirectory() as folder:
-            include = pathlib.Path(folder) / "include" / "tendon"
-            include.mkdir(parents=True)
-            (include / "a.hpp").write_text(header.format(text))
-            (include / "b.hpp").write_text(
-                "namespace tendon { struct Context {}; struct Node {}; struct Pipe {}; struct Group {}; struct TensorDict {}; "
-                "struct Step {}; template <class T> class Result {}; }\n")
-            if not any(expected in fault for fault in check(pathlib.Path(folder), "c++")):
+        with checker.tree({
+                "include/tendon/a.hpp": header.format(text),
+                "include/tendon/b.hpp": "namespace tendon { struct Context {}; struct Node {}; struct Pipe {}; struct Group {}; struct TensorDict {}; "
+                "struct Step {}; template <class T> class Result {}; }\n"}) as root:
+            if not any(expected in fault for fault in check(root, "c++")):
                 print(f"self-test: nothing reports '{expected}'")
                 failed += 1
     print(f"self-test: {len(cases) - failed} of {len(cases)} faults are reported")
@@ -111,13 +110,12 @@ def self_test() -> int:
 
 
 def main() -> int:
+    if sys.argv[1:] == ["--self-test"]:
+        return self_test()
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("root", nargs="?", type=pathlib.Path, default=pathlib.Path())
     parser.add_argument("--compiler", default="c++")
-    parser.add_argument("--self-test", action="store_true")
     arguments = parser.parse_args()
-    if arguments.self_test:
-        return self_test()
     faults = check(arguments.root, arguments.compiler)
     print("\n".join(faults) if faults else "examples: every public class begins with one, and all compile")
     return 1 if faults else 0

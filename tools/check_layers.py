@@ -11,8 +11,10 @@ tools/house_debts.txt has the larger circles of today, which may only become sma
 
 import re
 import sys
-import tempfile
 from pathlib import Path
+
+import checker
+from checker import DEBTS
 
 # From the bottom up: a layer may include itself and those before it. docs/architecture.md has the
 # reasons. A folder that is not listed is a fault, so that a new layer is a decision.
@@ -29,7 +31,6 @@ INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
 # Standard and POSIX headers, the only ones besides our own that a public header may name.
 SYSTEM = re.compile(r"[a-z_0-9]+|(sys|netinet|arpa|linux)/[a-z_0-9]+\.h|[a-z]+\.h")
 CLI_ONLY = ("CLI/", "fmt/")
-DEBTS = "tools/house_debts.txt"
 CIRCLE_MAX = 2
 
 
@@ -135,9 +136,7 @@ def circles_of(modules: dict[str, set[str]]) -> list[set[str]]:
 
 
 def check_circles(root: Path) -> list[str]:
-    file = root / DEBTS
-    lines = file.read_text().splitlines() if file.exists() else []
-    debts = [set(line.split()[1:]) for line in lines if line.startswith("circle ")]
+    debts = [set(modules) for kind, *modules in checker.debts_of(root) if kind == "circle"]
     faults = []
     for circle in circles_of(modules_of(root)):
         debt = next((each for each in debts if circle <= each), None)
@@ -212,46 +211,21 @@ def self_test() -> None:
         ("src/control/machine/a.hpp", '#include "control/relay/word.hpp"', "rooms point one way"),
         ("src/core/a.cpp", '#include "util/a.hpp"', "'util' is not a layer"),
     ]
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        for name, text in good.items():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / name).write_text(text)
-        assert check(root) == [], check(root)
-        for name, text, rule in bad:
-            file = root / name
-            before = file.read_text() if file.exists() else None
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text("\n" + text)
-            faults = check(root)
-            assert len(faults) == 1 and faults[0].startswith(name) and rule in faults[0], \
-                f"planted {name}: {text!r}, expected {rule!r}, reported {faults}"
-            file.unlink() if before is None else file.write_text(before)
+    with checker.tree(good) as root:
+        checker.expect_each(check, root, [(name, "\n" + text, rule) for name, text, rule in bad])
         ring = {name: {"a/b": "a/c", "a/c": "a/d", "a/d": "a/b"}[name] for name in ("a/b", "a/c", "a/d")}
         assert circles_of({name: {wanted} for name, wanted in ring.items()}) == [set(ring)]
         assert circles_of({"a/b": {"a/c"}, "a/c": {"a/b"}}) == [], "a class and what it hides"
         for module, wanted in (("a", "b"), ("b", "c"), ("c", "a")):
-            (root / f"src/core/{module}.hpp").write_text("")
-            (root / f"src/core/{module}.cpp").write_text(f'#include "core/{wanted}.hpp"\n')
-        (root / "tools").mkdir()
+            checker.write(root, f"src/core/{module}.hpp", "")
+            checker.write(root, f"src/core/{module}.cpp", f'#include "core/{wanted}.hpp"\n')
         for debts, rule in (("", "include each other: core/a core/b core/c"),
                             ("circle core/a core/b core/c core/d\n", "delete them: core/d"),
                             ("circle core/a core/b core/c\ncircle core/x core/y core/z\n", "no circle any more")):
-            (root / DEBTS).write_text(debts)
-            faults = check(root)
-            assert len(faults) == 1 and rule in faults[0], f"planted a circle, expected {rule!r}, reported {faults}"
+            checker.write(root, DEBTS, debts)
+            checker.expect(check, root, rule)
     print(f"each of {len(bad) + 3} planted faults was reported")
 
 
-def main() -> int:
-    if "--self-test" in sys.argv:
-        self_test()
-        return 0
-    root = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
-    faults = check(root)
-    print("\n".join(faults) if faults else "layers: every include points downwards")
-    return 1 if faults else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(checker.run(check, self_test, "layers: every include points downwards"))

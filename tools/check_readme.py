@@ -30,6 +30,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from checker import Fault, run_verb
+
 FENCE = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LAUNCH = re.compile(r"^//.*\btendon launch -n (\d+) ", re.MULTILINE)
 ANY_PROCESS = re.compile(r"host \S+, pid \d+")
@@ -40,10 +42,6 @@ TIMEOUT_S = 90
 START_TIMEOUT_S = 240  # until a program listens that imports torch first
 COMPILE_TIMEOUT_S = 400  # a busy machine, and a sanitizer
 SKIPPED = 77
-
-
-class Fault(Exception):
-    """What is wrong, in words."""
 
 
 @dataclass
@@ -366,11 +364,7 @@ def main() -> None:
     for verb in (programs, example):
         verb.add_argument("--emulator", action="append", default=[])
         verb.add_argument("--launcher")
-    options = parser.parse_args()
-    try:
-        options.check(options)
-    except Fault as fault:
-        sys.exit(str(fault))
+    run_verb(parser)
 
 
 if __name__ == "__main__":

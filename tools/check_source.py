@@ -9,9 +9,10 @@ check_source.py --self-test   plants one fault per rule and expects each to be r
 import re
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+
+import checker
 
 HEADER_LINES_MAX = 250
 COLUMNS_MAX = 100
@@ -256,32 +257,10 @@ def self_test() -> None:
         (ERROR_TABLE, head + 'TENDON_ERROR(107, peer_lost)\nTENDON_ERROR(3, timeout)\n',
          "timeout has no page docs/errors/TD-E0003.md"),
     ]
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        for name, text in good.items():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / name).write_text(text)
-        assert check(root) == [], check(root)
-        for name, text, rule in bad:
-            file = root / name
-            before = file.read_text() if file.exists() else None
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
-            faults = check(root)
-            assert len(faults) == 1 and name in faults[0] and rule in faults[0], \
-                f"planted {name}: {text!r}, expected {rule!r}, reported {faults}"
-            file.unlink() if before is None else file.write_text(before)
+    with checker.tree(good) as root:
+        checker.expect_each(check, root, bad)
     print(f"each of {len(bad)} planted faults was reported")
 
 
-def main() -> int:
-    if "--self-test" in sys.argv:
-        self_test()
-        return 0
-    faults = check(Path(sys.argv[1] if len(sys.argv) > 1 else "."))
-    print("\n".join(faults) if faults else "source: every rule is kept")
-    return 1 if faults else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(checker.run(check, self_test, "source: every rule is kept"))

@@ -11,10 +11,10 @@ code it does not see.
 
 import re
 import sys
-import tempfile
 from collections import Counter
 from pathlib import Path
 
+import checker
 from check_classes import code_of
 
 PRODUCT = ("src", "include", "cli", "python", "benchmarks", "examples", "rust")
@@ -50,23 +50,11 @@ def check(root: Path) -> list[str]:
 
 
 def self_test() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        (root / "src").mkdir()
-        (root / "src/a.hpp").write_text("class A {\n  int used() const;\n  // int unused();\n  int dead();\n};\n")
-        (root / "src/a.cpp").write_text("int A::used() const { return 1; }\nint A::dead() { return A().used(); }\n")
+    with checker.tree({"src/a.hpp": "class A {\n  int used() const;\n  // int unused();\n  int dead();\n};\n",
+                       "src/a.cpp": "int A::used() const { return 1; }\nint A::dead() { return A().used(); }\n"}) as root:
         assert check(root) == ["src/a.hpp:4: nothing uses dead: delete it"], check(root)
     print("a planted fault was reported")
 
 
-def main() -> int:
-    if "--self-test" in sys.argv:
-        self_test()
-        return 0
-    faults = check(Path(sys.argv[1] if len(sys.argv) > 1 else "."))
-    print("\n".join(faults) if faults else "unused: every name of a private header is used")
-    return 1 if faults else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(checker.run(check, self_test, "unused: every name of a private header is used"))

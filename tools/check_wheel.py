@@ -105,15 +105,12 @@ def self_test() -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("wheel", nargs="?", type=Path)
-    parser.add_argument("--self-test", action="store_true")
-    arguments = parser.parse_args()
-    if arguments.self_test:
+    if sys.argv[1:] == ["--self-test"]:
         self_test()
         return 0
-    if arguments.wheel is None:
-        parser.error("a wheel")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("wheel", type=Path)
+    arguments = parser.parse_args()
     faults = faults_in(arguments.wheel)
     print("\n".join(faults) or f"{arguments.wheel.name}: its symbol versions, libraries and licences are in order for "
           "Debian 12 and Ubuntu 24.04 (read, not run)")

@@ -105,17 +105,14 @@ def self_test() -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("output", nargs="?", type=Path)
-    parser.add_argument("parts", nargs="*", metavar="NAME=FILE")
-    parser.add_argument("--append", action="append", default=[], type=Path)
-    parser.add_argument("--self-test", action="store_true")
-    arguments = parser.parse_args()
-    if arguments.self_test:
+    if sys.argv[1:] == ["--self-test"]:
         self_test()
         return 0
-    if arguments.output is None:
-        parser.error("a file to write")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("parts", nargs="*", metavar="NAME=FILE")
+    parser.add_argument("--append", action="append", default=[], type=Path)
+    arguments = parser.parse_args()
     pairs = [part.partition("=") for part in arguments.parts]
     text = HEAD + "\n" + notices([(name, Path(file)) for name, _, file in pairs])
     for more in arguments.append:

@@ -16,7 +16,7 @@ from client import Engine
 from asked import jobs
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "peers" / "python"))
-from ping_pong import percentile, print_document
+from ping_pong import percentile, print_document, row
 
 REPEATS = 2
 
@@ -39,8 +39,7 @@ def main() -> None:
         if step + 1 in applied and step + 1 in outputs and step in applied and applied[step + 1] - at < 20e6:
             control.append((applied[step + 1] - at) / 1e3)
             steps.append((applied[step + 1] - applied[step]) / 1e3)
-    print_document([{"path": "engine (1,2,1)", "mode": mode, "size_bytes": 0, "latency_us_p50": statistics.median(found),
-                     "latency_us_p99": percentile(sorted(found), 0.99), "bandwidth_gb_per_s": None, "ratio": {}}
+    print_document([row("engine (1,2,1)", mode, 0, statistics.median(found), percentile(sorted(found), 0.99))
                     for mode, found in (("control", control), ("step", steps))])
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import socket
 import sys
 import time
 from multiprocessing.connection import Connection
@@ -24,7 +23,7 @@ from engine.step import (PendingStepOutput, SamplerOutput, SamplingParams, Sched
 from engine.weights import Checkpoint
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "peers" / "python"))
-from ping_pong import PATIENCE_S, percentile, print_document
+from ping_pong import PATIENCE_S, free_port, print_document, row_of
 
 LAYOUT = "3,1,1"
 REPEATS = 2
@@ -94,8 +93,7 @@ def main() -> None:
     parser.add_argument("--by", choices=["tendon", "gloo"], required=True)
     options = parser.parse_args()
     size = layout.parse(LAYOUT).world_size
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     context = multiprocessing.get_context("spawn")
     pipes = []
     for rank in range(size):
@@ -103,14 +101,12 @@ def main() -> None:
         context.Process(target=serve, args=(theirs, options.by, rank, size, port), daemon=True).start()
         theirs.close()
         pipes.append(mine)
-    times_us = sorted(pipes[0].recv())
+    times_us = pipes[0].recv()
     for pipe in pipes[1:]:
         pipe.recv()
     for pipe in pipes:
         pipe.send(None)
-    print_document([{"path": f"({LAYOUT}) step", "mode": options.by, "size_bytes": 0,
-                     "latency_us_p50": percentile(times_us, 0.5), "latency_us_p99": percentile(times_us, 0.99),
-                     "bandwidth_gb_per_s": None, "ratio": {}}])
+    print_document([row_of(f"({LAYOUT}) step", options.by, 0, times_us)])
 
 
 if __name__ == "__main__":

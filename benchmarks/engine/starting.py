@@ -32,11 +32,7 @@ def kib(pid: int, what: str) -> int:
     return int(re.search(rf"^{what}:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)[1])
 
 
-def memory(pids: list[int], shown: bool) -> dict[str, float]:
-    if shown:
-        for pid in pids:
-            name = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-            print(f"{kib(pid, 'Rss') / 1024:6.0f} MiB RSS {kib(pid, 'Pss') / 1024:6.0f} MiB PSS  {name[:60]}", file=sys.stderr)
+def memory(pids: list[int]) -> dict[str, float]:
     return {f"{what.lower()}_gb": sum(kib(pid, what) for pid in pids) * 1024 / 1e9 for what in ("Rss", "Pss")}
 
 
@@ -44,7 +40,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--controller-program", required=True)
     parser.add_argument("--layout", default="3,2,1")
-    parser.add_argument("--account", action="store_true", help="of each process, on the standard error output")
     options = parser.parse_args()
     begun = time.perf_counter()
     engine = subprocess.Popen([sys.executable, "-m", "engine.run", "--controller-program", options.controller_program,
@@ -57,11 +52,11 @@ def main() -> None:
             break
     seconds = time.perf_counter() - begun
     pids = list(descendants(engine.pid))
-    rows = [{"mode": "start", "seconds": seconds, **memory(pids, False)}]
+    rows = [{"mode": "start", "seconds": seconds, **memory(pids)}]
     with urllib.request.urlopen(urllib.request.Request(f"{url}/v1/completions", json.dumps(
             {"model": MODEL, "prompt": "A tendon is", "max_tokens": 64, "ignore_eos": True}).encode())) as reply:
         assert json.loads(reply.read())["usage"]["completion_tokens"] == 64
-    rows.append({"mode": "after a reply", **memory(pids, options.account)})
+    rows.append({"mode": "after a reply", **memory(pids)})
     engine.send_signal(signal.SIGINT)
     engine.wait(PATIENCE_S)
     print_document([{"path": f"engine ({options.layout})", "size_bytes": 0, "ratio": {}, **row} for row in rows])

@@ -51,18 +51,13 @@ int main(int argc, char** argv) {
   });
   peer::pin_to_core(0);
 
-  std::vector<double> samples_us;
-  samples_us.reserve(rounds);
-  auto previous = peer::Clock::now();
-  for (std::uint64_t round = 1; round <= rounds; ++round) {
-    flags->ping.store(round, std::memory_order_release);
+  std::uint64_t round = 0;
+  const auto rounds_us = peer::time_rounds(warm_up, options.iterations, [&] {
+    flags->ping.store(++round, std::memory_order_release);
     wait_for(flags->pong, round);
-    const auto now = peer::Clock::now();
-    if (round > warm_up) samples_us.push_back(peer::elapsed_us(previous, now) / 2);
-    previous = now;
-  }
+  });
   peer::reap(child);
-  const peer::Result result = peer::summarize("flag", "ping_pong", 8, samples_us);
+  const peer::Result result = peer::summarize_ping_pong("flag", "ping_pong", 8, rounds_us);
   peer::print_json("flag_ping_pong", {&result, 1});
   return 0;
 }

@@ -6,21 +6,11 @@
 #include <mpi.h>
 
 #include <functional>
+#include <numeric>
 
 #include "peer.hpp"
 
 namespace {
-
-constexpr std::size_t kTraffic = std::size_t{1} << 30;
-
-// The counts that `tendon bench` chooses.
-std::size_t iterations_for(const peer::Options& options, std::size_t size_bytes) {
-  if (options.iterations != 0) return options.iterations;
-  return std::clamp<std::size_t>(kTraffic / size_bytes, 20, 20000);
-}
-std::size_t warm_up_for(const peer::Options& options, std::size_t iterations) {
-  return options.warm_up != 0 ? options.warm_up : std::max<std::size_t>(iterations / 10, 5);
-}
 
 bool has_blocks(std::string_view op) {
   return op == "allgather" || op == "reducescatter" || op == "alltoall";
@@ -79,26 +69,17 @@ peer::Result measure(const peer::Options& options, const std::string& op, std::s
   peer::TouchedBuffer output(whole_bytes, 0);
   const auto call = call_of(op, input.data(), output.data(), static_cast<int>(count));
 
-  const std::size_t iterations = iterations_for(options, whole_bytes);
-  const std::size_t warm_up = warm_up_for(options, iterations);
-  std::vector<double> samples_us;
-  samples_us.reserve(iterations);
+  const std::size_t iterations = options.iterations_for(whole_bytes);
   MPI_Barrier(MPI_COMM_WORLD);
-  for (std::size_t i = 0; i < warm_up; ++i) call();
-  auto previous = peer::Clock::now();
-  const auto start = previous;
-  for (std::size_t i = 0; i < iterations; ++i) {
-    call();
-    const auto now = peer::Clock::now();
-    samples_us.push_back(peer::elapsed_us(previous, now));
-    previous = now;
-  }
+  std::vector<double> samples_us =
+      peer::time_rounds(options.warm_up_for(whole_bytes), iterations, call);
+  const double sum_us = std::accumulate(samples_us.begin(), samples_us.end(), 0.0);
   peer::Result result = peer::summarize("mpi", op, whole_bytes, samples_us);
   result.latency_us_p50 = largest(result.latency_us_p50);
   result.latency_us_p99 = largest(result.latency_us_p99);
-  result.collective = peer::CollectiveFigures{
-      largest(samples_us.front()),
-      largest(peer::elapsed_us(start, previous) / static_cast<double>(iterations)), ranks};
+  result.more = {{"latency_us_min", largest(samples_us.front())},
+                 {"latency_us_mean", largest(sum_us / static_cast<double>(iterations))},
+                 {"ranks", ranks}};
   return result;
 }
 
@@ -106,8 +87,14 @@ peer::Result measure(const peer::Options& options, const std::string& op, std::s
 
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
-  const auto options = peer::parse_options(
-      argc, argv, {.begin_bytes = 8, .end_bytes = std::size_t{64} << 20, .factor = 8}, {"--op"});
+  // The counts that `tendon bench` chooses.
+  const auto options = peer::parse_options(argc, argv,
+                                           {.begin_bytes = 8,
+                                            .end_bytes = std::size_t{64} << 20,
+                                            .factor = 8,
+                                            .least_warm_up = 5,
+                                            .traffic_bytes = std::size_t{1} << 30},
+                                           {"--op"});
   const std::string op = options.extra_or("--op", "allreduce");
   int rank = 0;
   int ranks = 0;

@@ -19,25 +19,18 @@ peer::Result measure(const peer::Options& options, std::size_t size_bytes, int r
     MPI_Recv(incoming.data(), count, MPI_BYTE, other, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   };
 
-  const std::size_t warm_up = options.warm_up_for(size_bytes);
-  const std::size_t rounds = warm_up + options.iterations_for(size_bytes);
-  std::vector<double> samples_us;
-  samples_us.reserve(rounds);
   MPI_Barrier(MPI_COMM_WORLD);
-  auto previous = peer::Clock::now();
-  for (std::size_t round = 0; round < rounds; ++round) {
-    if (rank == 0) {
-      send();
-      receive();
-    } else {
-      receive();
-      send();
-    }
-    const auto now = peer::Clock::now();
-    if (round >= warm_up) samples_us.push_back(peer::elapsed_us(previous, now) / 2);
-    previous = now;
-  }
-  return peer::summarize("mpi", "ping_pong", size_bytes, samples_us);
+  return peer::summarize_ping_pong(
+      "mpi", "ping_pong", size_bytes,
+      peer::time_rounds(options.warm_up_for(size_bytes), options.iterations_for(size_bytes), [&] {
+        if (rank == 0) {
+          send();
+          receive();
+        } else {
+          receive();
+          send();
+        }
+      }));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -58,7 +59,9 @@ struct Options {
   std::size_t end_bytes = 0;
   std::size_t factor = 2;
   std::size_t iterations = 0;  // 0: chosen per size, see iterations_for()
-  std::size_t warm_up = 0;     // 0: a tenth of the iterations
+  std::size_t warm_up = 0;     // 0: a tenth of the iterations, and least_warm_up of them
+  std::size_t least_warm_up = 3;
+  std::size_t traffic_bytes = std::size_t{2} << 30;  // of all iterations of a size
   std::map<std::string, std::string, std::less<>> extra = {};
 
   [[nodiscard]] std::vector<std::size_t> sizes_bytes() const {
@@ -70,15 +73,14 @@ struct Options {
     return sizes;
   }
 
-  /// Unless -n says otherwise: about 2 GiB of traffic, within [20, 20000] rounds.
+  /// Unless -n says otherwise: about so much traffic, within [20, 20000] rounds.
   [[nodiscard]] std::size_t iterations_for(std::size_t size_bytes) const {
     if (iterations != 0) return iterations;
-    constexpr std::size_t kTraffic = std::size_t{2} << 30;
-    return std::clamp<std::size_t>(kTraffic / size_bytes, 20, 20000);
+    return std::clamp<std::size_t>(traffic_bytes / size_bytes, 20, 20000);
   }
 
   [[nodiscard]] std::size_t warm_up_for(std::size_t size_bytes) const {
-    return warm_up != 0 ? warm_up : std::max<std::size_t>(iterations_for(size_bytes) / 10, 3);
+    return warm_up != 0 ? warm_up : std::max(iterations_for(size_bytes) / 10, least_warm_up);
   }
 
   [[nodiscard]] std::string extra_or(std::string_view name, std::string_view fallback) const {
@@ -113,7 +115,12 @@ inline std::size_t parse_size(std::string_view flag, std::string_view text) {
 inline Options parse_options(int argc, char** argv, Options defaults,
                              std::initializer_list<std::string_view> extra = {}) {
   Options options = std::move(defaults);
-  std::optional<std::size_t> end_bytes;
+  std::size_t end_bytes = 0;
+  const std::map<std::string_view, std::size_t*> sizes{{"-b", &options.begin_bytes},
+                                                       {"-e", &end_bytes},
+                                                       {"-f", &options.factor},
+                                                       {"-n", &options.iterations},
+                                                       {"-w", &options.warm_up}};
   const auto usage = [&](FILE* out) {
     std::fprintf(out,
                  "usage: %s [-b begin_bytes] [-e end_bytes] [-f factor] [-n iterations] "
@@ -133,16 +140,8 @@ inline Options parse_options(int argc, char** argv, Options defaults,
       fail(std::string(flag) + ": unknown flag, or its value is missing");
     }
     const std::string_view value = argv[++i];
-    if (flag == "-b") {
-      options.begin_bytes = parse_size(flag, value);
-    } else if (flag == "-e") {
-      end_bytes = parse_size(flag, value);
-    } else if (flag == "-f") {
-      options.factor = parse_size(flag, value);
-    } else if (flag == "-n") {
-      options.iterations = parse_size(flag, value);
-    } else if (flag == "-w") {
-      options.warm_up = parse_size(flag, value);
+    if (const auto size = sizes.find(flag); size != sizes.end()) {
+      *size->second = parse_size(flag, value);
     } else if (std::find(extra.begin(), extra.end(), flag) != extra.end()) {
       options.extra[std::string(flag)] = value;
     } else {
@@ -150,7 +149,7 @@ inline Options parse_options(int argc, char** argv, Options defaults,
       fail(std::string(flag) + ": unknown flag");
     }
   }
-  options.end_bytes = end_bytes.value_or(std::max(options.end_bytes, options.begin_bytes));
+  options.end_bytes = end_bytes != 0 ? end_bytes : std::max(options.end_bytes, options.begin_bytes);
   if (options.end_bytes < options.begin_bytes) fail("-e: the last size is smaller than the first");
   if (options.factor < 2) fail("-f: the factor must be at least 2");
   return options;
@@ -213,21 +212,67 @@ pid_t spawn(ChildMain&& child_main) {
   return child;
 }
 
+inline void end_by_kill(pid_t child) {
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
 inline void reap(pid_t child) {
   int status = 0;
   if (waitpid(child, &status, 0) != child) fail_errno("waitpid");
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) fail("the second process failed");
 }
 
+/// A pipe of the system, for whole words and short texts, such as the address of a listener.
+class Words {
+ public:
+  Words() {
+    if (pipe(ends_.data()) != 0) fail_errno("pipe");
+  }
+  void write(std::uint64_t word) const { put(&word, sizeof word); }
+  [[nodiscard]] std::uint64_t read() const {
+    std::uint64_t word = 0;
+    take(&word, sizeof word);
+    return word;
+  }
+  void write_text(std::string_view text) const {
+    std::array<char, 64> bytes{};
+    text.copy(bytes.data(), bytes.size() - 1);
+    put(bytes.data(), bytes.size());
+  }
+  [[nodiscard]] std::string read_text() const {
+    std::array<char, 64> bytes{};
+    take(bytes.data(), bytes.size());
+    return bytes.data();
+  }
+
+ private:
+  void put(const void* data, std::size_t size) const {
+    if (::write(ends_[1], data, size) != static_cast<ssize_t>(size)) fail_errno("write");
+  }
+  void take(void* data, std::size_t size) const {
+    if (::read(ends_[0], data, size) != static_cast<ssize_t>(size)) fail_errno("read");
+  }
+  std::array<int, 2> ends_{};
+};
+
+/// The time of each round, from the end of the one before it; those to warm up are left out.
+template <typename Round>
+std::vector<double> time_rounds(std::size_t warm_up, std::size_t rounds, Round&& round) {
+  std::vector<double> samples_us;
+  samples_us.reserve(rounds);
+  auto previous = Clock::now();
+  for (std::size_t i = 0; i < warm_up + rounds; ++i) {
+    round();
+    const auto now = Clock::now();
+    if (i >= warm_up) samples_us.push_back(elapsed_us(previous, now));
+    previous = now;
+  }
+  return samples_us;
+}
+
 // ---------------------------------------------------------------------------------------------
 // Results
-
-/// What only the benchmarks of collectives say.
-struct CollectiveFigures {
-  double latency_us_min;
-  double latency_us_mean;
-  int ranks;
-};
 
 struct Result {
   std::string path;
@@ -235,8 +280,6 @@ struct Result {
   std::size_t size_bytes;
   double latency_us_p50;
   double latency_us_p99;
-  std::optional<CollectiveFigures> collective = {};
-  std::optional<double> cpu_us = {};  // of all processes, for a call
   std::map<std::string, double> more = {};
   std::optional<double> rate_gb_per_s = {};  // where the latency does not say it; 0: none
 };
@@ -250,6 +293,13 @@ inline Result summarize(std::string path, std::string mode, std::size_t size_byt
     return samples_us[static_cast<std::size_t>(std::max(rank, 1.0)) - 1];
   };
   return {std::move(path), std::move(mode), size_bytes, at(0.5), at(0.99)};
+}
+
+/// The same of a ping-pong: one way is half a round.
+inline Result summarize_ping_pong(std::string path, std::string mode, std::size_t size_bytes,
+                                  std::vector<double> rounds_us) {
+  for (double& sample : rounds_us) sample /= 2;
+  return summarize(std::move(path), std::move(mode), size_bytes, rounds_us);
 }
 
 inline std::string cpu_model() {
@@ -277,12 +327,6 @@ inline void print_json(std::string_view benchmark, std::span<const Result> resul
                 result.path.c_str(), result.mode.c_str(), result.size_bytes);
     std::printf("\"latency_us_p50\": %.6g, \"latency_us_p99\": %.6g, ", result.latency_us_p50,
                 result.latency_us_p99);
-    if (const auto& collective = result.collective) {
-      std::printf("\"latency_us_min\": %.6g, \"latency_us_mean\": %.6g, ",
-                  collective->latency_us_min, collective->latency_us_mean);
-      std::printf("\"ranks\": %d, \"memory\": \"ordinary\", ", collective->ranks);
-    }
-    if (result.cpu_us) std::printf("\"cpu_us\": %.6g, ", *result.cpu_us);
     for (const auto& [name, value] : result.more)
       std::printf("\"%s\": %.6g, ", name.c_str(), value);
     if (gb_per_s > 0) {

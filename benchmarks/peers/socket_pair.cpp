@@ -126,21 +126,15 @@ peer::Result measure_ping_pong(const peer::Options& options, std::size_t size_by
 
   const std::vector<int> sockets = accept_streams(listener, 1);
   peer::TouchedBuffer buffer(size_bytes);
-  std::vector<double> samples_us;
-  samples_us.reserve(rounds);
-  auto previous = peer::Clock::now();
-  for (std::size_t round = 0; round < rounds; ++round) {
+  auto rounds_us = peer::time_rounds(warm_up, rounds - warm_up, [&] {
     send_all(sockets[0], buffer.span(), wait);
     receive_all(sockets[0], buffer.span(), wait);
-    const auto now = peer::Clock::now();
-    if (round >= warm_up) samples_us.push_back(peer::elapsed_us(previous, now) / 2);
-    previous = now;
-  }
+  });
   close_all(sockets);
   close(listener.fd);
   peer::reap(child);
-  return peer::summarize("socket", wait == Wait::spin ? "spinning" : "blocking", size_bytes,
-                         samples_us);
+  return peer::summarize_ping_pong("socket", wait == Wait::spin ? "spinning" : "blocking",
+                                   size_bytes, std::move(rounds_us));
 }
 
 /// The contiguous part of `whole` that belongs to `stream`; the parts differ by at most one byte.
@@ -197,16 +191,11 @@ peer::Result measure_move(const peer::Options& options, std::size_t size_bytes,
     });
   }
 
-  std::vector<double> samples_us;
-  samples_us.reserve(rounds);
-  for (std::size_t round = 0; round < rounds; ++round) {
-    const auto start = peer::Clock::now();
+  auto samples_us = peer::time_rounds(warm_up, rounds - warm_up, [&] {
     if (streams > 1) line.arrive_and_wait();
     send_stream(0);
     if (streams > 1) line.arrive_and_wait();
-    const auto end = peer::Clock::now();
-    if (round >= warm_up) samples_us.push_back(peer::elapsed_us(start, end));
-  }
+  });
   threads.clear();
   close_all(sockets);
   close(listener.fd);

@@ -5,7 +5,6 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "benchmarks/processes/verbs.hpp"
+#include "benchmarks/processes/waiting_rows.hpp"
 #include "cli/benchmark.hpp"
 #include "cli/output.hpp"
 #include "core/fd.hpp"
@@ -59,18 +59,6 @@ class Tarpit {
   std::uint16_t port_ = 0;
 };
 
-struct Row {
-  std::string path;
-  std::string call;
-  std::vector<double> late_us;  ///< sorted
-
-  [[nodiscard]] Value::Map to_json() const {
-    Value::Map json = latency_row(path, call, late_us);
-    json.emplace_back("deadline_ms", kDeadline.count());
-    return json;
-  }
-};
-
 Result<TensorDict> message() {
   TENDON_TRY(tensor, Tensor::zeros(DType::u8, Shape{static_cast<std::int64_t>(kMessageBytes)}));
   TensorDict batch;
@@ -83,7 +71,7 @@ class Calls {
   Calls(Transport transport, std::uint64_t round_count)
       : transport_(transport), round_count_(round_count) {}
 
-  [[nodiscard]] Result<std::vector<Row>> run() {
+  [[nodiscard]] Result<std::vector<WaitingRow>> run() {
     TENDON_CHECK(measure_waiting());
     TENDON_CHECK(measure_full());
     if (rows_.front().path == "tcp") TENDON_CHECK(measure_stopped());
@@ -103,7 +91,8 @@ class Calls {
   /// `call` must answer `timeout` (or what a full link answers), and not much after kDeadline.
   [[nodiscard]] Result<void> measure(const std::string& name,
                                      const std::function<Result<void>(Deadline)>& call) {
-    Row row{path_, name, {}};
+    WaitingRow row{.path = path_, .what = name, .mode = name};
+    row.more = {{"deadline_ms", kDeadline.count()}};
     for (std::uint64_t i = 0; i < round_count_; ++i) {
       const auto start = Clock::now();
       const auto result = call(kDeadline);
@@ -114,9 +103,9 @@ class Calls {
                      fmt::format("{} {} did not run into its deadline: {}", path_, name,
                                  result ? "it succeeded" : result.error().message())};
       }
-      row.late_us.push_back(std::chrono::duration<double, std::micro>(elapsed - kDeadline).count());
+      row.latencies_us.push_back(
+          std::chrono::duration<double, std::micro>(elapsed - kDeadline).count());
     }
-    std::ranges::sort(row.late_us);
     rows_.push_back(std::move(row));
     return {};
   }
@@ -176,37 +165,17 @@ class Calls {
   Transport transport_;
   std::uint64_t round_count_;
   std::string path_;
-  std::vector<Row> rows_;
+  std::vector<WaitingRow> rows_;
 };
 
 }  // namespace
 
 int run_bench_deadline(const BenchRobustnessOptions& options) {
-  const Table table(
-      {{"path", -4}, {"call", -34}, {"rounds", 6}, {"p50", 9}, {"p99", 9}, {"max", 9}});
-  if (options.format == Format::text) {
-    print_line(
-        fmt::format("# how long after a deadline of {} ms a call returns", kDeadline.count()));
-    print_line(table.header());
-  }
-  Value::List rows;
-  for (const Transport transport : {Transport::automatic, Transport::shm, Transport::tcp}) {
-    if (options.transport ? *options.transport != transport : transport == Transport::automatic)
-      continue;
-    auto measured = Calls(transport, options.round_count).run();
-    if (!measured) return report(measured.error(), options.format);
-    for (const Row& row : *measured) {
-      if (options.format == Format::text) {
-        print_line(table.row({row.path, row.call, std::to_string(row.late_us.size()),
-                              format_seconds(percentile(row.late_us, 50) / 1e6),
-                              format_seconds(percentile(row.late_us, 99) / 1e6),
-                              format_seconds(percentile(row.late_us, 100) / 1e6)}));
-      }
-      rows.emplace_back(row.to_json());
-    }
-  }
-  if (options.format == Format::json) print_json(benchmark_document("deadline", std::move(rows)));
-  return 0;
+  return run_waiting(
+      "deadline",
+      fmt::format("# how long after a deadline of {} ms a call returns", kDeadline.count()),
+      options.transport, options.format,
+      [&](Transport transport) { return Calls(transport, options.round_count).run(); });
 }
 
 }  // namespace tendon::cli

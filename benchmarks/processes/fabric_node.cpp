@@ -2,7 +2,6 @@
 // One node of `processes fabric`, in a process of its own. It publishes by its own clock, counts
 // what it receives, and leaves a report in a file.
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -16,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "benchmarks/own_process.hpp"
 #include "benchmarks/processes/fabric_profile.hpp"
 #include "benchmarks/processes/verbs.hpp"
 #include "cli/benchmark.hpp"
@@ -31,27 +31,6 @@ constexpr std::string_view kWhere = "bench.fabric";
 // A machine that is busy with other things may let a node wait for seconds.
 constexpr std::uint32_t kHistory = 256;
 constexpr std::uint32_t kWindow = 128;
-
-double cpu_seconds() {
-  rusage used{};
-  getrusage(RUSAGE_SELF, &used);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
-  };
-  return seconds(used.ru_utime) + seconds(used.ru_stime);
-}
-
-/// "VmRSS" or "RssAnon" of this process [bytes].
-std::uint64_t status_bytes(std::string_view name) {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    if (word.size() != name.size() + 1 || !word.starts_with(name)) continue;
-    std::uint64_t kib = 0;
-    status >> kib;
-    return kib << 10;
-  }
-  return 0;
-}
 
 /// What came on the topics of one subscriber, for each publisher, beside what that one says.
 class Tally {
@@ -215,12 +194,12 @@ Result<void> play_fabric_node(const Value& parameters) {
   }
 
   const auto begin = Clock::now();
-  const double cpu_before_s = cpu_seconds();
+  const double cpu_before_s = peer::cpu_s();
   TENDON_CHECK(run_clock(topics, parameter(parameters, "seconds").as_u64() * kTicksPerSecond));
-  const double cpu_s = cpu_seconds() - cpu_before_s;
+  const double cpu_s = peer::cpu_s() - cpu_before_s;
   const double elapsed_s = elapsed_us(begin) / 1e6;
-  const std::uint64_t rss_bytes = status_bytes("VmRSS");
-  const std::uint64_t private_bytes = status_bytes("RssAnon");
+  const std::uint64_t rss_bytes = peer::status_kib("VmRSS").value_or(0) << 10;
+  const std::uint64_t private_bytes = peer::status_kib("RssAnon").value_or(0) << 10;
 
   Value::List sources;
   TENDON_CHECK(maps_read.wait(row_deadline()));

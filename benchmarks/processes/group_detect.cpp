@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <array>
 #include <chrono>
 #include <random>
 #include <string>
@@ -13,6 +13,7 @@
 
 #include "benchmarks/processes/random_kill.hpp"
 #include "benchmarks/processes/verbs.hpp"
+#include "benchmarks/processes/waiting_rows.hpp"
 #include "cli/benchmark.hpp"
 #include "cli/group_peers.hpp"
 #include "cli/output.hpp"
@@ -29,21 +30,8 @@ enum class Victim : std::uint8_t { working, asleep };
 /// Odd rounds: the victim sleeps, the others wait for it in a collective. Even ones: all work.
 Victim victim_of(std::uint64_t round) { return round % 2 == 0 ? Victim::working : Victim::asleep; }
 
-struct Way {
-  std::string path;
-  std::vector<double> noticed_us;    ///< from the kill to the error
-  std::vector<double> recovered_us;  ///< from the kill to the end of the next collective
-  std::uint64_t named_count = 0;     ///< errors that name the victim
-
-  [[nodiscard]] bool all_named() const { return named_count == noticed_us.size(); }
-  [[nodiscard]] Value::Map to_json(std::string_view mode, const std::vector<double>& delays_us,
-                                   std::uint32_t ranks) const {
-    Value::Map json = latency_row(path, mode, delays_us);
-    json.emplace_back("named", named_count);
-    json.emplace_back("ranks", ranks);
-    return json;
-  }
-};
+/// Until the error, and until the end of the next collective, both from the kill.
+using Way = std::array<WaitingRow, 2>;
 
 Result<Tensor> small_tensor() { return Tensor::zeros(DType::f32, Shape{kElementCount}); }
 
@@ -74,7 +62,7 @@ Result<void> measure_round(const BenchGroupDetectOptions& options, Transport tra
              start_group("group-detect", options.ranks,
                          {{"victim", victim}, {"sleeps", victim_of(round) == Victim::asleep}},
                          {.transport = transport}));
-  way.path = to_string(peers.group.members()[victim].path->kind);
+  way[0].path = way[1].path = to_string(peers.group.members()[victim].path->kind);
   TENDON_TRY(tensor, small_tensor());
   TENDON_CHECK(reduce_once(peers.group, tensor));
   TENDON_TRY(kill, RandomKill::start(peers.processes[victim - 1], random, kWhere));
@@ -88,24 +76,31 @@ Result<void> measure_round(const BenchGroupDetectOptions& options, Transport tra
     return Error{ErrorCode::internal, kWhere,
                  fmt::format("{} members after one of {} died", peers.group.size(), options.ranks)};
   }
-  way.noticed_us.push_back(std::chrono::duration<double, std::micro>(noticed - killed).count());
-  way.recovered_us.push_back(std::chrono::duration<double, std::micro>(recovered - killed).count());
-  if (said->find(rank_name(victim)) != std::string::npos) ++way.named_count;
+  way[0].latencies_us.push_back(
+      std::chrono::duration<double, std::micro>(noticed - killed).count());
+  way[1].latencies_us.push_back(
+      std::chrono::duration<double, std::micro>(recovered - killed).count());
+  if (said->find(rank_name(victim)) != std::string::npos) {
+    for (WaitingRow& row : way) ++*row.named;
+  }
   return {};
 }
 
-Result<Way> measure(const BenchGroupDetectOptions& options, Transport transport,
-                    std::mt19937& random) {
-  Way way;
+Result<std::vector<WaitingRow>> measure(const BenchGroupDetectOptions& options, Transport transport,
+                                        std::mt19937& random) {
+  Way way{WaitingRow{.what = "the error", .mode = "sigkill"},
+          WaitingRow{.what = "the next collective", .mode = "shrunk"}};
+  for (WaitingRow& row : way) {
+    row.named = 0;
+    row.more = {{"ranks", options.ranks}};
+  }
   for (std::uint64_t round = 0; round < options.round_count; ++round) {
     if (auto measured = measure_round(options, transport, round, random, way); !measured) {
       return with_context(std::move(measured).error(),
                           fmt::format("{}, round {}", to_string(transport), round));
     }
   }
-  std::ranges::sort(way.noticed_us);
-  std::ranges::sort(way.recovered_us);
-  return way;
+  return std::vector<WaitingRow>(way.begin(), way.end());
 }
 
 }  // namespace
@@ -113,48 +108,13 @@ Result<Way> measure(const BenchGroupDetectOptions& options, Transport transport,
 int run_bench_group_detect(const BenchGroupDetectOptions& options) {
   const std::uint32_t seed = std::random_device()();
   std::mt19937 random(seed);
-  const Table table({{"path", -4},
-                     {"until", -19},
-                     {"rounds", 6},
-                     {"p50", 9},
-                     {"p99", 9},
-                     {"max", 9},
-                     {"named the victim", 16}});
-  if (options.format == Format::text) {
-    print_line(fmt::format(
-        "# SIGKILL of one of {} ranks until rank 0's collective answers peer_lost, and until its "
-        "next collective, without the victim, is done; seed {}",
-        options.ranks, seed));
-    print_line(table.header());
-  }
-  Value::List rows;
-  bool all_named = true;
-  for (const Transport transport : {Transport::automatic, Transport::shm, Transport::tcp}) {
-    if (options.transport ? *options.transport != transport : transport == Transport::automatic)
-      continue;
-    const auto way = measure(options, transport, random);
-    if (!way) return report(way.error(), options.format);
-    all_named = all_named && way->all_named();
-    struct Line {
-      const char* until;
-      const char* mode;
-      const std::vector<double>& delays_us;
-    };
-    for (const Line& line : {Line{"the error", "sigkill", way->noticed_us},
-                             Line{"the next collective", "shrunk", way->recovered_us}}) {
-      if (options.format == Format::text) {
-        print_line(table.row({way->path, line.until, std::to_string(options.round_count),
-                              format_seconds(percentile(line.delays_us, 50) / 1e6),
-                              format_seconds(percentile(line.delays_us, 99) / 1e6),
-                              format_seconds(percentile(line.delays_us, 100) / 1e6),
-                              fmt::format("{} of {}", way->named_count, options.round_count)}));
-      }
-      rows.emplace_back(way->to_json(line.mode, line.delays_us, options.ranks));
-    }
-  }
-  if (options.format == Format::json)
-    print_json(benchmark_document("group-detect", std::move(rows)));
-  return all_named ? 0 : error_info(ErrorCode::internal).exit_code;
+  return run_waiting(
+      "group-detect",
+      fmt::format("# SIGKILL of one of {} ranks until rank 0's collective answers peer_lost, and "
+                  "until its next collective, without the victim, is done; seed {}",
+                  options.ranks, seed),
+      options.transport, options.format,
+      [&](Transport transport) { return measure(options, transport, random); });
 }
 
 Result<void> play_detect_rank(const Value& parameters) {

@@ -39,6 +39,13 @@ void add_checkpoint(CLI::App& app, int& exit_code) {
   verb->callback([options, &exit_code] { exit_code = run_bench_checkpoint(*options); });
 }
 
+void add_robustness_flags(CLI::App* verb, BenchRobustnessOptions& options) {
+  verb->add_option("-n", options.round_count, "Rounds of each row [50]")
+      ->check(CLI::PositiveNumber);
+  add_choice<Transport>(verb, "--path", options.transport, "How bytes travel [shm and tcp]");
+  add_json(verb, options.format);
+}
+
 void add_detect_and_deadline(CLI::App& app, int& exit_code) {
   struct Kind {
     const char* name;
@@ -51,10 +58,7 @@ void add_detect_and_deadline(CLI::App& app, int& exit_code) {
              run_bench_deadline}}) {
     auto options = std::make_shared<BenchRobustnessOptions>();
     CLI::App* verb = app.add_subcommand(kind.name, kind.help);
-    verb->add_option("-n", options->round_count, "Rounds of each row [50]")
-        ->check(CLI::PositiveNumber);
-    add_choice<Transport>(verb, "--path", options->transport, "How bytes travel [shm and tcp]");
-    add_json(verb, options->format);
+    add_robustness_flags(verb, *options);
     verb->callback([options, run = kind.run, &exit_code] { exit_code = run(*options); });
   }
 }
@@ -64,12 +68,9 @@ void add_group_detect(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand(
       "group-detect",
       "From the death of a rank to its name, and to the next collective without it");
-  verb->add_option("-n", options->round_count, "Rounds of each row [50]")
-      ->check(CLI::PositiveNumber);
   verb->add_option("--ranks", options->ranks, "Ranks, 3 at least [3]")
       ->check(CLI::Range(3, static_cast<int>(detail::kMaxPlaces)));
-  add_choice<Transport>(verb, "--path", options->transport, "How bytes travel [shm and tcp]");
-  add_json(verb, options->format);
+  add_robustness_flags(verb, *options);
   verb->callback([options, &exit_code] { exit_code = run_bench_group_detect(*options); });
 }
 

@@ -45,11 +45,8 @@ struct BenchRobustnessOptions {
 [[nodiscard]] int run_bench_detect(const BenchRobustnessOptions& options);
 [[nodiscard]] int run_bench_deadline(const BenchRobustnessOptions& options);
 
-struct BenchGroupDetectOptions {
-  std::uint64_t round_count = 50;
+struct BenchGroupDetectOptions : BenchRobustnessOptions {
   std::uint32_t ranks = 3;
-  std::optional<Transport> transport;  ///< without it, shm and tcp
-  Format format = Format::text;
 };
 [[nodiscard]] int run_bench_group_detect(const BenchGroupDetectOptions& options);
 

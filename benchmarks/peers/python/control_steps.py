@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from ping_pong import PATIENCE_S, percentile, print_document
+from ping_pong import PATIENCE_S, print_document, row_of
 
 WARM_UP = 500
 
@@ -108,10 +108,8 @@ def main() -> None:
     parser.add_argument("-n", type=int, default=5000, metavar="STEPS")
     options = parser.parse_args()
     measure = {"tendon": measure_tendon, "pyzmq": measure_pyzmq}[options.by]
-    times_us = sorted(measure(options.workers, b"\1" * options.b, options.n))
-    print_document([{"path": "python steps", "mode": f"{options.by} {options.workers}", "size_bytes": options.b,
-                     "latency_us_p50": percentile(times_us, 0.5), "latency_us_p99": percentile(times_us, 0.99),
-                     "bandwidth_gb_per_s": None, "ratio": {}}])
+    times_us = measure(options.workers, b"\1" * options.b, options.n)
+    print_document([row_of("python steps", f"{options.by} {options.workers}", options.b, times_us)])
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 
 import numpy as np
 import torch
-from ping_pong import PATIENCE_S, percentile, print_document
+from ping_pong import PATIENCE_S, percentile, print_document, row
 from tensordict import TensorDict
 
 import tendon
@@ -80,21 +80,14 @@ def beside(variants: Variants, after: Callable[[], object]) -> Iterator[dict[str
         yield times_us
 
 
-def row(mode: str, times_us: list[float]) -> dict:
-    times_us = sorted(times_us)
-    return {"path": "tendon", "mode": mode, "size_bytes": SIZE_BYTES,
-            "latency_us_p50": statistics.median(times_us),
-            "latency_us_p99": percentile(times_us, 0.99), "bandwidth_gb_per_s": None, "ratio": {}}
-
-
 def rows(what: str, turns: Iterator[dict[str, float]], count: int) -> list[dict]:
     next(turns)  # fills caches, imports what is imported late
     measured = [next(turns) for _ in range(count)]
-    found = [row(f"{what}, {name}", [turn[name] for turn in measured]) for name in measured[0]]
-    if {"numpy", "torch"} <= measured[0].keys():
-        found.append(row(f"{what}, torch over numpy",
-                         [turn["torch"] - turn["numpy"] for turn in measured]))
-    return found
+    times_us = {name: [turn[name] for turn in measured] for name in measured[0]}
+    if {"numpy", "torch"} <= times_us.keys():
+        times_us["torch over numpy"] = [turn["torch"] - turn["numpy"] for turn in measured]
+    return [row("tendon", f"{what}, {name}", SIZE_BYTES, statistics.median(found), percentile(sorted(found), 0.99))
+            for name, found in times_us.items()]
 
 
 def measure(count: int) -> list[dict]:

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
-import socket
 import statistics
-import threading
 import time
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from ping_pong import PATIENCE_S, percentile, print_document
+from ping_pong import PATIENCE_S, end_with_parent, free_port, percentile, print_document, row
 
 TRAFFIC = 1 << 30
 LONGEST_S = 3  # of the measured calls of one size
@@ -72,19 +69,12 @@ def measure(size_bytes: int, options: argparse.Namespace) -> dict:
     times_us.sort()
     p50, p99, fastest, mean_us = slowest(
         [percentile(times_us, 0.5), percentile(times_us, 0.99), times_us[0], mean_us])
-    return {"path": "gloo", "mode": "allreduce", "size_bytes": size_bytes, "latency_us_p50": p50,
-            "latency_us_p99": p99, "latency_us_min": fastest, "latency_us_mean": mean_us,
-            "bandwidth_gb_per_s": size_bytes / p50 / 1e3, "ranks": dist.get_world_size(),
-            "memory": "ordinary", "ratio": {}}
-
-
-def end_with_parent() -> None:
-    multiprocessing.parent_process().join()
-    os._exit(1)
+    return row("gloo", "allreduce", size_bytes, p50, p99, has_rate=True, latency_us_min=fastest,
+               latency_us_mean=mean_us, ranks=dist.get_world_size(), memory="ordinary")
 
 
 def rank_process(rank: int, port: int, options: argparse.Namespace, rows: Any) -> None:
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    end_with_parent()
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank,
                             world_size=options.ranks)
@@ -93,12 +83,6 @@ def rank_process(rank: int, port: int, options: argparse.Namespace, rows: Any) -
     dist.destroy_process_group()
     if rank == 0:
         rows.put(measured)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def main() -> None:

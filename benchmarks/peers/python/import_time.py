@@ -7,7 +7,7 @@ import argparse
 import subprocess
 import sys
 
-from ping_pong import percentile, print_document
+from ping_pong import print_document, row_of
 
 PROGRAM = """
 import sys, time
@@ -34,11 +34,7 @@ def main() -> None:
     parser.add_argument("-n", type=int, default=10, help="interpreters, after one unmeasured")
     options = parser.parse_args()
     import_us()  # compiles what is not yet compiled
-    times_us = sorted(import_us() for _ in range(options.n))
-    print_document([{"path": "tendon", "mode": "import", "size_bytes": 0,
-                     "latency_us_p50": percentile(times_us, 0.5),
-                     "latency_us_p99": percentile(times_us, 0.99),
-                     "bandwidth_gb_per_s": None, "ratio": {}}])
+    print_document([row_of("tendon", "import", 0, [import_us() for _ in range(options.n)])])
 
 
 if __name__ == "__main__":

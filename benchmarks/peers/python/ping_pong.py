@@ -18,6 +18,7 @@ import multiprocessing
 import os
 import platform
 import resource
+import socket
 import statistics
 import threading
 import time
@@ -119,6 +120,21 @@ def percentile(sorted_values: list[float], quantile: float) -> float:
     return sorted_values[max(math.ceil(quantile * len(sorted_values)), 1) - 1]
 
 
+def end_with_parent() -> None:
+    """This process ends when the one that started it has ended."""
+    def wait() -> None:
+        multiprocessing.parent_process().join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 @dataclass
 class Talk:
     """What the two processes say to each other beside the connection that is measured."""
@@ -131,10 +147,6 @@ class Talk:
 
 def second_process(kind: type[End], meeting: Any, mode: str, size_bytes: int, warm_up: int,
                    after_s: float, talk: Talk) -> None:
-    def end_with_parent() -> None:
-        multiprocessing.parent_process().join()
-        os._exit(1)
-
     async def run() -> None:
         end = kind(False, meeting, mode, size_bytes)
         await end.open()
@@ -149,7 +161,7 @@ def second_process(kind: type[End], meeting: Any, mode: str, size_bytes: int, wa
         talk.done.wait(PATIENCE_S)
         await end.close()
 
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    end_with_parent()
     asyncio.run(run())
 
 
@@ -186,10 +198,21 @@ def measure(kind: type[End], options: argparse.Namespace) -> dict:
     p50 = percentile(times_us, 0.5)
     if options.answer_after:
         mode += f", after {options.answer_after} us"
-    return {"path": kind.path, "mode": mode, "size_bytes": size_bytes, "latency_us_p50": p50,
-            "latency_us_p99": percentile(times_us, 0.99),
-            "bandwidth_gb_per_s": size_bytes / p50 / 1e3, "first_us": first_us,
-            "cpu_us_per_round": spent_us, "ratio": {}}
+    return row(kind.path, mode, size_bytes, p50, percentile(times_us, 0.99), has_rate=True,
+               first_us=first_us, cpu_us_per_round=spent_us)
+
+
+def row(path: str, mode: str, size_bytes: int, p50: float, p99: float, *, has_rate: bool = False,
+        **more: object) -> dict:
+    """One row of the document; with a rate where the bytes are moved in that time."""
+    return {"path": path, "mode": mode, "size_bytes": size_bytes, "latency_us_p50": p50, "latency_us_p99": p99,
+            "bandwidth_gb_per_s": size_bytes / p50 / 1e3 if has_rate else None, **more, "ratio": {}}
+
+
+def row_of(path: str, mode: str, size_bytes: int, times_us: list[float]) -> dict:
+    """The row of times in any order, without a rate."""
+    times_us = sorted(times_us)
+    return row(path, mode, size_bytes, percentile(times_us, 0.5), percentile(times_us, 0.99))
 
 
 def print_document(rows: list[dict]) -> None:

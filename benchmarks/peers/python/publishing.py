@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
 import statistics
 import tempfile
-import threading
 import time
 from typing import Any
 
 import numpy as np
 
-from ping_pong import PATIENCE_S, print_document
+from ping_pong import PATIENCE_S, end_with_parent, print_document, row
 
 BURSTS = 5
 HISTORY = 64  # of `first`
@@ -50,11 +48,7 @@ def zenoh_session(directory: str, listens: bool) -> Any:
 
 def read(mode: str, directory: str, ready: Any, bursts: Any, done: Any) -> None:
     """The second process: takes as many samples as it is told, and says when it has them."""
-    def end_with_parent() -> None:
-        multiprocessing.parent_process().join()
-        os._exit(1)
-
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    end_with_parent()
     if mode == "zenoh":
         session = zenoh_session(directory, listens=False)
         take = session.declare_subscriber(KEY).recv
@@ -108,10 +102,8 @@ def publish_tendon(directory: str, mode: str, size_bytes: int) -> Any:
     return (node, publisher), lambda: publisher.wait_for_subscribers(1, PATIENCE_S), publish
 
 
-def row(path: str, mode: str, size_bytes: int, times_us: list[float]) -> dict:
-    p50 = statistics.median(times_us)
-    return {"path": path, "mode": mode, "size_bytes": size_bytes, "latency_us_p50": p50,
-            "latency_us_p99": max(times_us), "bandwidth_gb_per_s": size_bytes / p50 / 1e3, "ratio": {}}
+def timed(path: str, mode: str, size_bytes: int, times_us: list[float]) -> dict:
+    return row(path, mode, size_bytes, statistics.median(times_us), max(times_us), has_rate=True)
 
 
 def fill(mode: str, size_bytes: int, publish: Any) -> list[dict]:
@@ -131,8 +123,8 @@ def fill(mode: str, size_bytes: int, publish: Any) -> list[dict]:
     first = history_us()
     later = [history_us() for _ in range(2 * BURSTS)]
     name = "declared schema" if mode == "first" else "no schema"
-    return [row("tendon", f"first history, {name}", size_bytes, [first]),
-            row("tendon", f"later histories, {name}", size_bytes, later[1:])]
+    return [timed("tendon", f"first history, {name}", size_bytes, [first]),
+            timed("tendon", f"later histories, {name}", size_bytes, later[1:])]
 
 
 def measure(mode: str, size_bytes: int) -> list[dict]:
@@ -162,7 +154,7 @@ def measure(mode: str, size_bytes: int) -> list[dict]:
             raise SystemExit(f"the subscriber ended with {reader.exitcode}")
         del kept
     path = "zenoh" if mode == "zenoh" else "tendon"
-    return [row(path, "publish bytes" if mode == "zenoh" else f"publish {mode}", size_bytes, times_us[1:])]
+    return [timed(path, "publish bytes" if mode == "zenoh" else f"publish {mode}", size_bytes, times_us[1:])]
 
 
 def main() -> None:

@@ -5,21 +5,14 @@ its connections ask for errors of the peer, which its shared memory does not rep
 from __future__ import annotations
 
 import os
-import socket
 from typing import Any
 
 os.environ.setdefault("UCX_LOG_FILE", "stderr")  # stdout is data; UCX looks when it is imported
 
 import torch  # noqa: E402
-from ping_pong import End, main  # noqa: E402
+from ping_pong import End, free_port, main  # noqa: E402
 from tensordict import TensorDict  # noqa: E402
 from tensordict._ucxx import TensorDictPipe  # noqa: E402
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class TensorDictUcxx(End):

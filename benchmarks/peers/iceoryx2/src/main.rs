@@ -15,7 +15,7 @@ use iceoryx2::port::publisher::Publisher;
 use iceoryx2::port::subscriber::Subscriber;
 use iceoryx2::prelude::*;
 
-use common::{machine_json, parse_size, percentile, Outcome};
+use common::{print_json, Measured, Outcome, Sizes};
 
 const USAGE: &str = "usage: iceoryx2_ping_pong [-b begin_bytes] [-e end_bytes] [-f factor] \
                      [-n iterations] [-w warm_up] [--mode loan|written]";
@@ -28,78 +28,43 @@ enum Mode {
     Written,
 }
 
-#[derive(Clone)]
 struct Options {
-    begin_bytes: usize,
-    end_bytes: usize,
-    factor: usize,
-    iterations: usize,
-    warm_up: usize,
+    sizes: Sizes,
     mode: Mode,
     /// The service prefix of the process that measures; set in the process that answers.
     answer_to: Option<String>,
 }
 
 fn parse_options() -> Outcome<Options> {
-    let mut options = Options {
-        begin_bytes: 1 << 10,
-        end_bytes: 1 << 10,
-        factor: 2,
-        iterations: 0,
-        warm_up: 0,
-        mode: Mode::Loan,
-        answer_to: None,
-    };
-    let mut end_bytes = None;
-    let mut arguments = std::env::args().skip(1);
-    while let Some(flag) = arguments.next() {
-        let value = arguments
-            .next()
-            .ok_or_else(|| format!("{flag}: no value\n{USAGE}"))?;
-        match flag.as_str() {
-            "-b" => options.begin_bytes = parse_size(&flag, &value)?,
-            "-e" => end_bytes = Some(parse_size(&flag, &value)?),
-            "-f" => options.factor = parse_size(&flag, &value)?,
-            "-n" => options.iterations = parse_size(&flag, &value)?,
-            "-w" => options.warm_up = parse_size(&flag, &value)?,
-            "--mode" => {
-                options.mode = match value.as_str() {
-                    "loan" => Mode::Loan,
-                    "written" => Mode::Written,
-                    _ => return Err(format!("--mode: '{value}' is not loan or written").into()),
-                }
-            }
-            "--answer-to" => options.answer_to = Some(value),
-            _ => return Err(format!("{flag}: unknown flag\n{USAGE}").into()),
+    let (mut mode, mut answer_to) = (Mode::Loan, None);
+    let sizes = Sizes::parse(USAGE, |flag, value| {
+        match (flag, value) {
+            ("--mode", "loan") => mode = Mode::Loan,
+            ("--mode", "written") => mode = Mode::Written,
+            ("--mode", _) => return Err(format!("--mode: '{value}' is not loan or written").into()),
+            ("--answer-to", _) => answer_to = Some(value.to_owned()),
+            _ => return Ok(false),
         }
-    }
-    options.end_bytes = end_bytes.unwrap_or(options.begin_bytes);
-    if options.factor < 2 || options.end_bytes < options.begin_bytes {
-        return Err("-f must be at least 2, and -e not smaller than -b".into());
-    }
-    Ok(options)
+        Ok(true)
+    })?;
+    Ok(Options {
+        sizes,
+        mode,
+        answer_to,
+    })
 }
 
 impl Options {
-    fn sizes_bytes(&self) -> impl Iterator<Item = usize> + '_ {
-        std::iter::successors(Some(self.begin_bytes), |size| size.checked_mul(self.factor))
-            .take_while(|size| *size <= self.end_bytes)
-    }
-
     /// Unless -n says otherwise: 20000 rounds, fewer where every byte of a large size is written.
     fn iterations_for(&self, size_bytes: usize) -> usize {
-        match (self.iterations, self.mode) {
-            (0, Mode::Loan) => 20000,
-            (0, Mode::Written) => ((2 << 30) / size_bytes).clamp(20, 20000),
-            (given, _) => given,
-        }
+        self.sizes.iterations.unwrap_or(match self.mode {
+            Mode::Loan => 20000,
+            Mode::Written => ((2 << 30) / size_bytes).clamp(20, 20000),
+        })
     }
 
     fn warm_up_for(&self, size_bytes: usize) -> usize {
-        match self.warm_up {
-            0 => (self.iterations_for(size_bytes) / 10).max(3),
-            given => given,
-        }
+        self.sizes.warm_up_for(self.iterations_for(size_bytes), 3)
     }
 }
 
@@ -112,12 +77,12 @@ struct Ends {
 }
 
 impl Ends {
-    /// Opens `outgoing` and `incoming` and returns when the other process has done the same.
+    /// Opens both services of a size and returns when the other process has done the same.
     fn open(
         node: &Node<ipc::Service>,
-        (outgoing, incoming): (&str, &str),
+        options: &Options,
+        (outgoing, incoming): (String, String),
         size_bytes: usize,
-        mode: Mode,
         other_lives: &mut dyn FnMut() -> Outcome<()>,
     ) -> Outcome<Self> {
         let service = |name: &str| -> Outcome<_> {
@@ -130,7 +95,7 @@ impl Ends {
                 .subscriber_max_borrowed_samples(1)
                 .open_or_create()?)
         };
-        let (to_other, from_other) = (service(outgoing)?, service(incoming)?);
+        let (to_other, from_other) = (service(&outgoing)?, service(&incoming)?);
         let subscriber = from_other.subscriber_builder().create()?;
         let publisher = to_other
             .publisher_builder()
@@ -147,7 +112,7 @@ impl Ends {
             publisher,
             subscriber,
             size_bytes,
-            mode,
+            mode: options.mode,
         })
     }
 
@@ -189,15 +154,9 @@ fn answer(options: &Options, prefix: &str) -> Outcome<()> {
         true => Ok(()),
         false => Err("the measuring process has ended".into()),
     };
-    for size_bytes in options.sizes_bytes() {
+    for size_bytes in options.sizes.each() {
         let (ping, pong) = service_names(prefix, size_bytes);
-        let ends = Ends::open(
-            &node,
-            (&pong, &ping),
-            size_bytes,
-            options.mode,
-            &mut parent_lives,
-        )?;
+        let ends = Ends::open(&node, options, (pong, ping), size_bytes, &mut parent_lives)?;
         for _ in 0..options.warm_up_for(size_bytes) + options.iterations_for(size_bytes) {
             ends.receive(&mut parent_lives)?;
             ends.send()?;
@@ -208,12 +167,6 @@ fn answer(options: &Options, prefix: &str) -> Outcome<()> {
     Ok(())
 }
 
-struct Measured {
-    size_bytes: usize,
-    p50_us: f64,
-    p99_us: f64,
-}
-
 fn measure(options: &Options, prefix: &str, child: &mut Child) -> Outcome<Vec<Measured>> {
     let node = NodeBuilder::new().create::<ipc::Service>()?;
     let mut child_lives = || match child.try_wait()? {
@@ -221,15 +174,9 @@ fn measure(options: &Options, prefix: &str, child: &mut Child) -> Outcome<Vec<Me
         Some(status) => Err(format!("the answering process has ended: {status}").into()),
     };
     let mut results = Vec::new();
-    for size_bytes in options.sizes_bytes() {
+    for size_bytes in options.sizes.each() {
         let (ping, pong) = service_names(prefix, size_bytes);
-        let ends = Ends::open(
-            &node,
-            (&ping, &pong),
-            size_bytes,
-            options.mode,
-            &mut child_lives,
-        )?;
+        let ends = Ends::open(&node, options, (ping, pong), size_bytes, &mut child_lives)?;
         let warm_up = options.warm_up_for(size_bytes);
         let mut samples_us = Vec::with_capacity(warm_up + options.iterations_for(size_bytes));
         let mut previous = Instant::now();
@@ -243,40 +190,9 @@ fn measure(options: &Options, prefix: &str, child: &mut Child) -> Outcome<Vec<Me
             previous = now;
         }
         ends.send()?;
-        samples_us.sort_by(f64::total_cmp);
-        results.push(Measured {
-            size_bytes,
-            p50_us: percentile(&samples_us, 0.5),
-            p99_us: percentile(&samples_us, 0.99),
-        });
+        results.push(Measured::of(size_bytes, samples_us));
     }
     Ok(results)
-}
-
-fn print_json(mode: Mode, results: &[Measured]) {
-    let mode = if mode == Mode::Loan {
-        "loan"
-    } else {
-        "written"
-    };
-    println!(
-        "{{\"benchmark\": \"iceoryx2_ping_pong\", \"machine\": {},",
-        machine_json()
-    );
-    println!(" \"results\": [");
-    for (index, result) in results.iter().enumerate() {
-        println!(
-            "  {{\"path\": \"iceoryx2\", \"mode\": \"{mode}\", \"size_bytes\": {}, \
-             \"latency_us_p50\": {:.6}, \"latency_us_p99\": {:.6}, \
-             \"bandwidth_gb_per_s\": {:.6}, \"ratio\": {{}}}}{}",
-            result.size_bytes,
-            result.p50_us,
-            result.p99_us,
-            result.size_bytes as f64 / result.p50_us / 1e3,
-            if index + 1 == results.len() { "" } else { "," }
-        );
-    }
-    println!("]}}");
 }
 
 fn run() -> Outcome<()> {
@@ -299,13 +215,14 @@ fn run() -> Outcome<()> {
     if !status.success() {
         return Err(format!("the answering process has failed: {status}").into());
     }
-    print_json(options.mode, &results);
+    let mode = match options.mode {
+        Mode::Loan => "loan",
+        Mode::Written => "written",
+    };
+    print_json("iceoryx2_ping_pong", "iceoryx2", mode, &results);
     Ok(())
 }
 
 fn main() {
-    if let Err(error) = run() {
-        eprintln!("error: {error}");
-        std::process::exit(1);
-    }
+    common::end(run());
 }

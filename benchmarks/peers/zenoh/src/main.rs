@@ -24,10 +24,10 @@ use zenoh::qos::CongestionControl;
 use zenoh::sample::Sample;
 use zenoh::{Config, Session, Wait};
 
-use common::{machine_json, parse_size, percentile, Outcome};
+use common::{parse_size, print_json, Measured, Outcome, Sizes};
 
 const USAGE: &str = "usage: zenoh_topic [-b begin_bytes] [-e end_bytes] [-f factor] \
-                     [-n iterations] [--mode ping|put|block|join] [--readers N] \
+                     [-n iterations] [-w warm_up] [--mode ping|put|block|join] [--readers N] \
                      [--at ENDPOINT] [--router ENDPOINT] [--readers-by COMMAND]";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What the subscribers say when each has the sample; other words are counts.
@@ -52,12 +52,8 @@ impl Mode {
     }
 }
 
-#[derive(Clone)]
 struct Options {
-    begin_bytes: usize,
-    end_bytes: usize,
-    factor: usize,
-    iterations: usize,
+    sizes: Sizes,
     readers: u64,
     mode: Mode,
     /// Where one of the two processes listens; without it, at a unix socket.
@@ -70,69 +66,44 @@ struct Options {
 }
 
 fn parse_options() -> Outcome<Options> {
-    let mut options = Options {
-        begin_bytes: 1 << 10,
-        end_bytes: 1 << 10,
-        factor: 2,
-        iterations: 0,
-        readers: 1,
-        mode: Mode::Ping,
-        at: None,
-        router: None,
-        readers_by: Vec::new(),
-        answers: false,
-    };
-    let mut end_bytes = None;
-    let mut arguments = std::env::args().skip(1);
-    while let Some(flag) = arguments.next() {
-        let value = arguments.next().ok_or_else(|| format!("{flag}: no value\n{USAGE}"))?;
-        match flag.as_str() {
-            "-b" => options.begin_bytes = parse_size(&flag, &value)?,
-            "-e" => end_bytes = Some(parse_size(&flag, &value)?),
-            "-f" => options.factor = parse_size(&flag, &value)?,
-            "-n" => options.iterations = parse_size(&flag, &value)?,
-            "--readers" => options.readers = parse_size(&flag, &value)? as u64,
+    let (mut readers, mut mode, mut answers) = (1, Mode::Ping, false);
+    let (mut at, mut router, mut readers_by) = (None, None, Vec::new());
+    let sizes = Sizes::parse(USAGE, |flag, value| {
+        match flag {
+            "--readers" => readers = parse_size(flag, value)? as u64,
             "--mode" => {
-                options.mode = match value.as_str() {
-                    "ping" => Mode::Ping,
-                    "put" => Mode::Put,
-                    "block" => Mode::Block,
-                    "join" => Mode::Join,
-                    _ => return Err(format!("--mode: there is no '{value}'").into()),
-                }
+                mode = *[Mode::Ping, Mode::Put, Mode::Block, Mode::Join]
+                    .iter()
+                    .find(|mode| mode.name() == value)
+                    .ok_or_else(|| format!("--mode: there is no '{value}'"))?
             }
-            "--at" => options.at = Some(value),
-            "--router" => options.router = Some(value),
-            "--readers-by" => {
-                options.readers_by = value.split_whitespace().map(str::to_owned).collect()
-            }
-            "--answers" => options.answers = value == "yes",
-            _ => return Err(format!("{flag}: unknown flag\n{USAGE}").into()),
+            "--at" => at = Some(value.to_owned()),
+            "--router" => router = Some(value.to_owned()),
+            "--readers-by" => readers_by = value.split_whitespace().map(str::to_owned).collect(),
+            "--answers" => answers = value == "yes",
+            _ => return Ok(false),
         }
-    }
-    options.end_bytes = end_bytes.unwrap_or(options.begin_bytes);
-    if options.factor < 2 || options.end_bytes < options.begin_bytes {
-        return Err("-f must be at least 2, and -e not smaller than -b".into());
-    }
-    Ok(options)
+        Ok(true)
+    })?;
+    Ok(Options {
+        sizes,
+        readers,
+        mode,
+        at,
+        router,
+        readers_by,
+        answers,
+    })
 }
 
 impl Options {
-    fn sizes_bytes(&self) -> impl Iterator<Item = usize> + '_ {
-        std::iter::successors(Some(self.begin_bytes), |size| size.checked_mul(self.factor))
-            .take_while(|size| *size <= self.end_bytes)
-    }
-
     /// Unless -n says otherwise: about 1 GiB of traffic, as `tendon bench topic` has.
     fn iterations_for(&self, size_bytes: usize) -> usize {
-        match self.iterations {
-            0 => ((1 << 30) / size_bytes).clamp(20, 20000),
-            given => given,
-        }
+        self.sizes.iterations.unwrap_or(((1 << 30) / size_bytes).clamp(20, 20000))
     }
 
     fn warm_up_for(&self, size_bytes: usize) -> usize {
-        (self.iterations_for(size_bytes) / 10).max(5)
+        self.sizes.warm_up_for(self.iterations_for(size_bytes), 5)
     }
 }
 
@@ -157,16 +128,20 @@ fn open(options: &Options, role: Role, at: &str) -> Outcome<Session> {
     zenoh::open(Config::from_json5(&config)?).wait()
 }
 
-/// Returns once somebody subscribes to its key.
-fn matched(publisher: &Publisher) -> Outcome<()> {
+fn wait_until(otherwise: &str, mut is_so: impl FnMut() -> Outcome<bool>) -> Outcome<()> {
     let begun = Instant::now();
-    while !publisher.matching_status().wait()?.matching() {
+    while !is_so()? {
         if begun.elapsed() > PATIENCE {
-            return Err("nobody subscribes".into());
+            return Err(otherwise.into());
         }
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())
+}
+
+/// Returns once somebody subscribes to its key.
+fn matched(publisher: &Publisher) -> Outcome<()> {
+    wait_until("nobody subscribes", || Ok(publisher.matching_status().wait()?.matching()))
 }
 
 /// The second process: until `bye` comes.
@@ -205,14 +180,6 @@ fn answer(options: &Options, at: &str) -> Outcome<()> {
     Ok(())
 }
 
-struct Measured {
-    size_bytes: usize,
-    p50_us: f64,
-    p99_us: f64,
-    gb_per_s: Option<f64>,
-    lost: Option<u64>,
-}
-
 fn measure_ping(
     options: &Options,
     size_bytes: usize,
@@ -230,15 +197,7 @@ fn measure_ping(
             samples_us.push(begun.elapsed().as_secs_f64() * 1e6 / 2.0);
         }
     }
-    samples_us.sort_by(f64::total_cmp);
-    let p50_us = percentile(&samples_us, 0.5);
-    Ok(Measured {
-        size_bytes,
-        p50_us,
-        p99_us: percentile(&samples_us, 0.99),
-        gb_per_s: Some(size_bytes as f64 / p50_us / 1e3),
-        lost: None,
-    })
+    Ok(Measured::of(size_bytes, samples_us))
 }
 
 /// Returns once a sample comes to every subscriber: the publisher hears of one after the other.
@@ -303,7 +262,7 @@ fn measure_put(
 fn put_for_ever(options: &Options, at: &str) -> Outcome<()> {
     let session = open(options, Role::Listens, at)?;
     let ping = session.declare_publisher("ping").wait()?;
-    let payload = vec![1u8; options.begin_bytes];
+    let payload = vec![1u8; options.sizes.begin_bytes];
     let begun = Instant::now();
     while begun.elapsed() < 2 * PATIENCE {
         ping.put(payload.as_slice()).wait()?;
@@ -314,15 +273,11 @@ fn put_for_ever(options: &Options, at: &str) -> Outcome<()> {
 
 fn measure_joins(options: &Options, at: &str) -> Outcome<Vec<Measured>> {
     // One whose connection is refused tries again a second later: that is not measured.
-    let begun = Instant::now();
-    while open(options, Role::Connects, at).is_err() {
-        if begun.elapsed() > PATIENCE {
-            return Err("the other process does not listen".into());
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("the other process does not listen", || {
+        Ok(open(options, Role::Connects, at).is_ok())
+    })?;
     let mut joins_us = Vec::new();
-    for _ in 0..options.iterations.max(1) {
+    for _ in 0..options.sizes.iterations.unwrap_or(1) {
         let begun = Instant::now();
         let session = open(options, Role::Connects, at)?;
         let (came, samples) = mpsc::channel();
@@ -337,13 +292,10 @@ fn measure_joins(options: &Options, at: &str) -> Outcome<Vec<Measured>> {
         subscriber.undeclare().wait()?;
         session.close().wait()?;
     }
-    joins_us.sort_by(f64::total_cmp);
+    let joins = Measured::of(options.sizes.begin_bytes, joins_us);
     Ok(vec![Measured {
-        size_bytes: options.begin_bytes,
-        p50_us: percentile(&joins_us, 0.5),
-        p99_us: percentile(&joins_us, 0.99),
         gb_per_s: None,
-        lost: None,
+        ..joins
     }])
 }
 
@@ -380,7 +332,7 @@ fn measure(options: &Options, at: &str, child: &mut Child) -> Outcome<Vec<Measur
     matched(&end)?;
     reaches_all(options, &ping, &end, &pongs)?;
     let mut results = Vec::new();
-    for size_bytes in options.sizes_bytes() {
+    for size_bytes in options.sizes.each() {
         results.push(match options.mode {
             Mode::Ping => measure_ping(options, size_bytes, &ping, &pongs)?,
             _ => measure_put(options, size_bytes, &ping, &end, &pongs)?,
@@ -388,29 +340,6 @@ fn measure(options: &Options, at: &str, child: &mut Child) -> Outcome<Vec<Measur
     }
     end.put([0u8; 2].as_slice()).wait()?;
     Ok(results)
-}
-
-fn print_json(options: &Options, results: &[Measured]) {
-    println!("{{\"benchmark\": \"zenoh_topic\", \"machine\": {},", machine_json());
-    println!(" \"results\": [");
-    for (index, result) in results.iter().enumerate() {
-        let lost = result.lost.map_or(String::new(), |lost| format!("\"lost\": {lost}, "));
-        let rate = result.gb_per_s.map_or("null".to_owned(), |rate| format!("{rate:.6}"));
-        println!(
-            "  {{\"path\": \"zenoh\", \"mode\": \"{} {}\", \"size_bytes\": {}, \
-             \"latency_us_p50\": {:.6}, \"latency_us_p99\": {:.6}, \
-             \"bandwidth_gb_per_s\": {}, {}\"ratio\": {{}}}}{}",
-            options.mode.name(),
-            options.readers,
-            result.size_bytes,
-            result.p50_us,
-            result.p99_us,
-            rate,
-            lost,
-            if index + 1 == results.len() { "" } else { "," }
-        );
-    }
-    println!("]}}");
 }
 
 fn run() -> Outcome<()> {
@@ -446,13 +375,11 @@ fn run() -> Outcome<()> {
     if !status.success() && !never_ends {
         return Err(format!("the answering process failed: {status}").into());
     }
-    print_json(&options, &measured);
+    let mode = format!("{} {}", options.mode.name(), options.readers);
+    print_json("zenoh_topic", "zenoh", &mode, &measured);
     Ok(())
 }
 
 fn main() {
-    if let Err(error) = run() {
-        eprintln!("error: {error}");
-        std::process::exit(1);
-    }
+    common::end(run());
 }
