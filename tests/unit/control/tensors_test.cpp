@@ -9,12 +9,14 @@
 #include <string>
 #include <tendon/pipe/listener.hpp>
 #include <tendon/pipe/pipe.hpp>
+#include <tendon/tensor/packed.hpp>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "support/batches.hpp"
 #include "support/control_team.hpp"
+#include "support/storage_on_gpu.hpp"
 
 namespace tendon::test {
 namespace {
@@ -90,6 +92,21 @@ TEST_P(TensorsBesideAStep, AreRefusedAboveTheCapOfALinkAndTheRosterGoesOn) {
   EXPECT_TRUE(controller_.status().steps_in_flight.empty());
   ASSERT_TRUE(succeeds(give(2, kTensorBytes))) << "no worker has had it";
   EXPECT_TRUE(succeeds(controller_.collect(2, kPatience)));
+}
+
+TEST_P(TensorsBesideAStep, AreRefusedInMemoryOfAGpuAndTheRosterGoesOn) {
+  start(echo_steps);
+  TensorDict tree;
+  tree.set("x", Tensor::view(storage_on_gpu(64), 0, DType::u8, {64}).value());
+  const TensorDict packed = make_packed(tree.schema(), Layout::aligned, storage_on_gpu(64)).value();
+  for (const TensorDict& tensors : {tree, packed}) {
+    EXPECT_TRUE(fails_with(
+        controller_.broadcast({.schedule_id = 1, .payload = {}, .tensors = tensors}, kPatience),
+        ErrorCode::unsupported_device, "'x' is on cuda:0"));
+  }
+  EXPECT_TRUE(controller_.status().steps_in_flight.empty());
+  ASSERT_TRUE(succeeds(give(1, kTensorBytes))) << "no worker has had it";
+  EXPECT_TRUE(succeeds(controller_.collect(1, kPatience)));
 }
 
 TEST_P(TensorsBesideAStep, ComeToWorkersThatKeepAllOfThem) {
