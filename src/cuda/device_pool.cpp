@@ -127,10 +127,8 @@ std::vector<std::uint32_t> DevicePool::take_gone() {
   return std::exchange(gone_, {});
 }
 
-// In a forked child neither the ledger nor the table is touched: a thread of the parent may have
-// had their locks.
+// In a forked child the ledger does nothing, so the table is left alone too.
 void DevicePool::drop_owner(SlotId id) {
-  if (!context_->is_of_this_process()) return;
   if (holds_.drop_owner(id)) free_slots({id});
 }
 

@@ -162,12 +162,12 @@ TEST_F(DevicePoolTest, AFullGpuGetsTheIdleOnesBackOnce) {
 }
 
 TEST_F(DevicePoolTest, ADeadlineThatPassesKeepsNoRoom) {
-  std::atomic<bool> may_go_on{false};
-  ASSERT_TRUE(succeeds(thread->post([&] { may_go_on.wait(false); })));
+  const auto may_go_on = std::make_shared<std::atomic<bool>>(false);
+  ASSERT_TRUE(succeeds(thread->post([may_go_on] { may_go_on->wait(false); })));
   EXPECT_TRUE(fails_with(pool_->acquire(kCapBytes, 1ms), ErrorCode::timeout, "device thread"));
   EXPECT_EQ(pool_->stats().resident_bytes, 0u);
-  may_go_on = true;
-  may_go_on.notify_all();
+  *may_go_on = true;
+  may_go_on->notify_all();
   EXPECT_NE(slot(kCapBytes), nullptr);
 }
 

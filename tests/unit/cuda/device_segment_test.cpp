@@ -134,6 +134,9 @@ TEST_F(DeviceSegments, AScopeRestoresWhatWasCurrent) {
   {
     const cuda::PrimaryContext::Current current(*context);
     ASSERT_TRUE(succeeds(current.made()));
+    mode = cuda::CaptureMode::relaxed;
+    ASSERT_EQ(table.thread_exchange_capture_mode(&mode), Status::success);
+    EXPECT_EQ(mode, cuda::CaptureMode::relaxed);
   }
   cuda::ContextHandle popped = nullptr;
   EXPECT_EQ(table.context_pop(&popped), Status::invalid_context) << "none was current before";
