@@ -90,12 +90,14 @@ HoldLedger::Left HoldLedger::end_hold(LinkNumber link, SlotId id) {
   Reader& reader = found->second;
   --reader.holds;
   if (reader.reads == Reads::over_socket && use->end_sends(1)) sending_bytes_ -= bytes_of(id);
+  Left left = Left::holds;
   if (ended.left == 0) {
     reader.bytes -= bytes_of(id);
     if (!use->is_with_links()) held_bytes_ -= bytes_of(id);
+    if (use->is_free()) left = Left::none;
   }
   if (reader.standing != Standing::live && reader.holds == 0) readers_.erase(found);
-  return use->is_free() ? Left::none : Left::holds;
+  return left;
 }
 
 HoldLedger::Left HoldLedger::take_back(LinkNumber link, SlotId id) {

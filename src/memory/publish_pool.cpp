@@ -50,25 +50,16 @@ SegmentInfo PublishPool::segment_of(const PublishedSlot& slot) {
   return info;
 }
 
-// The ledger has let go of what is released below: nobody can get a hold of that use any more.
-
 void PublishPool::drop_owner(SlotId id) {
-  if (holds_.drop_owner(id)) slots_.release(inside(id));
-}
-
-void PublishPool::take_back(LinkNumber link, SlotId id) {
-  if (holds_.take_back(link, id) == HoldLedger::Left::none) slots_.release(inside(id));
-}
-
-bool PublishPool::take_return(LinkNumber link, SlotId id) {
-  const HoldLedger::Left left = holds_.take_return(link, id);
-  if (left == HoldLedger::Left::none) slots_.release(inside(id));
-  return left != HoldLedger::Left::as_was;
+  if (holds_.drop_owner(id)) release(id);
 }
 
 void PublishPool::end_link(LinkNumber link, Death death) {
-  for (const SlotId id : holds_.end_link(link, death)) slots_.release(inside(id));
+  for (const SlotId id : holds_.end_link(link, death)) release(id);
 }
+
+// The ledger has ended the last hold of this use, and nobody can get one of it any more.
+void PublishPool::release(SlotId id) noexcept { slots_.release(inside(id)); }
 
 PublishPoolStats PublishPool::stats() const { return {holds_.stats(), slots_.stats()}; }
 

@@ -86,9 +86,15 @@ class PublishPool : public std::enable_shared_from_this<PublishPool> {
                             std::uint64_t share_bytes = kWholeShare) {
     return holds_.give(link, slot.id(), share_bytes);
   }
-  void take_back(LinkNumber link, SlotId id);
+  void take_back(LinkNumber link, SlotId id) {
+    if (holds_.take_back(link, id) == HoldLedger::Left::none) release(id);
+  }
   /// False (and counted) when the ledger knows no such hold.
-  bool take_return(LinkNumber link, SlotId id);
+  bool take_return(LinkNumber link, SlotId id) {
+    const HoldLedger::Left left = holds_.take_return(link, id);
+    if (left == HoldLedger::Left::none) release(id);
+    return left != HoldLedger::Left::as_was;
+  }
   void end_link(LinkNumber link, Death death);
   void retire_link(LinkNumber link) { holds_.retire_link(link); }
   [[nodiscard]] std::uint64_t holds_of(LinkNumber link) const { return holds_.holds_of(link); }
@@ -109,6 +115,7 @@ class PublishPool : public std::enable_shared_from_this<PublishPool> {
   friend class PublishedSlot;
 
   void drop_owner(SlotId id);
+  void release(SlotId id) noexcept;
 
   SlotPool slots_;
   HoldLedger holds_;

@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <string>
 
@@ -25,6 +27,19 @@ constexpr std::uint64_t kTmpfs = 0x01021994;         // TMPFS_MAGIC of linux/mag
 bool is_plain_memory(int fd) {
   struct statfs status = {};
   return fstatfs(fd, &status) == 0 && static_cast<std::uint64_t>(status.f_type) == kTmpfs;
+}
+
+// Memory that the program has locked, by mlockall() for example, is not unmapped (EINVAL). So it is
+// unlocked for a moment. It is locked again without pages: one that exists is locked, one to be
+// made will be.
+bool discard_locked(void* memory, std::uint64_t size_bytes) noexcept {
+  const bool is_locked = madvise(memory, size_bytes, MADV_DONTNEED) != 0 && errno == EINVAL;
+  // Before anything changes: may the program lock still?
+  if (!is_locked || mlock2(memory, size_bytes, MLOCK_ONFAULT) != 0) return false;
+  const bool removed =
+      munlock(memory, size_bytes) == 0 && madvise(memory, size_bytes, MADV_REMOVE) == 0;
+  (void)mlock2(memory, size_bytes, MLOCK_ONFAULT);
+  return removed;
 }
 
 // What every descriptor that a peer passed must be, whichever process may write to it.
@@ -145,7 +160,23 @@ Result<void> Segment::prefault(std::uint64_t offset, std::uint64_t size_bytes) c
 bool Segment::discard(std::uint64_t offset, std::uint64_t size_bytes) const noexcept {
   const std::uint64_t begin = (offset + kPage - 1) / kPage * kPage;
   const std::uint64_t end = (offset + size_bytes) / kPage * kPage;
-  return begin >= end || madvise(data_ + begin, end - begin, MADV_REMOVE) == 0;
+  return begin >= end || madvise(data_ + begin, end - begin, MADV_REMOVE) == 0 ||
+         (errno == EINVAL && discard_locked(data_ + begin, end - begin));
+}
+
+std::uint64_t Segment::resident_bytes(std::uint64_t offset,
+                                      std::uint64_t size_bytes) const noexcept {
+  std::array<unsigned char, 512> pages{};
+  const std::uint64_t end = (offset + size_bytes) / kPage * kPage;
+  std::uint64_t count = 0;
+  for (std::uint64_t at = (offset + kPage - 1) / kPage * kPage; at < end;) {
+    const std::uint64_t piece = std::min<std::uint64_t>(end - at, pages.size() * kPage);
+    if (mincore(data_ + at, piece, pages.data()) == 0)
+      count += std::count_if(pages.begin(), pages.begin() + piece / kPage,
+                             [](unsigned char page) { return (page & 1) != 0; });
+    at += piece;
+  }
+  return count * kPage;
 }
 
 }  // namespace tendon::v0::detail

@@ -57,7 +57,11 @@ class Segment {
   /// Gives the whole pages of [offset, offset + size) back to the system; they read as zero
   /// afterwards. False: it has not taken them, and they hold what they held. It takes none of a
   /// segment that its maker alone may write: the seal that keeps others from writing forbids it.
+  /// Memory that the program has locked stays locked, pages or none.
   [[nodiscard]] bool discard(std::uint64_t offset, std::uint64_t size_bytes) const noexcept;
+  /// The bytes of the pages that lie in [offset, offset + size) and are in memory.
+  [[nodiscard]] std::uint64_t resident_bytes(std::uint64_t offset,
+                                             std::uint64_t size_bytes) const noexcept;
 
  private:
   Segment(std::byte* data, std::uint64_t size_bytes)

@@ -87,10 +87,9 @@ Result<Slot::Pages> SlotPool::ready_top(std::uint64_t slot_bytes) {
   OwnedSegment& segment = segments_[candidate.segment];
   Entry& entry = segment.ledger[candidate.slot];
   if (entry.touched) return Slot::Pages::touched;
-  const std::uint64_t needed = std::min(slot_bytes, cap_bytes_);
+  const std::uint64_t needed = full_bytes(slot_bytes);
   if (!make_room(needed - std::min(needed, entry.part_bytes))) return exhausted(slot_bytes);
-  TENDON_CHECK(claim(*segment.memory, candidate.slot * slot_bytes, slot_bytes));
-  touch(entry, slot_bytes);
+  TENDON_CHECK(claim_pages(segment, candidate.slot));
   return Slot::Pages::untouched;
 }
 
@@ -108,8 +107,7 @@ std::optional<Slot> SlotPool::acquire_warm(std::uint64_t size_bytes) noexcept {
         stats_.resident_bytes + slot_bytes > cap_bytes_ / 2) {
       return {};
     }
-    if (!claim(*segments_[top.segment].memory, top.slot * slot_bytes, slot_bytes)) return {};
-    touch(entry, slot_bytes);
+    if (!claim_pages(segments_[top.segment], top.slot)) return {};
   }
   return take_top(size_class, pages);
 }
@@ -123,10 +121,28 @@ bool SlotPool::has_warm(std::uint64_t size_bytes) noexcept {
          size_class.touched_count < warm_slots(slot_bytes);
 }
 
-void SlotPool::touch(Entry& entry, std::uint64_t slot_bytes) noexcept {
-  entry.touched = true;
-  stats_.resident_bytes += slot_bytes - std::exchange(entry.part_bytes, 0);
-  ++class_of(slot_bytes).touched_count;
+// A slot may be larger than the cap by its rounding alone, whose pages stay untouched.
+std::uint64_t SlotPool::full_bytes(std::uint64_t slot_bytes) const noexcept {
+  return std::min(slot_bytes, cap_bytes_);
+}
+
+// All pages of a slot that is not touched. Those that a refused claim has made are given back, or
+// count.
+Result<void> SlotPool::claim_pages(OwnedSegment& segment, std::uint32_t slot) {
+  Entry& entry = segment.ledger[slot];
+  const std::uint64_t offset = slot * segment.slot_bytes;
+  const std::uint64_t bytes = full_bytes(segment.slot_bytes);
+  auto claimed = claim(*segment.memory, offset, bytes);
+  if (claimed) {
+    stats_.resident_bytes += bytes - std::exchange(entry.part_bytes, 0);
+    entry.touched = true;
+    ++class_of(segment.slot_bytes).touched_count;
+    return claimed;
+  }
+  if (!segment.keeps_pages) segment.keeps_pages = !segment.memory->discard(offset, bytes);
+  const std::uint64_t left = segment.memory->resident_bytes(offset, bytes);
+  stats_.resident_bytes += left - std::exchange(entry.part_bytes, left);
+  return claimed;
 }
 
 Slot SlotPool::take_top(SizeClass& size_class, Slot::Pages pages) noexcept {
@@ -159,11 +175,9 @@ Result<void> SlotPool::grow(std::uint64_t slot_bytes) {
   const bool further = class_of(slot_bytes).has_segment;
   const std::uint32_t slots_kept = further ? kSlotsOfEveryClass : 0;
   const std::uint32_t segments_kept = further ? static_cast<std::uint32_t>(classes_.size()) : 0;
-  // A slot may be larger than the cap only by its rounding; its pages beyond the message stay
-  // untouched.
   if (segments_.size() + segments_kept >= kMaxSegments ||
       slot_count_ + reserved_places_ + count + slots_kept > kMaxSlots ||
-      !make_room(std::min(slot_bytes, cap_bytes_))) {
+      !make_room(full_bytes(slot_bytes))) {
     return exhausted(slot_bytes);
   }
   TENDON_TRY(memory, Segment::create(slot_bytes * count, writers_));
@@ -190,7 +204,8 @@ bool SlotPool::make_room(std::uint64_t needed_bytes) {
   std::uint64_t in_use_bytes = 0;
   for (const OwnedSegment& segment : segments_)
     for (const Entry& entry : segment.ledger)
-      if (entry.touched && entry.state != State::free) in_use_bytes += segment.slot_bytes;
+      if (entry.touched && entry.state != State::free)
+        in_use_bytes += full_bytes(segment.slot_bytes);
   if (in_use_bytes + needed_bytes > cap_bytes_) return false;
   for (SizeClass& size_class : classes_) {
     for (const SlotId id : size_class.free) {
@@ -203,7 +218,7 @@ bool SlotPool::make_room(std::uint64_t needed_bytes) {
       }
       entry.touched = false;
       --size_class.touched_count;
-      stats_.resident_bytes -= segment.slot_bytes;
+      stats_.resident_bytes -= full_bytes(segment.slot_bytes);
       if (stats_.resident_bytes + needed_bytes <= cap_bytes_) return true;
     }
   }
@@ -211,8 +226,9 @@ bool SlotPool::make_room(std::uint64_t needed_bytes) {
 }
 
 // A segment with pages that the system does not take back, and all slots of which are free; that
-// with most pages.
+// with most pages. A link's is never cut: its peer was told of it, and the descriptor is closed.
 std::optional<std::uint32_t> SlotPool::segment_to_cut(std::uint64_t slot_bytes) const {
+  if (writers_ != Writers::maker_only) return {};
   std::optional<std::uint32_t> best;
   std::uint64_t most_bytes = 0;
   for (std::uint32_t id = 0; id < segments_.size(); ++id) {
@@ -222,7 +238,7 @@ std::optional<std::uint32_t> SlotPool::segment_to_cut(std::uint64_t slot_bytes) 
       continue;
     std::uint64_t bytes = 0;
     for (const Entry& entry : segment.ledger)
-      bytes += entry.touched ? segment.slot_bytes : entry.part_bytes;
+      bytes += entry.touched ? full_bytes(segment.slot_bytes) : entry.part_bytes;
     const bool all_free = std::ranges::all_of(
         segment.ledger, [](const Entry& entry) { return entry.state == State::free; });
     if (!all_free || bytes <= most_bytes) continue;
@@ -266,7 +282,7 @@ bool SlotPool::cut_anew(std::uint64_t slot_bytes) {
     Entry& entry = old.ledger[slot];
     std::uint64_t bytes = std::exchange(entry.part_bytes, 0);
     if (std::exchange(entry.touched, false)) {
-      bytes = old.slot_bytes;
+      bytes = full_bytes(old.slot_bytes);
       --from.touched_count;
     }
     // Into the slots that lie there; what is only part of a slot counts in the first of them.
@@ -280,14 +296,14 @@ bool SlotPool::cut_anew(std::uint64_t slot_bytes) {
   for (std::uint32_t slot = 0; slot < count; ++slot) {
     order[slot] = slot;
     Entry& entry = fresh.ledger[slot];
-    if (entry.part_bytes != slot_bytes) continue;
+    if (entry.part_bytes != full_bytes(slot_bytes)) continue;
     entry.touched = true;
     entry.part_bytes = 0;
     ++to.touched_count;
   }
   const auto pages = [&](std::uint32_t slot) {
     const Entry& entry = fresh.ledger[slot];
-    return entry.touched ? slot_bytes : entry.part_bytes;
+    return entry.touched ? full_bytes(slot_bytes) : entry.part_bytes;
   };
   std::ranges::stable_sort(order, {}, pages);
   to.free.reserve(to.free.capacity() + count);
@@ -427,10 +443,9 @@ Result<bool> SlotPool::prefault_piece(SlotId id, std::uint64_t offset, std::uint
     slot_bytes = segment.slot_bytes;
     if (!entry->touched) {
       if (class_of(slot_bytes).touched_count >= std::max(slot_count, warm_slots(slot_bytes)) ||
-          stats_.resident_bytes + slot_bytes > cap_bytes_)
+          stats_.resident_bytes + full_bytes(slot_bytes) - entry->part_bytes > cap_bytes_)
         return false;
-      TENDON_CHECK(claim(*segment.memory, id.slot * slot_bytes, slot_bytes));
-      touch(*entry, slot_bytes);
+      TENDON_CHECK(claim_pages(segment, id.slot));
     }
     memory = segment.memory;
   }

@@ -23,8 +23,7 @@ namespace tendon::v0::detail {
 ///
 ///   free -> acquire -> loaned -> mark_sent -> sent -> take_return -> free
 ///                      loaned -> release   -> free
-///                      sent -> quarantine_sent -> quarantined -> free_sent (proof of death) ->
-///                      free
+///                      sent -> quarantine_sent -> quarantined -> free_sent (proved) -> free
 ///
 /// What the cap bounds is memory that has pages: of free slots too, as long as the system does not
 /// take them back. Where it takes none (Writers::maker_only), a segment whose slots are all free is
@@ -57,8 +56,7 @@ class SlotPool {
       return pool_.acquire_locked(size_bytes);
     }
     /// A free slot whose memory was touched before, if there is one: never grows, never fails.
-    /// Until a class has warm_slots() such slots, and where the cap allows it, an untouched one
-    /// will do.
+    /// Below warm_slots() of them, and where the cap allows it, an untouched one will do.
     [[nodiscard]] std::optional<Slot> acquire_warm(std::uint64_t size_bytes) noexcept {
       pool_.mutex_.assert_held();
       return pool_.acquire_warm(size_bytes);
@@ -201,7 +199,9 @@ class SlotPool {
   [[nodiscard]] std::uint32_t reserve_places(std::uint32_t count) noexcept TENDON_REQUIRES(mutex_);
   [[nodiscard]] Slot take_top(SizeClass& size_class, Slot::Pages pages) noexcept
       TENDON_REQUIRES(mutex_);
-  void touch(Entry& entry, std::uint64_t slot_bytes) noexcept TENDON_REQUIRES(mutex_);
+  [[nodiscard]] std::uint64_t full_bytes(std::uint64_t slot_bytes) const noexcept;
+  [[nodiscard]] Result<void> claim_pages(OwnedSegment& segment, std::uint32_t slot)
+      TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<Slot::Pages> ready_top(std::uint64_t slot_bytes) TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> grow(std::uint64_t slot_bytes) TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool make_room(std::uint64_t needed_bytes) TENDON_REQUIRES(mutex_);

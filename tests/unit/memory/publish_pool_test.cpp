@@ -2,6 +2,7 @@
 #include "memory/publish_pool.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -262,6 +263,38 @@ TEST_F(Holds, SegmentsKeepTheirDescriptorsAndTakeNoFurtherWriters) {
                                             info.slot_bytes * info.slot_count);
   ASSERT_TRUE(attached.has_value());
   EXPECT_EQ((*attached)->data()[info.slot_bytes * slot->id().slot], std::byte{7});
+}
+
+// Linux takes no page of theirs back, and a cap need not be a size of slots.
+TEST_F(Holds, ResidentIsWhatTheSystemHasGiven) {
+  constexpr std::uint64_t kCap = 5 * kMiB;
+  const auto capped = std::make_shared<PublishPool>(kCap);
+  std::vector<std::shared_ptr<Segment>> files;
+  const auto given_bytes = [&] {
+    std::map<ino_t, std::uint64_t> bytes;
+    for (const auto& file : files) {
+      struct stat status = {};
+      EXPECT_EQ(fstat(file->fd(), &status), 0);
+      bytes[status.st_ino] = static_cast<std::uint64_t>(status.st_blocks) * 512;
+    }
+    std::uint64_t sum = 0;
+    for (const auto& [file, its] : bytes) sum += its;
+    return sum;
+  };
+  for (const std::uint64_t size : {kCap, kMiB, kMiB / 4, 3 * kMiB, kMiB, kCap}) {
+    SCOPED_TRACE(size);
+    std::vector<std::shared_ptr<PublishedSlot>> slots;
+    while (slots.size() <= kCap / size) {
+      auto slot = capped->acquire(size);
+      if (!slot) break;
+      std::memset((*slot)->memory().data(), 1, size);
+      files.push_back(capped->segment_of(**slot).segment);
+      slots.push_back(*std::move(slot));
+    }
+    EXPECT_FALSE(slots.empty());
+    EXPECT_LE(given_bytes(), capped->stats().slots.resident_bytes);
+    EXPECT_LE(capped->stats().slots.resident_bytes, kCap);
+  }
 }
 
 TEST_F(Holds, AShareMayBeDroppedInAForkedChild) {

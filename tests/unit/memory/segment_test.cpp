@@ -19,6 +19,7 @@
 
 #include "memory/passed_mappings.hpp"
 #include "support/child.hpp"
+#include "support/locked_memory.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -239,6 +240,29 @@ TEST(Segment, WhatItsMakerAloneMayWriteIsNotGivenBack) {
   const bool given_back = segment->discard(0, 4 * kPage);
   EXPECT_EQ(resident_pages(*segment), given_back ? 0u : 4u) << "what it says is so";
   EXPECT_EQ(segment->data()[0], given_back ? std::byte{0} : std::byte{1});
+}
+
+// mlockall() of the program locks segments too, and MADV_REMOVE is refused of locked memory.
+TEST(Segment, DiscardOfLockedMemoryLeavesItLocked) {
+  const auto segment = Segment::create(8 * kPage).value();
+  std::memset(segment->data(), 1, segment->size_bytes());
+  if (!test::lock_memory(segment->data(), segment->size_bytes()))
+    GTEST_SKIP() << "no memory can be locked";
+  EXPECT_TRUE(segment->discard(2 * kPage, 4 * kPage));
+  EXPECT_EQ(resident_pages(*segment), 4u);
+  EXPECT_EQ(segment->data()[2 * kPage], std::byte{0});
+  EXPECT_EQ(segment->data()[6 * kPage], std::byte{1});
+  // The kernel refuses to unmap what is locked.
+  for (std::uint64_t page = 0; page < 8; ++page)
+    EXPECT_EQ(madvise(segment->data() + page * kPage, kPage, MADV_DONTNEED), -1) << page;
+}
+
+TEST(Segment, ARefusedDiscardLocksNothing) {
+  const auto segment = Segment::create(kPage, Writers::maker_only).value();
+  segment->data()[0] = std::byte{1};
+  EXPECT_FALSE(segment->discard(0, kPage));
+  EXPECT_EQ(madvise(segment->data(), kPage, MADV_DONTNEED), 0);
+  EXPECT_EQ(segment->data()[0], std::byte{1});
 }
 
 TEST(SegmentFork, TouchingInAChildIsAFault) {
