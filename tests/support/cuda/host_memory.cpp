@@ -13,8 +13,6 @@
 namespace tendon::cuda_double {
 namespace {
 
-constexpr std::size_t kPage = 4096;
-
 /// How the whole range is mapped here.
 struct Mapped {
   bool is_readable = false;

@@ -18,6 +18,7 @@ using v0::detail::cuda::DeviceAddress;
 using v0::detail::cuda::MemoryHandle;
 using v0::detail::cuda::Status;
 
+inline constexpr std::size_t kPage = 4096;
 inline constexpr std::size_t kGranularity = std::size_t{2} << 20;
 
 /// Memory of a device: a memfd whose name says which device has it.
@@ -58,6 +59,8 @@ struct AddressBook {
   [[nodiscard]] const Region* find(DeviceAddress address, std::size_t bytes) const;
   /// The same for an address of the host in registered memory.
   [[nodiscard]] const Region* find_registered(std::uintptr_t address, std::size_t bytes) const;
+  /// Gives all memory and all addresses back to the system.
+  void give_back();
   /// Is it within what was reserved, mapped or not?
   [[nodiscard]] bool is_reserved(DeviceAddress address) const;
 };

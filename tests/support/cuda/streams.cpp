@@ -33,11 +33,13 @@ void run_first(WorldLock& lock, Stream& stream) {
   hesitate(lock, stream);
   Entry& entry = stream.entries.front();
   if (!stream.context.lost) {
+    ++stream.world.running;
     lock.unlock();
     running_context() = &stream.context;
     entry.work();
     running_context() = nullptr;
     lock.lock();
+    --stream.world.running;
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "support/child.hpp"
 #include "support/cuda/device_fixture.hpp"
+#include "support/held.hpp"
 
 namespace tendon::test {
 namespace {
@@ -68,6 +69,20 @@ TEST(DoubleBeforeInit, WithoutDevicesIsNotInitialised) {
   const auto driver = cuda::Driver::load(TENDON_CUDA_DOUBLE).value();
   EXPECT_TRUE(fails_with(driver->initialise(), ErrorCode::unsupported_device, "NO_DEVICE"));
   EXPECT_FALSE(driver->is_in_use());
+}
+
+TEST_F(DoubleProcess, GivesAllBackWhenItBeginsAnew) {
+  fake.reset();
+  const Held before = Held::now();
+  SetUp();
+  const MemoryHandle handle = new_handle();
+  map(handle, AccessFlags::read_write);
+  HostWord gate(api());
+  ASSERT_EQ(api().stream_wait_value64(new_stream(), gate.address(), 1, WaitCondition::at_least),
+            Status::success);
+  EXPECT_NE(Held::now(), before);
+  fake.reset();
+  EXPECT_EQ(Held::now(), before);
 }
 
 TEST_F(DoubleProcess, AForkedChildGetsNothing) {
