@@ -47,7 +47,7 @@ struct Region {
   std::shared_ptr<Allocation> allocation{};
 };
 
-/// What lies where. Its users hold the lock of the world.
+/// The table of what lies where. Its users hold the lock of the world.
 struct AddressBook {
   std::map<DeviceAddress, std::size_t> reserved;
   std::map<DeviceAddress, Region> regions;
@@ -59,7 +59,7 @@ struct AddressBook {
   [[nodiscard]] const Region* find(DeviceAddress address, std::size_t bytes) const;
   /// The same for an address of the host in registered memory.
   [[nodiscard]] const Region* find_registered(std::uintptr_t address, std::size_t bytes) const;
-  /// Gives all memory and all addresses back to the system.
+  /// Returns all memory and all addresses to the system.
   void give_back();
   /// Is it within what was reserved, mapped or not?
   [[nodiscard]] bool is_reserved(DeviceAddress address) const;
@@ -68,7 +68,7 @@ struct AddressBook {
 /// Addresses that nobody may touch; 0 where there are none.
 DeviceAddress reserve_addresses(std::size_t bytes, std::size_t alignment);
 void free_addresses(DeviceAddress address, std::size_t bytes);
-/// The double's own way to an allocation; null where the system gives none.
+/// The double's own way to an allocation; null where the system has no room.
 std::byte* map_alias(const Allocation& allocation, std::size_t bytes, std::size_t offset);
 void unmap_alias(std::byte* memory, std::size_t bytes);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What streams do with memory: copies, fills and words.
+// The work of streams on memory: copies, fills and words.
 #include <atomic>
 #include <chrono>
 #include <cstring>

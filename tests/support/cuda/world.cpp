@@ -6,7 +6,7 @@ namespace {
 
 std::atomic<World*> the_world{nullptr};
 
-/// What a thread has in a world; another world forgets it.
+/// The state of a thread in a world; another world forgets it.
 struct OfThread {
   World* world = nullptr;
   std::vector<Context*> contexts;

@@ -73,7 +73,7 @@ World& world();
 /// Puts another one in its place; its streams end.
 void make_world_anew();
 
-/// What the calling thread has made current, innermost last.
+/// The contexts that the calling thread has made current, innermost last.
 std::vector<Context*>& current_contexts();
 CaptureMode& capture_mode();
 

@@ -248,7 +248,7 @@ TEST_F(DoubleProcess, AGlobalCaptureIsBrokenByAnotherThread) {
 TEST_F(DoubleProcess, ACaptureOfAThreadIsBrokenByThatThreadAlone) {
   const StreamHandle stream = new_stream();
   const EventHandle event = new_event();
-  ASSERT_EQ(fake.begin_capture(stream, static_cast<int>(CaptureMode::thread_local_)), 0);
+  ASSERT_EQ(fake.begin_capture(stream, static_cast<int>(CaptureMode::this_thread)), 0);
   std::thread other([&] { EXPECT_EQ(api().event_query(event), Status::success); });
   other.join();
   EXPECT_EQ(capture_of(stream), CaptureStatus::active);

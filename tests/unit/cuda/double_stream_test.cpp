@@ -12,7 +12,7 @@ using cuda::StreamFlags;
 using cuda::WaitCondition;
 using cuda::WriteOrder;
 
-/// What a test decides is done when: a word that a stream waits for.
+/// Tests that decide by a word when the work of a stream is done.
 class DoubleStream : public DeviceFixture {
  protected:
   /// Work of the stream stays behind this until the word is written.
