@@ -21,6 +21,8 @@
 //   TENDON_CUDA_DOUBLE_IN_ORDER  1: the streams of a queue run their work in the order in which it
 //                                was enqueued, whatever stream it is on
 //   TENDON_CUDA_DOUBLE_STRICT    1: copies of host memory that is not registered are refused
+//   TENDON_CUDA_DOUBLE_PINS      1: copies read the pages that registered memory had when it was
+//                                registered, as a device does: after MADV_REMOVE the old ones
 //   TENDON_CUDA_DOUBLE_FAIL      function=number[@passage] with commas: what the function answers
 //                                at that passage, or always. A number that loses a context loses
 //                                that of the thread

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cuda/driver_types.hpp"
+#include "support/cuda/pinned_pages.hpp"
 
 namespace tendon::cuda_double {
 
@@ -45,6 +46,7 @@ struct Region {
   bool is_host = false;   ///< registered memory of the program: `memory` is its own
   bool is_plain = false;  ///< of cuMemAlloc: not mapped by the program
   std::shared_ptr<Allocation> allocation{};
+  std::shared_ptr<PinnedPages> pins{};  ///< of registered memory, where they are asked for
 };
 
 /// The table of what lies where. Its users hold the lock of the world.

@@ -29,6 +29,7 @@ struct Settings {
   std::uint64_t delay_us = 200;
   bool in_order = false;
   bool strict = false;
+  bool pins = false;
   std::map<std::string, Failure> failures;  ///< by exported name
 };
 
