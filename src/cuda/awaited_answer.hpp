@@ -13,9 +13,9 @@ namespace tendon::v0::detail::cuda {
 /// deadline.
 ///
 /// Owns:    the answer, until one of both takes it.
-/// Threads: thread-safe: one gives it, one waits.
+/// Threads: thread-safe: one thread delivers it, one waits.
 /// Errors:  timeout of wait(): a job that has not begun will not, and the answer of one that has is
-///          dropped by the thread that gives it.
+///          dropped by the thread that delivers it.
 /// Blocks:  wait(), until its deadline.
 /// Cost:    a lock and a wake-up.
 template <class R>
@@ -26,19 +26,19 @@ class AwaitedAnswer {
     const Lock lock(mutex_);
     return !is_withdrawn_;
   }
-  void give(R answer) {
+  void deliver(R answer) {
     Lock lock(mutex_);
     if (is_withdrawn_) {
-      lock.unlock();  // the end of an answer may take its time
+      lock.unlock();  // the destructor of an answer may take its time
       return;
     }
     answer_.emplace(std::move(answer));
-    given_.notify_one();
+    delivered_.notify_one();
   }
   [[nodiscard]] R wait(Deadline deadline) {
     const Lock lock(mutex_);
     while (!answer_) {
-      if (given_.wait_until(mutex_, deadline) || answer_) continue;
+      if (delivered_.wait_until(mutex_, deadline) || answer_) continue;
       is_withdrawn_ = true;
       return Error{ErrorCode::timeout, "cuda.thread",
                    "the device thread, which creates, maps and releases memory of GPUs one after "
@@ -49,7 +49,7 @@ class AwaitedAnswer {
 
  private:
   Mutex mutex_;
-  CondVar given_;
+  CondVar delivered_;
   std::optional<R> answer_ TENDON_GUARDED_BY(mutex_);
   bool is_withdrawn_ TENDON_GUARDED_BY(mutex_) = false;
 };

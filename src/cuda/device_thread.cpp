@@ -87,7 +87,7 @@ void DeviceThread::serve() {
 }
 
 Result<DeviceThread*> process_device_thread() {
-  // A child of a process that has not used CUDA yet goes on with this: nothing has happened to it.
+  // A child of a process that has not used CUDA yet keeps this object: no thread has used it.
   static constinit MadeOnce<DeviceThread> made;
   TENDON_TRY(driver, process_driver());
   return &made.get([driver = driver] { return std::make_unique<DeviceThread>(*driver); });

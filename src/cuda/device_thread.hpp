@@ -37,7 +37,7 @@ class TENDON_API DeviceThread {
   explicit DeviceThread(Driver& driver);
   DeviceThread(const DeviceThread&) = delete;
   DeviceThread& operator=(const DeviceThread&) = delete;
-  /// Does the jobs that are left; events that have not come are told to nobody.
+  /// Does the jobs that are left; nobody hears of events that the GPU has not reached.
   ~DeviceThread();
 
   /// Jobs are done one after the other, in this order. One that waits for the GPU keeps all others
@@ -52,7 +52,7 @@ class TENDON_API DeviceThread {
     if (is_current()) return job();
     auto awaited = std::make_shared<AwaitedAnswer<std::invoke_result_t<F&>>>();
     TENDON_CHECK(post([awaited, job = std::move(job)]() mutable {
-      if (awaited->is_wanted()) awaited->give(job());
+      if (awaited->is_wanted()) awaited->deliver(job());
     }));
     return awaited->wait(deadline);
   }

@@ -89,7 +89,7 @@ bool Driver::is_in_use() const noexcept {
 }
 
 Result<Driver*> process_driver() {
-  // A forked child goes on with its parent's: the library and its addresses are the same there.
+  // A forked child keeps that of its parent: the library and its addresses are the same there.
   static constinit MadeOnce<Result<std::unique_ptr<Driver>>> made;
   auto& loaded = made.get([] {
     Result<std::string> library = chosen_library();

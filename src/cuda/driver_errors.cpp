@@ -29,7 +29,7 @@ ErrorCode code_of(Status status) {
   }
 }
 
-/// What to do, where the name that the driver has for its answer does not say it.
+/// Advice for the user, where the driver's name for its answer does not say what to do.
 std::string_view advice(Status status) {
   if (loses_context(status))
     return "; CUDA is lost in this process: end it and start it again, other processes are not "

@@ -25,7 +25,7 @@ using GraphNodeHandle = struct GraphNode_*;  // CUgraphNode
 inline constexpr std::uintptr_t kPerThreadStream = 2;  // CU_STREAM_PER_THREAD
 inline constexpr std::uintptr_t kLegacyStream = 1;     // CU_STREAM_LEGACY
 
-/// What a call answers: those that Tendon tells apart. A driver answers others too.
+/// The answers of calls that Tendon tells apart. A driver has others too.
 enum class Status : int {                // CUresult
   success = 0,                           // CUDA_SUCCESS
   invalid_value = 1,                     // CUDA_ERROR_INVALID_VALUE
@@ -105,7 +105,7 @@ enum class CaptureStatus : int {  // CUstreamCaptureStatus
 
 enum class CaptureMode : int {  // CUstreamCaptureMode
   global = 0,                   // CU_STREAM_CAPTURE_MODE_GLOBAL
-  thread_local_ = 1,            // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+  this_thread = 1,              // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
   relaxed = 2,                  // CU_STREAM_CAPTURE_MODE_RELAXED
 };
 

@@ -14,7 +14,7 @@ namespace tendon::v0::detail::cuda {
 struct WatchedEvent {
   ContextHandle context = nullptr;
   EventHandle event = nullptr;
-  /// Gets `success`, or what the event can never come for: a lost context.
+  /// Receives `success`, or the status of a lost context, whose events are never reached.
   std::function<void(Status)> then;
 };
 
@@ -31,7 +31,7 @@ class EventWatch {
 
   void add(std::vector<WatchedEvent> events);
   [[nodiscard]] bool is_empty() const noexcept { return events_.empty(); }
-  /// Looks at all if it is time to, and tells of those that have come.
+  /// Looks at all if it is time to, and tells of those that the GPU has reached.
   void look_if_due();
   /// When to look next.
   [[nodiscard]] Deadline next_look() const { return Deadline::at(next_look_); }

@@ -6,8 +6,8 @@
 
 namespace tendon::v0::detail::cuda {
 
-/// How long to wait between two looks at events that the GPU has not reached. Most come soon, and
-/// those that do not are not worth a core: 20 us for a millisecond, then twice as long each time,
+/// The pause between two looks at events that the GPU has not reached. Most are reached soon, and
+/// the others are not worth a core: 20 us for a millisecond, then twice as long each time,
 /// up to 1 ms.
 class WatchPace {
  public:

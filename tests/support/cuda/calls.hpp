@@ -7,7 +7,7 @@
 
 namespace tendon::cuda_double {
 
-/// What stands before each call: it is counted, and answered at once after a fork, before cuInit,
+/// The check before each call: it is counted, and answered at once after a fork, before cuInit,
 /// in a lost context, during another thread's capture, or when a test wants it to fail.
 Status check_call(Function function);
 

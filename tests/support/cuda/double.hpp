@@ -21,6 +21,8 @@
 //   TENDON_CUDA_DOUBLE_IN_ORDER  1: the streams of a queue run their work in the order in which it
 //                                was enqueued, whatever stream it is on
 //   TENDON_CUDA_DOUBLE_STRICT    1: copies of host memory that is not registered are refused
+//   TENDON_CUDA_DOUBLE_PINS      1: copies read the pages that registered memory had when it was
+//                                registered, as a device does: after MADV_REMOVE the old ones
 //   TENDON_CUDA_DOUBLE_FAIL      function=number[@passage] with commas: what the function answers
 //                                at that passage, or always. A number that loses a context loses
 //                                that of the thread
@@ -44,7 +46,7 @@ void double_reset();
 /// How often the function was called since; all functions together with null.
 std::uint64_t double_calls(const char* exported_name);
 
-/// What TENDON_CUDA_DOUBLE_FAIL says, for one function from now on; passage 0: always; status 0:
+/// As TENDON_CUDA_DOUBLE_FAIL, for one function from now on; passage 0: always; status 0:
 /// no more.
 void double_fail(const char* exported_name, int status, std::uint64_t passage);
 
@@ -63,8 +65,8 @@ int double_launch(tendon::v0::detail::cuda::StreamHandle stream, void (*kernel)(
 const void* double_reads(std::uint64_t address, std::size_t bytes);
 void* double_writes(std::uint64_t address, std::size_t bytes);
 
-/// What cuLaunchKernel runs for the entry `name` of any module; it gets the parameters, copied at
-/// the call, whose sizes are told here.
+/// The function that cuLaunchKernel runs for the entry `name` of any module. It receives copies of
+/// the parameters, whose sizes are told here.
 void double_kernel(const char* name, void (*kernel)(void* const* parameters),
                    const std::size_t* parameter_bytes, std::size_t parameter_count);
 

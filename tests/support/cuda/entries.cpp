@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only tests call (double.hpp).
+// The entry points that only tests call (double.hpp).
 #include <unistd.h>
 
 #include "support/cuda/calls.hpp"

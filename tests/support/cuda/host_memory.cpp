@@ -13,8 +13,6 @@
 namespace tendon::cuda_double {
 namespace {
 
-constexpr std::size_t kPage = 4096;
-
 /// How the whole range is mapped here.
 struct Mapped {
   bool is_readable = false;
@@ -110,6 +108,9 @@ Status host_register(void* memory, std::size_t bytes, unsigned flags) {
   const DeviceAddress pages = reserve_addresses(in_page + bytes, kPage);
   if (pages == 0) return Status::out_of_memory;
   const DeviceAddress address = pages + in_page;
+  std::shared_ptr<PinnedPages> pins;
+  if (all.settings.pins) pins = PinnedPages::of(static_cast<std::byte*>(memory), bytes);
+  if (all.settings.pins && pins == nullptr) return Status::not_supported;
   all.addresses.reserved[address] = bytes;
   all.addresses.registered[host] = address;
   all.addresses.regions[address] =
@@ -118,7 +119,8 @@ Status host_register(void* memory, std::size_t bytes, unsigned flags) {
              .memory = static_cast<std::byte*>(memory),
              .access = is_read_only ? AccessFlags::read : AccessFlags::read_write,
              .device = current_contexts().back()->device,
-             .is_host = true};
+             .is_host = true,
+             .pins = std::move(pins)};
   return Status::success;
 }
 

@@ -36,6 +36,14 @@ bool AddressBook::is_reserved(DeviceAddress address) const {
   return after != reserved.begin() && address - std::prev(after)->first < std::prev(after)->second;
 }
 
+void AddressBook::give_back() {
+  for (const auto& [address, region] : regions)
+    if (!region.is_host) unmap_alias(region.memory, region.bytes);
+  for (const auto& [address, bytes] : reserved)
+    free_addresses(address - address % kPage, bytes + address % kPage);
+  *this = {};
+}
+
 DeviceAddress reserve_addresses(std::size_t bytes, std::size_t alignment) {
   const std::size_t room = bytes + alignment;
   void* const mapped =

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cuda/driver_types.hpp"
+#include "support/cuda/pinned_pages.hpp"
 
 namespace tendon::cuda_double {
 
@@ -18,6 +19,7 @@ using v0::detail::cuda::DeviceAddress;
 using v0::detail::cuda::MemoryHandle;
 using v0::detail::cuda::Status;
 
+inline constexpr std::size_t kPage = 4096;
 inline constexpr std::size_t kGranularity = std::size_t{2} << 20;
 
 /// Memory of a device: a memfd whose name says which device has it.
@@ -44,9 +46,10 @@ struct Region {
   bool is_host = false;   ///< registered memory of the program: `memory` is its own
   bool is_plain = false;  ///< of cuMemAlloc: not mapped by the program
   std::shared_ptr<Allocation> allocation{};
+  std::shared_ptr<PinnedPages> pins{};  ///< of registered memory, where they are asked for
 };
 
-/// What lies where. Its users hold the lock of the world.
+/// The table of what lies where. Its users hold the lock of the world.
 struct AddressBook {
   std::map<DeviceAddress, std::size_t> reserved;
   std::map<DeviceAddress, Region> regions;
@@ -58,6 +61,8 @@ struct AddressBook {
   [[nodiscard]] const Region* find(DeviceAddress address, std::size_t bytes) const;
   /// The same for an address of the host in registered memory.
   [[nodiscard]] const Region* find_registered(std::uintptr_t address, std::size_t bytes) const;
+  /// Returns all memory and all addresses to the system.
+  void give_back();
   /// Is it within what was reserved, mapped or not?
   [[nodiscard]] bool is_reserved(DeviceAddress address) const;
 };
@@ -65,7 +70,7 @@ struct AddressBook {
 /// Addresses that nobody may touch; 0 where there are none.
 DeviceAddress reserve_addresses(std::size_t bytes, std::size_t alignment);
 void free_addresses(DeviceAddress address, std::size_t bytes);
-/// The double's own way to an allocation; null where the system gives none.
+/// The double's own way to an allocation; null where the system has no room.
 std::byte* map_alias(const Allocation& allocation, std::size_t bytes, std::size_t offset);
 void unmap_alias(std::byte* memory, std::size_t bytes);
 

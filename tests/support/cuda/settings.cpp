@@ -57,6 +57,7 @@ Settings Settings::of_environment() {
   settings.delay_us = number_of("TENDON_CUDA_DOUBLE_DELAY_US", settings.delay_us);
   settings.in_order = number_of("TENDON_CUDA_DOUBLE_IN_ORDER", 0) != 0;
   settings.strict = number_of("TENDON_CUDA_DOUBLE_STRICT", 0) != 0;
+  settings.pins = number_of("TENDON_CUDA_DOUBLE_PINS", 0) != 0;
   for (const std::string& part : parts_of(text_of("TENDON_CUDA_DOUBLE_FAIL"))) {
     const std::size_t equals = std::min(part.find('='), part.size());
     const std::size_t at = std::min(part.find('@'), part.size());

@@ -12,13 +12,13 @@
 
 namespace tendon::cuda_double {
 
-/// What a function answers instead of doing its work.
+/// The answer of a function in place of its work.
 struct Failure {
   int status = 0;
   std::uint64_t passage = 0;  ///< 0: each one
 };
 
-/// What the environment says (double.hpp).
+/// The settings of the environment (double.hpp).
 struct Settings {
   static Settings of_environment();
 
@@ -29,6 +29,7 @@ struct Settings {
   std::uint64_t delay_us = 200;
   bool in_order = false;
   bool strict = false;
+  bool pins = false;
   std::map<std::string, Failure> failures;  ///< by exported name
 };
 

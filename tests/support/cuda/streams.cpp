@@ -33,11 +33,13 @@ void run_first(WorldLock& lock, Stream& stream) {
   hesitate(lock, stream);
   Entry& entry = stream.entries.front();
   if (!stream.context.lost) {
+    ++stream.world.running;
     lock.unlock();
     running_context() = &stream.context;
     entry.work();
     running_context() = nullptr;
     lock.lock();
+    --stream.world.running;
   }
 }
 
@@ -89,7 +91,7 @@ std::shared_ptr<Stream> stream_of_thread(World& world, Context& context) {
   return stream;
 }
 
-/// What a stream that synchronises with the legacy default stream has to wait for, beside its own.
+/// Adds the work of others that a stream waits for which synchronises with the legacy default.
 void add_legacy_order(const std::shared_ptr<Stream>& stream, std::vector<Point>& after) {
   Context& context = stream->context;
   if (!stream->is_blocking || context.legacy == nullptr) return;

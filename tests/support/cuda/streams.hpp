@@ -44,7 +44,7 @@ struct Entry {
   std::uint64_t place = 0;  ///< in its queue
 };
 
-/// What is recorded of a stream instead of being run.
+/// A capture: work of its streams is recorded instead of being run.
 struct Capture {
   CaptureMode mode = CaptureMode::global;
   CaptureStatus status = CaptureStatus::active;
@@ -86,12 +86,12 @@ std::shared_ptr<Stream> make_stream(World& world, Context& context, bool is_bloc
 void close_stream(World& world, const std::shared_ptr<Stream>& stream);
 /// Null, and the answer, where no such stream is there.
 std::shared_ptr<Stream> stream_of(World& world, StreamHandle handle, Status& status);
-/// Waits for a place in the queue; the stream runs `work` when it and all of `after` have come.
+/// Waits for a place in the queue; the stream runs `work` behind its own work and all of `after`.
 Status enqueue(WorldLock& lock, const std::shared_ptr<Stream>& stream, std::function<void()> work,
                std::vector<Point> after = {});
-/// Until the work up to here is done, or cannot be.
+/// Waits for the work up to a point to be done, or to be lost.
 Status wait_for(WorldLock& lock, const Point& point);
-/// What releasing calls do: they wait for all work of all streams.
+/// Waits for all work of all streams, as releasing calls do.
 void wait_for_all(WorldLock& lock, World& world);
 void lose(World& world, Context& context, Status status);
 /// The context whose work the calling thread runs; null in threads of the program.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the double exports: each function of driver_functions.def under its own name. A name that
+// The exports of the double: each function of driver_functions.def under its own name. A name that
 // TENDON_CUDA_DOUBLE_MISSING has is not found, because dlsym() asks a function for the address.
 #include "support/cuda/calls.hpp"
 #include "support/cuda/functions.hpp"

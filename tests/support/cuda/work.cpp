@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What streams do with memory: copies, fills and words.
+// The work of streams on memory: copies, fills and words.
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -16,6 +16,8 @@ constexpr std::chrono::microseconds kBetweenLooks{50};
 struct Place {
   std::byte* memory = nullptr;
   bool is_pageable = false;  ///< memory of the program that is not registered
+  std::shared_ptr<PinnedPages> pins{};
+  std::size_t offset = 0;  ///< in the pages
 };
 
 /// The region of an address, if its access is enough; `status` says why there is none.
@@ -30,12 +32,12 @@ Status place_of(const World& all, DeviceAddress address, std::size_t bytes, Acce
   if (region != nullptr) {
     const bool is_enough = needed == AccessFlags::read ? region->access != AccessFlags::none
                                                        : region->access == AccessFlags::read_write;
-    place = {region->memory + (address - begin), false};
+    place = {region->memory + (address - begin), false, region->pins, address - begin};
     return is_enough ? Status::success : Status::invalid_value;
   }
   if (address == 0 || all.addresses.is_reserved(address) || all.settings.strict)
     return Status::invalid_value;
-  place = {reinterpret_cast<std::byte*>(address), true};
+  place = {reinterpret_cast<std::byte*>(address), true, nullptr, 0};
   return Status::success;
 }
 
@@ -49,6 +51,8 @@ struct Copy {
 
   void run() const {
     std::memmove(destination.memory, staged.empty() ? source.memory : staged.data(), bytes);
+    // The first copy is for the sanitizers, which see no pipe.
+    if (source.pins != nullptr) source.pins->read(source.offset, destination.memory, bytes);
   }
 };
 

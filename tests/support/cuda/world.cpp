@@ -6,7 +6,7 @@ namespace {
 
 std::atomic<World*> the_world{nullptr};
 
-/// What a thread has in a world; another world forgets it.
+/// The state of a thread in a world; another world forgets it.
 struct OfThread {
   World* world = nullptr;
   std::vector<Context*> contexts;
@@ -21,7 +21,8 @@ OfThread& of_thread() {
 
 }  // namespace
 
-World::World() : settings(Settings::of_environment()), hesitation(settings.seed) {
+World::World(World* one_before)
+    : before(one_before), settings(Settings::of_environment()), hesitation(settings.seed) {
   bytes_given_out.resize(settings.devices.size());
   for (std::size_t device = 0; device < settings.devices.size(); ++device) {
     contexts.emplace_back();
@@ -32,7 +33,7 @@ World::World() : settings(Settings::of_environment()), hesitation(settings.seed)
 World& world() {
   World* known = the_world.load(std::memory_order_acquire);
   if (known != nullptr) return *known;
-  auto mine = std::make_unique<World>();
+  auto mine = std::make_unique<World>(nullptr);
   if (the_world.compare_exchange_strong(known, mine.get(), std::memory_order_acq_rel))
     return *mine.release();
   return *known;
@@ -40,13 +41,16 @@ World& world() {
 
 void make_world_anew() {
   World& old = world();
-  the_world.store(new World, std::memory_order_release);
-  const std::lock_guard lock(old.mutex);
+  the_world.store(new World(&old), std::memory_order_release);
+  WorldLock lock(old.mutex);
   for (Context& context : old.contexts) {
     lose(old, context, Status::context_is_destroyed);
     const auto streams = context.streams;
     for (const auto& stream : streams) close_stream(old, stream);
   }
+  while (old.running > 0) old.changed.wait(lock);
+  old.addresses.give_back();
+  old.events.clear();
 }
 
 std::vector<Context*>& current_contexts() { return of_thread().contexts; }

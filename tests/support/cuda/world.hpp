@@ -45,7 +45,9 @@ struct Kernel {
 /// All that the double knows, under one lock. It is never destroyed, because threads of streams use
 /// it to the end of the process.
 struct World {
-  World();
+  explicit World(World* one_before);
+
+  World* const before;  ///< which threads that end late may still use
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -55,6 +57,7 @@ struct World {
 
   Settings settings;
   std::mt19937_64 hesitation;
+  std::size_t running = 0;                   ///< streams that are doing their work
   std::deque<Context> contexts;              ///< one a device
   std::vector<std::size_t> bytes_given_out;  ///< of each device
   AddressBook addresses;
@@ -70,7 +73,7 @@ World& world();
 /// Puts another one in its place; its streams end.
 void make_world_anew();
 
-/// What the calling thread has made current, innermost last.
+/// The contexts that the calling thread has made current, innermost last.
 std::vector<Context*>& current_contexts();
 CaptureMode& capture_mode();
 

@@ -34,7 +34,7 @@ class OnDeviceThread : public DeviceFixture {
     }
   };
 
-  /// An event that comes when the word is written.
+  /// An event that the GPU reaches when the word is written.
   EventHandle event_behind(const HostWord& word, StreamHandle stream) {
     const EventHandle event = new_event();
     EXPECT_EQ(api().stream_wait_value64(stream, word.address(), 1, WaitCondition::at_least),

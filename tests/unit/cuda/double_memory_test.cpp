@@ -291,6 +291,61 @@ TEST_F(DoubleMemory, OfTheHostIsRegisteredInStrictMode) {
   ASSERT_EQ(api().host_unregister(&value), Status::success);
 }
 
+/// Three pages of a memfd, as a segment of a link has them.
+TEST_F(DoubleMemory, RegisteredIsReadFromThePagesThatItHad) {
+  const Variable pins("TENDON_CUDA_DOUBLE_PINS", "1");
+  fake.reset();
+  SetUp();
+  constexpr std::size_t kPages = 3;
+  constexpr std::size_t kPage = 4096;
+  const OwnedFd file(memfd_create("tendon", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(file.get(), kPages * kPage), 0);
+  void* const mapped =
+      mmap(nullptr, kPages * kPage, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  std::memset(mapped, 1, kPages * kPage);
+  const Status registered = api().host_register(mapped, kPages * kPage, 0);
+  if (registered == Status::not_supported) GTEST_SKIP() << "no pipe may hold pages here";
+  ASSERT_EQ(registered, Status::success);
+  std::memset(mapped, 2, kPages * kPage);
+  const StreamHandle stream = new_stream();
+  const DeviceAddress memory = new_memory(kPages * kPage);
+  const auto copied = [&](std::size_t page) {
+    EXPECT_EQ(api().copy_async(memory, address_of(mapped), kPages * kPage, stream),
+              Status::success);
+    return read(memory + page * kPage, stream);
+  };
+  EXPECT_EQ(copied(1), 0x0202020202020202U) << "what was written since is read";
+  ASSERT_EQ(madvise(static_cast<std::byte*>(mapped) + kPage, kPage, MADV_REMOVE), 0);
+  std::memset(mapped, 3, kPages * kPage);
+  EXPECT_EQ(copied(0), 0x0303030303030303U);
+  EXPECT_EQ(copied(1), 0x0202020202020202U) << "the page that was taken away";
+  EXPECT_EQ(copied(2), 0x0303030303030303U);
+  ASSERT_EQ(api().host_unregister(mapped), Status::success);
+  ASSERT_EQ(api().host_register(mapped, kPages * kPage, 0), Status::success);
+  EXPECT_EQ(copied(1), 0x0303030303030303U) << "registered anew";
+  ASSERT_EQ(api().host_unregister(mapped), Status::success);
+  munmap(mapped, kPages * kPage);
+}
+
+TEST_F(DoubleMemory, ManyPagesArePinned) {
+  const Variable pins("TENDON_CUDA_DOUBLE_PINS", "1");
+  fake.reset();
+  SetUp();
+  std::vector<std::uint64_t> words(200'000);
+  for (std::size_t at = 0; at < words.size(); ++at) words[at] = at;
+  const Status registered = api().host_register(words.data(), words.size() * 8, 0);
+  if (registered == Status::not_supported) GTEST_SKIP() << "no pipe may hold pages here";
+  ASSERT_EQ(registered, Status::success);
+  const StreamHandle stream = new_stream();
+  const DeviceAddress memory = new_memory(words.size() * 8);
+  ASSERT_EQ(api().copy_async(memory, address_of(&words[1]), words.size() * 8 - 8, stream),
+            Status::success);
+  for (const std::size_t at : {1U, 65'000U, 65'024U, 65'025U, 130'048U, 199'999U})
+    EXPECT_EQ(read(memory + (at - 1) * 8, stream), at);
+  ASSERT_EQ(api().host_unregister(words.data()), Status::success);
+}
+
 TEST_F(DoubleMemory, SaysWhatAnAddressIs) {
   const DeviceAddress plain = new_memory(64);
   const DeviceAddress mapped = map(new_handle(), AccessFlags::read_write);

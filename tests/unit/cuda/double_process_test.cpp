@@ -5,6 +5,7 @@
 
 #include "support/child.hpp"
 #include "support/cuda/device_fixture.hpp"
+#include "support/held.hpp"
 
 namespace tendon::test {
 namespace {
@@ -68,6 +69,20 @@ TEST(DoubleBeforeInit, WithoutDevicesIsNotInitialised) {
   const auto driver = cuda::Driver::load(TENDON_CUDA_DOUBLE).value();
   EXPECT_TRUE(fails_with(driver->initialise(), ErrorCode::unsupported_device, "NO_DEVICE"));
   EXPECT_FALSE(driver->is_in_use());
+}
+
+TEST_F(DoubleProcess, GivesAllBackWhenItBeginsAnew) {
+  fake.reset();
+  const Held before = Held::now();
+  SetUp();
+  const MemoryHandle handle = new_handle();
+  map(handle, AccessFlags::read_write);
+  HostWord gate(api());
+  ASSERT_EQ(api().stream_wait_value64(new_stream(), gate.address(), 1, WaitCondition::at_least),
+            Status::success);
+  EXPECT_NE(Held::now(), before);
+  fake.reset();
+  EXPECT_EQ(Held::now(), before);
 }
 
 TEST_F(DoubleProcess, AForkedChildGetsNothing) {
@@ -233,7 +248,7 @@ TEST_F(DoubleProcess, AGlobalCaptureIsBrokenByAnotherThread) {
 TEST_F(DoubleProcess, ACaptureOfAThreadIsBrokenByThatThreadAlone) {
   const StreamHandle stream = new_stream();
   const EventHandle event = new_event();
-  ASSERT_EQ(fake.begin_capture(stream, static_cast<int>(CaptureMode::thread_local_)), 0);
+  ASSERT_EQ(fake.begin_capture(stream, static_cast<int>(CaptureMode::this_thread)), 0);
   std::thread other([&] { EXPECT_EQ(api().event_query(event), Status::success); });
   other.join();
   EXPECT_EQ(capture_of(stream), CaptureStatus::active);

@@ -12,7 +12,7 @@ using cuda::StreamFlags;
 using cuda::WaitCondition;
 using cuda::WriteOrder;
 
-/// What a test decides is done when: a word that a stream waits for.
+/// Tests that decide by a word when the work of a stream is done.
 class DoubleStream : public DeviceFixture {
  protected:
   /// Work of the stream stays behind this until the word is written.
@@ -121,19 +121,15 @@ TEST_F(DoubleStream, AFullQueueBlocks) {
                   stream, [](void*) {}, nullptr),
               0);
   EXPECT_EQ(fake.pending(0), 1024U);
-  std::atomic<bool> is_enqueued = false;
+  const DeviceAddress memory = new_memory(8);
   std::thread one_more([&] {
-    api().context_push(context);
-    EXPECT_EQ(fake.launch(
-                  stream, [](void*) {}, nullptr),
-              0);
-    is_enqueued = true;
+    EXPECT_EQ(api().set_bytes_async(memory, 0, 8, stream), Status::success);
+    EXPECT_EQ(gate.load(), 1U) << "it did not wait for a place";
   });
+  EXPECT_TRUE(eventually([&] { return fake.calls("cuMemsetD8Async") == 1; }));
   EXPECT_EQ(fake.pending(0), 1024U);
-  EXPECT_FALSE(is_enqueued);
   gate.store(1);
   one_more.join();
-  EXPECT_TRUE(is_enqueued);
   EXPECT_EQ(api().stream_synchronize(stream), Status::success);
   EXPECT_EQ(fake.pending(0), 0U);
 }
@@ -156,15 +152,13 @@ TEST_F(DoubleStream, TheNinthSharesAQueueWithTheFirst) {
   ASSERT_EQ(fake.launch(
                 first, [](void*) {}, nullptr),
             0);
-  std::atomic<bool> is_enqueued = false;
+  const DeviceAddress memory = new_memory(8);
   std::thread one_more([&] {
-    EXPECT_EQ(fake.launch(
-                  ninth, [](void*) {}, nullptr),
-              0);
-    is_enqueued = true;
+    EXPECT_EQ(api().set_bytes_async(memory, 0, 8, ninth), Status::success);
+    EXPECT_EQ(gate.load(), 1U) << "it did not wait for a place";
   });
+  EXPECT_TRUE(eventually([&] { return fake.calls("cuMemsetD8Async") == 1; }));
   EXPECT_EQ(fake.pending(0), 1024U);
-  EXPECT_FALSE(is_enqueued);
   gate.store(1);
   one_more.join();
 }
