@@ -57,7 +57,9 @@ std::optional<std::string> read_all(int descriptor, Deadline deadline) {
   std::string text;
   for (;;) {
     pollfd waiting{descriptor, POLLIN, 0};
-    if (poll(&waiting, 1, milliseconds_to(deadline)) <= 0) return std::nullopt;
+    const int ready = poll(&waiting, 1, milliseconds_to(deadline));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return std::nullopt;
     std::array<char, 4096> piece;
     const ssize_t size = read(descriptor, piece.data(), piece.size());
     if (size <= 0) return text;
@@ -67,7 +69,8 @@ std::optional<std::string> read_all(int descriptor, Deadline deadline) {
 
 Value::Map ask_in_child() {
   std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) return ask_driver();
+  if (pipe2(ends.data(), O_CLOEXEC) != 0)
+    return {{"error", "no pipe can be made to a process that asks the driver"}};
   const pid_t child = fork();
   if (child == 0) {
     const std::string text = to_json(Value(ask_driver())).value_or("");
@@ -79,11 +82,12 @@ Value::Map ask_in_child() {
   if (child < 0) return {{"error", "no process can be started to ask the driver"}};
   const auto text = read_all(answer.get(), kPatience);
   kill(child, SIGKILL);
+  if (!text)
+    return {{"error", fmt::format("the driver did not answer within {} s", kPatience.count())}};
+  // A child that hangs in the kernel is left there: nothing ends it.
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (!text)
-    return {{"error", fmt::format("the driver did not answer within {} s", kPatience.count())}};
   const auto facts = parse_json(as_bytes(*text));
   if (!facts || facts->kind() != Value::Kind::map)
     return {

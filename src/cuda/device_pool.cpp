@@ -34,85 +34,102 @@ DevicePool::~DevicePool() = default;
 
 Result<std::shared_ptr<DeviceSlot>> DevicePool::acquire(std::uint64_t size_bytes,
                                                         Deadline deadline) {
+  TENDON_CHECK(context_->check_usable(kWhere));
   const std::uint64_t slot_bytes = slot_bytes_for(size_bytes);
-  if (size_bytes > cap_bytes_ || segment_bytes_for(slot_bytes) > cap_bytes_) {
+  if (segment_bytes_for(slot_bytes, cap_bytes_) > cap_bytes_) {
     return Error{ErrorCode::message_too_large, kWhere,
                  std::to_string(size_bytes) + " bytes on " + to_string(context_->device()) +
-                     " need a segment of " + std::to_string(segment_bytes_for(slot_bytes)) +
+                     " need a segment of " +
+                     std::to_string(segment_bytes_for(slot_bytes, cap_bytes_)) +
                      ", and the pool has at most " + std::to_string(cap_bytes_) +
                      " (ContextOptions::device_cap_bytes)"};
   }
-  for (;;) {
-    {
-      const Lock lock(mutex_);
-      if (const auto place = table_.take(slot_bytes)) {
-        const auto& segment = segments_.at(place->id.segment);
-        holds_.begin(place->id, slot_bytes);
-        return std::make_shared<DeviceSlot>(shared_from_this(), segment, place->id,
-                                            segment->address() + place->offset_bytes, slot_bytes);
-      }
-    }
-    TENDON_CHECK(grow(slot_bytes, deadline));
-  }
-}
-
-Result<void> DevicePool::grow(std::uint64_t slot_bytes, Deadline deadline) {
-  std::optional<std::uint32_t> number;
-  {
-    Segments dropped;  // outside the lock
-    const Lock lock(mutex_);
-    std::vector<std::uint32_t> removed;
-    number = table_.reserve(slot_bytes, removed);
-    note_gone(removed, dropped);
-  }
-  if (!number) return full(slot_bytes);
-  auto segment = create(segment_bytes_for(slot_bytes), deadline);
   const Lock lock(mutex_);
-  if (!segment) {
-    table_.cancel(*number);
-    return std::move(segment).error();
+  for (;;) {
+    if (const auto place = table_.take(slot_bytes)) {
+      const auto& segment = segments_.at(place->id.segment);
+      holds_.begin(place->id, slot_bytes);
+      return std::make_shared<DeviceSlot>(shared_from_this(), segment, place->id,
+                                          segment->address() + place->offset_bytes, slot_bytes);
+    }
+    std::shared_ptr<Making> making;
+    if (const auto at = making_.find(slot_bytes); at != making_.end()) making = at->second;
+    if (making == nullptr) {
+      TENDON_TRY(begun, grow(slot_bytes));
+      making = std::move(begun);
+    }
+    while (!making->is_over) {
+      if (changed_.wait_until(mutex_, deadline) || making->is_over) continue;
+      return Error{ErrorCode::timeout, kWhere,
+                   "the device thread had not made a segment on " + to_string(context_->device()) +
+                       " before the deadline"};
+    }
+    if (making->error) return *making->error;
   }
-  segments_[*number] = *std::move(segment);
-  table_.add(*number, std::chrono::steady_clock::now());
-  return {};
 }
 
-// A GPU that others have filled may have room again without our idle segments.
-Result<std::shared_ptr<DeviceSegment>> DevicePool::create(std::uint64_t segment_bytes,
-                                                          Deadline deadline) {
-  const auto make = [context = context_, &thread = thread_, segment_bytes] {
-    return DeviceSegment::create(context, thread, segment_bytes);
-  };
-  auto made = thread_.run(make, deadline);
-  if (made || made.error().code != ErrorCode::resource_exhausted) return made;
-  if (!let_idle_go(TimePoint::max())) return made;
-  return thread_.run(make, deadline);
+Result<std::shared_ptr<DevicePool::Making>> DevicePool::grow(std::uint64_t slot_bytes) {
+  std::vector<std::uint32_t> removed;
+  const auto number = table_.reserve(slot_bytes, removed);
+  release(removed);
+  if (!number) return full(slot_bytes);
+  if (auto posted = make(slot_bytes, Try::first); !posted) {
+    table_.cancel(*number);
+    return std::move(posted).error();
+  }
+  return making_[slot_bytes] = std::make_shared<Making>(Making{*number});
+}
+
+Result<void> DevicePool::make(std::uint64_t slot_bytes, Try which) {
+  return thread_.post([weak = weak_from_this(), context = context_, &thread = thread_, slot_bytes,
+                       size_bytes = segment_bytes_for(slot_bytes, cap_bytes_), which] {
+    auto segment = DeviceSegment::create(context, thread, size_bytes);
+    if (const auto pool = weak.lock()) pool->made(slot_bytes, std::move(segment), which);
+  });
+}
+
+void DevicePool::made(std::uint64_t slot_bytes, Result<std::shared_ptr<DeviceSegment>> segment,
+                      Try which) {
+  const Lock lock(mutex_);
+  // A GPU that others have filled may have room again without our idle segments.
+  if (!segment && segment.error().code == ErrorCode::resource_exhausted && which == Try::first &&
+      release_idle(TimePoint::max()) && make(slot_bytes, Try::second))
+    return;
+  const std::shared_ptr<Making> making = making_.extract(slot_bytes).mapped();
+  if (segment) {
+    segments_[making->number] = *std::move(segment);
+    table_.add(making->number, std::chrono::steady_clock::now());
+  } else {
+    table_.cancel(making->number);
+    making->error = std::move(segment).error();
+  }
+  making->is_over = true;
+  changed_.notify_all();
 }
 
 Error DevicePool::full(std::uint64_t slot_bytes) const {
   return Error{ErrorCode::resource_exhausted, kWhere,
                "no slot of " + std::to_string(slot_bytes) + " bytes is free on " +
-                   to_string(context_->device()) + ": the pool has its " +
+                   to_string(context_->device()) + ": the pool has " +
+                   std::to_string(table_.resident_bytes()) + " of at most " +
                    std::to_string(cap_bytes_) + " bytes; " + holds_.most_held() +
                    " (ContextOptions::device_cap_bytes)"};
 }
 
-void DevicePool::trim(TimePoint now) { (void)let_idle_go(now - kIdle); }
-
-bool DevicePool::let_idle_go(TimePoint before) {
-  Segments dropped;  // outside the lock
+void DevicePool::trim(TimePoint now) {
   const Lock lock(mutex_);
-  note_gone(table_.remove_idle(before), dropped);
-  return !dropped.empty();
+  (void)release_idle(now - kIdle);
 }
 
-void DevicePool::note_gone(const std::vector<std::uint32_t>& numbers, Segments& dropped) {
-  for (const std::uint32_t number : numbers) {
-    const auto at = segments_.find(number);
-    dropped.push_back(std::move(at->second));
-    segments_.erase(at);
-    gone_.push_back(number);
-  }
+bool DevicePool::release_idle(TimePoint before) {
+  const std::vector<std::uint32_t> idle = table_.remove_idle(before);
+  release(idle);
+  return !idle.empty();
+}
+
+void DevicePool::release(const std::vector<std::uint32_t>& numbers) {
+  for (const std::uint32_t number : numbers) segments_.erase(number);
+  gone_.insert(gone_.end(), numbers.begin(), numbers.end());
 }
 
 std::optional<DevicePool::TimePoint> DevicePool::next_trim() const {
@@ -124,6 +141,7 @@ std::optional<DevicePool::TimePoint> DevicePool::next_trim() const {
 
 std::vector<std::uint32_t> DevicePool::take_gone() {
   const Lock lock(mutex_);
+  for (const std::uint32_t number : gone_) table_.reuse(number);
   return std::exchange(gone_, {});
 }
 

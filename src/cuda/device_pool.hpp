@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <tendon/core/deadline.hpp>
-#include <tendon/core/export.hpp>
 #include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
 #include <vector>
@@ -22,8 +21,9 @@ namespace tendon::v0::detail::cuda {
 class DevicePool;
 
 /// The owner's hold of one use of a slot on a GPU. Filled before it is shown to anybody. Dropping
-/// the last share drops the hold.
-class TENDON_API DeviceSlot {
+/// the last share drops the hold, so work that is enqueued on the slot keeps a share until the GPU
+/// has done it.
+class DeviceSlot {
  public:
   DeviceSlot(std::shared_ptr<DevicePool> pool, std::shared_ptr<DeviceSegment> segment, SlotId id,
              DeviceAddress address, std::uint64_t size_bytes);
@@ -57,20 +57,22 @@ struct DevicePoolStats {
 /// Slots on one GPU that this process alone writes and peers read, with the ledger of their holds:
 /// the same rules as those of PublishPool.
 ///
-/// A slot is free when no hold is left. A segment whose slots have been free for kIdle goes when
-/// trim() is called, and one that is in the way of another size goes at once.
+/// A slot is free when no hold is left. A segment whose slots have been free for kIdle is released
+/// when trim() is called, and one that is in the way of another size at once.
 ///
 /// Owns:    segments on the GPU; shares of a PrimaryContext.
-/// Threads: thread-safe; short locks, under which no call of the driver is made.
+/// Threads: thread-safe; short locks, under which no call of the driver is made. That of the device
+///          thread is inside of them.
 /// Errors:  message_too_large, resource_exhausted (says what holds most, or that the GPU is full),
-///          timeout.
-/// Blocks:  acquire(), for the device thread, where it needs another segment.
+///          unsupported_device where the context is lost, timeout, forked.
+/// Blocks:  acquire(), for the device thread, where it needs another segment, until its deadline. A
+///          segment that arrives later is there for the next call.
 /// Cost:    two locks; a segment more about 1 ms.
-class TENDON_API DevicePool : public std::enable_shared_from_this<DevicePool> {
+class DevicePool : public std::enable_shared_from_this<DevicePool> {
  public:
   /// Numbers of segments from here on lie on GPUs.
   static constexpr std::uint32_t kFirstSegment = std::uint32_t{3} << 30;
-  /// The most slots that a link may have at once.
+  /// The most holds that a link may have at once.
   static constexpr std::uint32_t kMaxHoldsPerLink = 1024;
   static constexpr std::chrono::seconds kIdle{10};
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -84,11 +86,12 @@ class TENDON_API DevicePool : public std::enable_shared_from_this<DevicePool> {
   /// A slot of at least `size_bytes`, with the owner's hold.
   [[nodiscard]] Result<std::shared_ptr<DeviceSlot>> acquire(std::uint64_t size_bytes,
                                                             Deadline deadline);
-  /// Lets segments go that have been idle for kIdle at `now`.
+  /// Releases segments that have been idle for kIdle at `now`.
   void trim(TimePoint now);
-  /// When trim() would let the next one go; nothing: none is idle.
+  /// When trim() would release the next one; nothing: none is idle.
   [[nodiscard]] std::optional<TimePoint> next_trim() const;
-  /// The segments that have gone since the last call: peers are told that they may unmap them.
+  /// The segments that were released since the last call. Peers are told to unmap them before
+  /// another slot is shown to them: it may lie in a segment of the same number.
   [[nodiscard]] std::vector<std::uint32_t> take_gone();
 
   // The same calls of the ledger, after which a slot without holds may be used again
@@ -112,25 +115,35 @@ class TENDON_API DevicePool : public std::enable_shared_from_this<DevicePool> {
 
  private:
   friend class DeviceSlot;
-  using Segments = std::vector<std::shared_ptr<DeviceSegment>>;
+
+  /// A segment that the device thread is making, for all that wait for slots of its size.
+  struct Making {
+    std::uint32_t number;
+    bool is_over = false;
+    std::optional<Error> error{};
+  };
 
   void drop_owner(SlotId id);
   void free_slots(const std::vector<SlotId>& ids);
-  [[nodiscard]] Result<void> grow(std::uint64_t slot_bytes, Deadline deadline);
-  [[nodiscard]] Result<std::shared_ptr<DeviceSegment>> create(std::uint64_t segment_bytes,
-                                                              Deadline deadline);
-  [[nodiscard]] bool let_idle_go(TimePoint before);
-  void note_gone(const std::vector<std::uint32_t>& numbers, Segments& dropped)
+  [[nodiscard]] Result<std::shared_ptr<Making>> grow(std::uint64_t slot_bytes)
       TENDON_REQUIRES(mutex_);
-  [[nodiscard]] Error full(std::uint64_t slot_bytes) const;
+  enum class Try : std::uint8_t { first, second };
+  [[nodiscard]] Result<void> make(std::uint64_t slot_bytes, Try which);
+  void made(std::uint64_t slot_bytes, Result<std::shared_ptr<DeviceSegment>> segment, Try which);
+  /// False: none was idle.
+  bool release_idle(TimePoint before) TENDON_REQUIRES(mutex_);
+  void release(const std::vector<std::uint32_t>& numbers) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Error full(std::uint64_t slot_bytes) const TENDON_REQUIRES(mutex_);
 
   const std::shared_ptr<PrimaryContext> context_;
   DeviceThread& thread_;
   const std::uint64_t cap_bytes_;
   HoldLedger holds_;
   mutable Mutex mutex_;
+  CondVar changed_;
   SlotTable table_ TENDON_GUARDED_BY(mutex_);
   std::map<std::uint32_t, std::shared_ptr<DeviceSegment>> segments_ TENDON_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, std::shared_ptr<Making>> making_ TENDON_GUARDED_BY(mutex_);  // by size
   std::vector<std::uint32_t> gone_ TENDON_GUARDED_BY(mutex_);
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/device_segment.hpp"
 
+#include <fcntl.h>
+
 #include <string>
 #include <utility>
 
@@ -23,8 +25,8 @@ AllocationProperties properties_on(const PrimaryContext& context) {
 
 std::shared_ptr<DeviceSegment> DeviceSegment::make(std::shared_ptr<PrimaryContext> context,
                                                    DeviceThread& thread, std::uint64_t size_bytes) {
-  // To unmap memory waits for the GPU, so no other thread does it. A thread that takes no jobs any
-  // more is that of a process at its end, whose memory the driver takes back.
+  // To unmap may take long, so no other thread does it. A device thread that ends takes no further
+  // jobs: its process ends too, and the driver takes the memory back.
   return {new DeviceSegment(std::move(context), size_bytes), [&thread](DeviceSegment* segment) {
             if (segment->context_->is_of_this_process())
               (void)thread.post([segment] { delete segment; });
@@ -44,6 +46,10 @@ Result<std::shared_ptr<DeviceSegment>> DeviceSegment::create(
 Result<std::shared_ptr<DeviceSegment>> DeviceSegment::import(
     std::shared_ptr<PrimaryContext> context, DeviceThread& thread, const OwnedFd& descriptor,
     std::uint64_t size_bytes) {
+  if (size_bytes == 0 || size_bytes % kLargeSlotBytes != 0)
+    return Error{ErrorCode::protocol_violation, kWhere,
+                 "a peer passed memory of " + std::to_string(size_bytes) +
+                     " bytes, which is no multiple of " + std::to_string(kLargeSlotBytes)};
   const PrimaryContext::Current current(*context);
   TENDON_CHECK(current.made());
   auto segment = make(std::move(context), thread, size_bytes);
@@ -76,6 +82,7 @@ Result<void> DeviceSegment::allocate() {
   TENDON_CHECK(check(table.memory_export(&descriptor, handle_, HandleType::posix_descriptor, 0),
                      "cuMemExportToShareableHandle"));
   descriptor_ = OwnedFd(descriptor);
+  (void)fcntl(descriptor, F_SETFD, FD_CLOEXEC);  // which the driver does not promise
   return {};
 }
 
@@ -110,11 +117,12 @@ Result<void> DeviceSegment::map(AccessFlags access) {
 
 DeviceSegment::~DeviceSegment() {
   const PrimaryContext::Current current(*context_);
-  if (!current.made()) return;  // the context is lost: nothing is left to release
+  if (!current.made()) return;  // with the context all that was mapped there has ended
   const DriverTable& table = context_->table();
-  if (is_mapped_) (void)check(table.memory_unmap(address_, size_bytes_), "cuMemUnmap");
-  if (address_ != 0) (void)check(table.address_free(address_, size_bytes_), "cuMemAddressFree");
-  if (handle_ != 0) (void)check(table.memory_release(handle_), "cuMemRelease");
+  if (is_mapped_) context_->note_release(table.memory_unmap(address_, size_bytes_), "cuMemUnmap");
+  if (address_ != 0)
+    context_->note_release(table.address_free(address_, size_bytes_), "cuMemAddressFree");
+  if (handle_ != 0) context_->note_release(table.memory_release(handle_), "cuMemRelease");
 }
 
 }  // namespace tendon::v0::detail::cuda

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
 
 #include "core/fd.hpp"
@@ -18,19 +17,21 @@ namespace tendon::v0::detail::cuda {
 ///
 /// Owns:    a share of the memory, which lasts until the last process unmaps it, although its
 ///          owner died; the descriptor that peers are passed, where the memory is its own.
-/// Threads: the functions that make one: the device thread. Its last share may be dropped anywhere:
-///          the device thread releases it.
+/// Threads: the functions that make one: the device thread. Its last share may be dropped anywhere,
+///          once the GPU has done all that was enqueued on the memory, because the driver unmaps it
+///          under work that waits: the device thread releases it.
 /// Errors:  resource_exhausted; for what a peer passed, protocol_violation where it is not the
 ///          memory that it said. A process that cannot map the memory of this peer gets the
 ///          driver's error.
-/// Blocks:  for the driver: about 1 ms to make one, 0.2 ms to import; its end waits for the GPU.
-class TENDON_API DeviceSegment {
+/// Blocks:  for the driver: about 1 ms to make one, 0.2 ms to import.
+class DeviceSegment {
  public:
   /// `size_bytes`: a multiple of kLargeSlotBytes.
   [[nodiscard]] static Result<std::shared_ptr<DeviceSegment>> create(
       std::shared_ptr<PrimaryContext> context, DeviceThread& thread, std::uint64_t size_bytes);
-  /// The driver is asked of what kind the memory is, on which GPU, and whether it has the size;
-  /// nothing else that the peer said is believed.
+  /// `size_bytes`: as the peer announced it, at most its cap. The driver is asked of what kind the
+  /// memory is, on which GPU, and whether it has the size; nothing else that the peer said is
+  /// believed.
   [[nodiscard]] static Result<std::shared_ptr<DeviceSegment>> import(
       std::shared_ptr<PrimaryContext> context, DeviceThread& thread, const OwnedFd& descriptor,
       std::uint64_t size_bytes);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/device_thread.hpp"
 
+#include <sys/prctl.h>
+
 #include "core/fork_guard.hpp"
 #include "core/process_wide.hpp"
 
@@ -17,19 +19,20 @@ DeviceThread::DeviceThread(Driver& driver) : driver_(driver), process_(process_n
 
 DeviceThread::~DeviceThread() {
   if (process_ != process_number()) return;  // a thread of the parent may have the lock for ever
-  Thread ended;
   {
     const Lock lock(mutex_);
     is_ending_ = true;
     changed_.notify_one();
-    ended = std::move(thread_);
   }
-  ended.join();
+  // Nobody else starts or joins it any more.
+  thread_.join();
 }
 
 bool DeviceThread::is_current() const noexcept { return current_thread == this; }
 
 Result<void> DeviceThread::make_sure_it_runs() {
+  if (is_ending_ && !is_current())
+    return Error{ErrorCode::context_closed, "cuda.thread", "the device thread ends"};
   if (thread_.joinable()) return {};
   TENDON_TRY(started, Thread::start(kRole, [this] { serve(); }));
   thread_ = std::move(started);
@@ -37,8 +40,7 @@ Result<void> DeviceThread::make_sure_it_runs() {
 }
 
 Result<void> DeviceThread::post(Job job) {
-  // It answers a forked child before the lock is touched.
-  TENDON_CHECK(driver_.initialise());
+  TENDON_CHECK(driver_.check_process());
   const Lock lock(mutex_);
   TENDON_CHECK(make_sure_it_runs());
   jobs_.push_back(std::move(job));
@@ -47,7 +49,7 @@ Result<void> DeviceThread::post(Job job) {
 }
 
 Result<void> DeviceThread::watch(WatchedEvent event) {
-  TENDON_CHECK(driver_.initialise());
+  TENDON_CHECK(driver_.check_process());
   const Lock lock(mutex_);
   TENDON_CHECK(make_sure_it_runs());
   new_events_.push_back(std::move(event));
@@ -64,15 +66,21 @@ DeviceThread::Job DeviceThread::take_job() {
 
 void DeviceThread::serve() {
   current_thread = this;
-  // Its calls break no capture of the program.
-  CaptureMode mode = CaptureMode::relaxed;
-  (void)driver_.table().thread_exchange_capture_mode(&mode);
+  // The kernel rounds a sleep of 20 us up by 50 otherwise.
+  (void)prctl(PR_SET_TIMERSLACK, 1000);
+  bool is_relaxed = false;
   EventWatch watch(driver_.table());
   Lock lock(mutex_);
   while (!is_ending_ || !jobs_.empty()) {
     watch.add(std::exchange(new_events_, {}));
     Job job = take_job();
     lock.unlock();
+    if (job && !is_relaxed && driver_.initialise()) {
+      // Its calls break no capture of the program.
+      CaptureMode mode = CaptureMode::relaxed;
+      (void)driver_.table().thread_exchange_capture_mode(&mode);
+      is_relaxed = true;
+    }
     if (job) job();
     job = nullptr;  // what it holds may release something of the driver
     watch.look_if_due();

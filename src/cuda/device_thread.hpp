@@ -26,9 +26,11 @@ namespace tendon::v0::detail::cuda {
 ///
 /// Owns:    the thread; jobs until they are done.
 /// Threads: thread-safe.
-/// Errors:  those of Driver::initialise(), which the first use calls: `forked` in a child of a
-///          process that used it; resource_exhausted where no thread can start.
-/// Blocks:  run(), until its deadline; the destructor, for the jobs that are left.
+/// Errors:  `forked` in a child of a process that used the driver; resource_exhausted where no
+///          thread can start; context_closed while it ends, but for jobs that it posts itself.
+///          run() has those of Driver::initialise() too.
+/// Blocks:  run(), until its deadline, or for the job where this is the device thread; the
+///          destructor, for the jobs that are left.
 /// Cost:    a wake-up of the thread for each job.
 class TENDON_API DeviceThread {
  public:
@@ -41,18 +43,23 @@ class TENDON_API DeviceThread {
   ~DeviceThread();
 
   /// Jobs are done one after the other, in this order. One that waits for the GPU keeps all others
-  /// waiting.
+  /// waiting. A job is done although the driver cannot be initialised.
   [[nodiscard]] Result<void> post(Job job);
 
-  /// Does `job`, which returns a Result, and waits for its answer. After a timeout it does not
-  /// begin any more, or its answer is dropped in the device thread: what it has made releases
-  /// itself.
+  /// Does `job`, which returns a Result, once the driver is initialised, and waits for its answer.
+  /// After a timeout the job does not begin any more, or its answer is dropped in the device
+  /// thread: the objects in it release themselves.
   template <class F>
   [[nodiscard]] std::invoke_result_t<F&> run(F job, Deadline deadline) {
     if (is_current()) return job();
     auto awaited = std::make_shared<AwaitedAnswer<std::invoke_result_t<F&>>>();
-    TENDON_CHECK(post([awaited, job = std::move(job)]() mutable {
-      if (awaited->is_wanted()) awaited->deliver(job());
+    TENDON_CHECK(post([this, awaited, job = std::move(job)]() mutable {
+      if (!awaited->is_wanted()) return;
+      auto ready = driver_.initialise();
+      if (ready)
+        awaited->deliver(job());
+      else
+        awaited->deliver(std::move(ready).error());
     }));
     return awaited->wait(deadline);
   }

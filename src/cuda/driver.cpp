@@ -65,17 +65,23 @@ Result<void> Driver::check_version() const {
 }
 
 bool Driver::is_left_to_parent() const noexcept {
-  const std::uint32_t known = initialised_in_.load(std::memory_order_acquire);
+  const std::uint32_t known = begun_in_.load(std::memory_order_acquire);
   return known != 0 && known != process_number();
+}
+
+Result<void> Driver::check_process() const {
+  if (!is_left_to_parent()) return {};
+  return Error{ErrorCode::forked, kInitialise,
+               "this process was forked after its parent had used CUDA, which no child can go "
+               "on with: fork before the first use, or spawn"};
 }
 
 Result<void> Driver::initialise() {
   if (initialised_in_.load(std::memory_order_acquire) == process_number()) return {};
-  if (is_left_to_parent())
-    return Error{ErrorCode::forked, kInitialise,
-                 "this process was forked after its parent had used CUDA, which no child can go "
-                 "on with: fork before the first use, or spawn"};
+  TENDON_CHECK(check_process());
   TENDON_CHECK(check_version());
+  // A child that is forked while the driver begins cannot use it either.
+  begun_in_.store(process_number(), std::memory_order_release);
   // Several threads may do this at once: a further cuInit does nothing.
   TENDON_CHECK(driver_result(table_, kInitialise, "cuInit of " + library_, table_.init(0)));
   initialised_in_.store(process_number(), std::memory_order_release);

@@ -32,6 +32,8 @@ class TENDON_API Driver {
   /// Checks the version and calls cuInit, once in a process. A child that was forked after that
   /// gets `forked`: no call may reach the driver from there.
   [[nodiscard]] Result<void> initialise();
+  /// `forked` in a child of a process that used it, where no call may reach the driver.
+  [[nodiscard]] Result<void> check_process() const;
   /// Did anyone in this process call cuInit, Tendon or another library? It initialises nothing.
   [[nodiscard]] bool is_in_use() const noexcept;
 
@@ -47,7 +49,9 @@ class TENDON_API Driver {
 
   const std::string library_;
   const DriverTable table_;
-  std::atomic<std::uint32_t> initialised_in_{0};  // process_number(); 0: not yet
+  // process_number() of the one that has begun to, and has done so; 0: not yet
+  std::atomic<std::uint32_t> begun_in_{0};
+  std::atomic<std::uint32_t> initialised_in_{0};
 };
 
 /// The driver that the environment chooses, loaded at the first call of a process, which also

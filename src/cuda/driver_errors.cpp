@@ -7,6 +7,8 @@ namespace {
 ErrorCode code_of(Status status) {
   if (loses_context(status)) return ErrorCode::unsupported_device;
   switch (status) {
+    case Status::not_initialized:
+      return ErrorCode::forked;  // it was initialised, but in the parent
     case Status::out_of_memory:
       return ErrorCode::resource_exhausted;
     case Status::no_device:
@@ -31,9 +33,9 @@ ErrorCode code_of(Status status) {
 
 /// Advice for the user, where the driver's name for its answer does not say what to do.
 std::string_view advice(Status status) {
-  if (loses_context(status))
-    return "; CUDA is lost in this process: end it and start it again, other processes are not "
-           "concerned";
+  if (status == Status::unknown)
+    return "; the driver does not say why: nvidia-smi shows whether its kernel modules are loaded";
+  if (loses_context(status)) return "; CUDA is lost in this process: end it and start it again";
   switch (status) {
     case Status::not_initialized:
       return "; a process that was forked after its parent had used CUDA cannot use it: fork "

@@ -2,6 +2,7 @@
 #include "cuda/primary_context.hpp"
 
 #include <string>
+#include <tendon/observe/log.hpp>
 
 #include "cuda/driver_errors.hpp"
 
@@ -12,10 +13,15 @@ constexpr std::string_view kRetain = "cuda.retain";
 
 }  // namespace
 
-Result<std::shared_ptr<PrimaryContext>> PrimaryContext::retain(Driver& driver, int ordinal) {
+Result<std::shared_ptr<PrimaryContext>> PrimaryContext::retain(Driver& driver, DeviceThread& thread,
+                                                               int ordinal) {
   TENDON_CHECK(driver.initialise());
   const DriverTable& table = driver.table();
-  std::shared_ptr<PrimaryContext> context(new PrimaryContext(driver, ordinal));
+  std::shared_ptr<PrimaryContext> context(new PrimaryContext(driver, ordinal),
+                                          [&thread](PrimaryContext* last) {
+                                            if (last->is_of_this_process())
+                                              (void)thread.post([last] { delete last; });
+                                          });
   const auto check = [&](Status status, std::string_view call) {
     return context->check(status, kRetain,
                           std::string(call) + " of " + to_string(context->device()));
@@ -29,8 +35,25 @@ Result<std::shared_ptr<PrimaryContext>> PrimaryContext::retain(Driver& driver, i
 }
 
 PrimaryContext::~PrimaryContext() {
-  if (handle_ == nullptr || !is_of_this_process()) return;
-  (void)table().primary_context_release(number_);
+  if (handle_ == nullptr) return;
+  note_release(table().primary_context_release(number_), "cuDevicePrimaryCtxRelease_v2");
+}
+
+void PrimaryContext::note_release(Status status, std::string_view what) const {
+  if (is_released(status)) return;
+  log(LogLevel::warn, "cuda.release",
+      std::string(what) + " on " + to_string(device()) + ": " + status_text(table(), status));
+}
+
+Result<void> PrimaryContext::check_usable(std::string_view where) const {
+  if (!is_of_this_process()) {
+    return Error{ErrorCode::forked, where,
+                 "this process was forked after its parent had used CUDA, which no child can go "
+                 "on with: fork before the first use, or spawn"};
+  }
+  const Status lost = loss();
+  if (lost == Status::success) return {};
+  return driver_error(table(), where, to_string(device()), lost);
 }
 
 Result<void> PrimaryContext::check(Status status, std::string_view where, std::string_view what) {
@@ -46,12 +69,8 @@ PrimaryContext::Current::Current(PrimaryContext& context) : context_(context) {
   const auto what = [&](std::string_view call) {
     return std::string(call) + " of " + to_string(context.device());
   };
-  if (!context.is_of_this_process()) {
-    made_ = Error{ErrorCode::forked, "cuda.context",
-                  "this process was forked after its parent had used CUDA, which no child can go "
-                  "on with: fork before the first use, or spawn"};
-    return;
-  }
+  made_ = context.check_usable("cuda.context");
+  if (!made_) return;
   const Status status = table.context_push(context.handle());
   if (status != Status::success) {
     made_ = context.check(status, "cuda.context", what("cuCtxPushCurrent_v2"));

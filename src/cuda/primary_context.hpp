@@ -4,11 +4,11 @@
 #include <atomic>
 #include <memory>
 #include <string_view>
-#include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/memory/device.hpp>
 
 #include "core/fork_guard.hpp"
+#include "cuda/device_thread.hpp"
 #include "cuda/driver.hpp"
 
 namespace tendon::v0::detail::cuda {
@@ -16,17 +16,19 @@ namespace tendon::v0::detail::cuda {
 /// A GPU as this process uses it: its primary context, which is also the one of frameworks.
 ///
 /// Owns:    a reference of the context.
-/// Threads: thread-safe, but for retain() and the destructor: the device thread.
-/// Errors:  unsupported_device: no such GPU, or its context is lost.
-/// Blocks:  retain(): for the driver, once some 200 ms; the destructor likewise.
+/// Threads: thread-safe, but for retain(): the device thread, which also releases the context when
+///          the last share is dropped, wherever that is.
+/// Errors:  unsupported_device: no such GPU, or its context is lost; forked.
+/// Blocks:  retain(): for the driver, once some 200 ms.
 /// Cost:    to make it current, and to undo that, about 0.1 us.
-class TENDON_API PrimaryContext {
+class PrimaryContext {
  public:
   /// The GPU that the driver counts as `ordinal`, which CUDA_VISIBLE_DEVICES decides.
-  [[nodiscard]] static Result<std::shared_ptr<PrimaryContext>> retain(Driver& driver, int ordinal);
+  [[nodiscard]] static Result<std::shared_ptr<PrimaryContext>> retain(Driver& driver,
+                                                                      DeviceThread& thread,
+                                                                      int ordinal);
   PrimaryContext(const PrimaryContext&) = delete;
   PrimaryContext& operator=(const PrimaryContext&) = delete;
-  ~PrimaryContext();
 
   [[nodiscard]] const DriverTable& table() const noexcept { return driver_.table(); }
   [[nodiscard]] ContextHandle handle() const noexcept { return handle_; }
@@ -40,13 +42,17 @@ class TENDON_API PrimaryContext {
   [[nodiscard]] Result<void> check(Status status, std::string_view where, std::string_view what);
   /// The first sticky answer, from which on nothing works here; `success` before.
   [[nodiscard]] Status loss() const noexcept { return loss_.load(std::memory_order_acquire); }
+  /// May calls be made? The error of the loss, or `forked`.
+  [[nodiscard]] Result<void> check_usable(std::string_view where) const;
+  /// The end of a call that releases something: what the driver refuses is in the log.
+  void note_release(Status status, std::string_view what) const;
   [[nodiscard]] bool is_of_this_process() const noexcept { return process_ == process_number(); }
 
   /// Makes the context current in a scope of one thread, whatever is current outside, and lets the
   /// thread make calls that others forbid while they capture a stream.
   ///
   /// Errors: made() says why it is not current.
-  class TENDON_API Current {
+  class Current {
    public:
     explicit Current(PrimaryContext& context);
     Current(const Current&) = delete;
@@ -56,12 +62,13 @@ class TENDON_API PrimaryContext {
 
    private:
     PrimaryContext& context_;
-    CaptureMode mode_ = CaptureMode::relaxed;  // of the thread, in place of the one kept here
+    CaptureMode mode_ = CaptureMode::relaxed;  // the thread has the other one: they are exchanged
     Result<void> made_;
   };
 
  private:
   PrimaryContext(Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {}
+  ~PrimaryContext();
 
   Driver& driver_;
   const int ordinal_;

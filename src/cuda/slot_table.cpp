@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "cuda/slot_sizes.hpp"
-
 namespace tendon::v0::detail::cuda {
 
 // In the order of their numbers, so that later segments become idle.
@@ -19,7 +17,7 @@ std::optional<SlotTable::Place> SlotTable::take(std::uint64_t slot_bytes) {
   segment.free.pop_back();
   segment.idle_since.reset();
   used_bytes_ += slot_bytes;
-  return Place{{number, slot, ++segment.generations[slot]}, slot * slot_bytes};
+  return Place{{number, slot, ++generation_}, slot * slot_bytes};
 }
 
 void SlotTable::free(SlotId id, TimePoint now) {
@@ -28,40 +26,45 @@ void SlotTable::free(SlotId id, TimePoint now) {
   Segment& segment = at->second;
   segment.free.push_back(id.slot);
   used_bytes_ -= segment.slot_bytes;
-  if (segment.free.size() == segment.generations.size()) segment.idle_since = now;
+  if (segment.free.size() == segment.slot_count) segment.idle_since = now;
 }
 
 std::optional<std::uint32_t> SlotTable::reserve(std::uint64_t slot_bytes,
                                                 std::vector<std::uint32_t>& removed) {
-  const std::uint64_t segment_bytes = segment_bytes_for(slot_bytes);
-  if (segment_bytes > cap_bytes_) return std::nullopt;
+  const std::uint64_t wanted_bytes = segment_bytes(slot_bytes);
+  if (wanted_bytes > cap_bytes_) return std::nullopt;
   const std::uint64_t idle_bytes = std::accumulate(
       segments_.begin(), segments_.end(), std::uint64_t{0},
-      [](std::uint64_t sum, const auto& each) {
-        return sum + (each.second.idle_since ? segment_bytes_for(each.second.slot_bytes) : 0);
+      [this](std::uint64_t sum, const auto& each) {
+        return sum + (each.second.idle_since ? segment_bytes(each.second.slot_bytes) : 0);
       });
   // Nothing is removed where that would not be enough.
-  if (resident_bytes_ - idle_bytes > cap_bytes_ - segment_bytes) return std::nullopt;
-  while (resident_bytes_ > cap_bytes_ - segment_bytes) {
+  if (resident_bytes_ - idle_bytes > cap_bytes_ - wanted_bytes) return std::nullopt;
+  while (resident_bytes_ > cap_bytes_ - wanted_bytes) {
     const auto idle = longest_idle();
     removed.push_back(idle->first);
     remove(idle);
   }
-  resident_bytes_ += segment_bytes;
-  segments_[next_segment_].slot_bytes = slot_bytes;
-  return next_segment_++;
+  resident_bytes_ += wanted_bytes;
+  const auto free_number = free_numbers_.begin();
+  const std::uint32_t number = free_number == free_numbers_.end() ? next_number_++ : *free_number;
+  free_numbers_.erase(number);
+  segments_[number].slot_bytes = slot_bytes;
+  return number;
 }
 
 void SlotTable::add(std::uint32_t number, TimePoint now) {
   Segment& segment = segments_.at(number);
-  const std::uint64_t count = segment_bytes_for(segment.slot_bytes) / segment.slot_bytes;
-  segment.generations.resize(count);
-  segment.free.resize(count);
+  segment.slot_count = segment_bytes(segment.slot_bytes) / segment.slot_bytes;
+  segment.free.resize(segment.slot_count);
   std::iota(segment.free.rbegin(), segment.free.rend(), std::uint32_t{0});
   segment.idle_since = now;
 }
 
-void SlotTable::cancel(std::uint32_t number) { remove(segments_.find(number)); }
+void SlotTable::cancel(std::uint32_t number) {
+  remove(segments_.find(number));
+  reuse(number);
+}
 
 std::vector<std::uint32_t> SlotTable::remove_idle(TimePoint before) {
   std::vector<std::uint32_t> removed;
@@ -91,7 +94,7 @@ SlotTable::Segments::iterator SlotTable::longest_idle() {
 }
 
 void SlotTable::remove(Segments::iterator segment) {
-  resident_bytes_ -= segment_bytes_for(segment->second.slot_bytes);
+  resident_bytes_ -= segment_bytes(segment->second.slot_bytes);
   segments_.erase(segment);
 }
 

@@ -5,9 +5,10 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <tendon/core/export.hpp>
+#include <set>
 #include <vector>
 
+#include "cuda/slot_sizes.hpp"
 #include "memory/slot.hpp"
 
 namespace tendon::v0::detail::cuda {
@@ -18,14 +19,14 @@ namespace tendon::v0::detail::cuda {
 /// Threads: under one lock of its owner.
 /// Errors:  none.
 /// Blocks:  never.
-/// Cost:    a look over the segments of one size of slots.
-class TENDON_API SlotTable {
+/// Cost:    a look over the segments.
+class SlotTable {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  /// Segments are numbered from `first_segment` on; a number is never used again.
+  /// Segments are numbered from `first_segment` on. A generation is never used again in any slot.
   SlotTable(std::uint32_t first_segment, std::uint64_t cap_bytes)
-      : next_segment_(first_segment), cap_bytes_(cap_bytes) {}
+      : next_number_(first_segment), cap_bytes_(cap_bytes) {}
 
   struct Place {
     SlotId id;
@@ -35,9 +36,6 @@ class TENDON_API SlotTable {
   [[nodiscard]] std::optional<Place> take(std::uint64_t slot_bytes);
   /// A use has ended. Precondition: take() returned it, once for each use.
   void free(SlotId id, TimePoint now);
-  [[nodiscard]] std::uint64_t slot_bytes(std::uint32_t segment) const {
-    return segments_.at(segment).slot_bytes;
-  }
 
   /// Room below the cap for a segment of these slots: its number. The room is kept until add() or
   /// cancel(). Nothing: all is in use. Idle segments that are in the way are removed, the longest
@@ -48,6 +46,8 @@ class TENDON_API SlotTable {
   void add(std::uint32_t segment, TimePoint now);
   /// There will be none.
   void cancel(std::uint32_t segment);
+  /// The number of a removed segment may name another one: all who knew it have been told.
+  void reuse(std::uint32_t segment) { free_numbers_.insert(segment); }
 
   /// Removes segments that have been idle since `before` or longer.
   [[nodiscard]] std::vector<std::uint32_t> remove_idle(TimePoint before);
@@ -57,21 +57,26 @@ class TENDON_API SlotTable {
   /// All segments, reserved ones too.
   [[nodiscard]] std::uint64_t resident_bytes() const noexcept { return resident_bytes_; }
   [[nodiscard]] std::uint64_t used_bytes() const noexcept { return used_bytes_; }
+  [[nodiscard]] std::uint64_t segment_bytes(std::uint64_t slot_bytes) const noexcept {
+    return segment_bytes_for(slot_bytes, cap_bytes_);
+  }
 
  private:
   struct Segment {
     std::uint64_t slot_bytes = 0;
-    std::vector<std::uint32_t> free;         // the last one is taken next
-    std::vector<std::uint64_t> generations;  // of each slot: uses so far; none before add()
-    std::optional<TimePoint> idle_since;     // while all are free
+    std::vector<std::uint32_t> free;      // the last one is taken next
+    std::size_t slot_count = 0;           // none before add()
+    std::optional<TimePoint> idle_since;  // while all are free
   };
   using Segments = std::map<std::uint32_t, Segment>;
   [[nodiscard]] Segments::iterator longest_idle();
   void remove(Segments::iterator segment);
 
-  std::uint32_t next_segment_;
+  std::uint32_t next_number_;
   const std::uint64_t cap_bytes_;
   Segments segments_;
+  std::set<std::uint32_t> free_numbers_;
+  std::uint64_t generation_ = 0;  // the last one that was given out
   std::uint64_t resident_bytes_ = 0;
   std::uint64_t used_bytes_ = 0;
 };

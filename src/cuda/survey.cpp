@@ -61,15 +61,21 @@ Result<GpuSurvey> survey(Driver& driver) {
     Uuid uuid{};
     TENDON_CHECK(check(table.device_get_uuid(&uuid, number), "cuDeviceGetUuid_v2"));
     gpu.uuid = uuid_text(uuid);
+    // A driver that does not know one has not what it stands for.
+    Status failed = Status::success;
     const auto attribute = [&](DeviceAttribute wanted) {
       int value = 0;
-      return table.device_get_attribute(&value, wanted, number) == Status::success ? value : 0;
+      const Status status = table.device_get_attribute(&value, wanted, number);
+      if (status == Status::success) return value;
+      if (status != Status::invalid_value && status != Status::not_supported) failed = status;
+      return 0;
     };
     gpu.compute_capability = std::to_string(attribute(DeviceAttribute::compute_capability_major)) +
                              "." +
                              std::to_string(attribute(DeviceAttribute::compute_capability_minor));
     for (const auto& [needed, in_words] : kNeeds)
       if (attribute(needed) == 0) gpu.lacks.push_back(in_words);
+    TENDON_CHECK(check(failed, "cuDeviceGetAttribute"));
     found.gpus.push_back(std::move(gpu));
   }
   return found;

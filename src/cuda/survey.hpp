@@ -15,7 +15,7 @@ namespace tendon::v0::detail::cuda {
 struct GpuFacts {
   Device device;
   std::string name;
-  std::string uuid;                     ///< "GPU-" and the digits, as nvidia-smi prints it
+  std::string uuid;                     ///< "GPU-" and 32 digits; under MIG, of the part
   std::string compute_capability;       ///< "9.0"
   std::vector<std::string_view> lacks;  ///< what Tendon needs and this one has not, in words
 };

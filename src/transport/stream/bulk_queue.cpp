@@ -64,11 +64,12 @@ BulkSend* BulkQueue::admit() {
 
 void BulkQueue::stage(BulkSend& sending) noexcept {
   sending.state = BulkSend::State::staged;
+  announced_bytes_ += sending.cut.body_bytes;
   waiting_descriptors_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 bool BulkQueue::on_taken(std::uint64_t taken_bytes) noexcept {
-  if (taken_bytes > admitted_bytes_) return false;
+  if (taken_bytes > announced_bytes_) return false;
   taken_bytes_ = std::max(taken_bytes_, taken_bytes);
   count_untaken();
   return true;

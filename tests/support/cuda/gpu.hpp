@@ -33,8 +33,8 @@ class GpuFixture : public testing::Test {
   }
 
   [[nodiscard]] std::shared_ptr<cuda::PrimaryContext> retain(int ordinal) {
-    auto retained =
-        thread->run([&] { return cuda::PrimaryContext::retain(*driver, ordinal); }, kPatience);
+    auto retained = thread->run(
+        [&] { return cuda::PrimaryContext::retain(*driver, *thread, ordinal); }, kPatience);
     EXPECT_TRUE(succeeds(retained));
     return retained ? *retained : nullptr;
   }

@@ -56,6 +56,9 @@ TEST_F(DeviceSegments, WhatIsNoMemoryOfAGpuIsRefused) {
 
 TEST_F(DeviceSegments, AnotherSizeThanItHasIsRefused) {
   const Segment own = create(2 * kSegmentBytes).value();
+  for (const std::uint64_t bytes : {std::uint64_t{0}, kSegmentBytes - 4096})
+    EXPECT_TRUE(fails_with(import(own->descriptor(), bytes), ErrorCode::protocol_violation,
+                           std::to_string(bytes)));
   EXPECT_TRUE(fails_with(import(own->descriptor(), 4 * kSegmentBytes),
                          ErrorCode::protocol_violation, "cuMemMap"));
 }

@@ -63,8 +63,6 @@ TEST(DeviceThreadAlone, HasTheErrorsOfTheDriver) {
   DeviceThread thread(*driver);
   EXPECT_TRUE(
       fails_with(thread.run(answer_of_thread, kPatience), ErrorCode::not_supported, "11.8"));
-  EXPECT_TRUE(fails_with(thread.post([] { FAIL(); }), ErrorCode::not_supported, "11.8"));
-  EXPECT_TRUE(fails_with(thread.watch({}), ErrorCode::not_supported, "11.8"));
 }
 
 TEST(DeviceThreadAlone, OfTheProcessIsOne) {

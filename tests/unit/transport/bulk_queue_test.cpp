@@ -38,9 +38,10 @@ TEST_F(BulkQueueTest, NoneOvertakesTheFirstThatHasNoRoom) {
   queue_.add(op(0, 1, kHalfBytes));
   queue_.add(op(1, 1, kCapBytes));
   queue_.add(op(2, 2, kHalfBytes));
-  const BulkSend* const first = queue_.admit();
+  BulkSend* const first = queue_.admit();
   ASSERT_NE(first, nullptr);
   EXPECT_EQ(first->op, &ops_[0]);
+  queue_.stage(*first);
   EXPECT_EQ(queue_.admit(), nullptr);
   EXPECT_EQ(queue_.untaken_bytes(), kHalfBytes);
   ASSERT_TRUE(queue_.on_taken(kHalfBytes));
@@ -52,14 +53,17 @@ TEST_F(BulkQueueTest, NoneOvertakesTheFirstThatHasNoRoom) {
 TEST_F(BulkQueueTest, APeerThatTookMoreThanWasAnnouncedIsRefused) {
   queue_.add(op(0, 1, kHalfBytes));
   EXPECT_FALSE(queue_.on_taken(1));
-  ASSERT_NE(queue_.admit(), nullptr);
+  BulkSend* const admitted = queue_.admit();
+  ASSERT_NE(admitted, nullptr);
+  EXPECT_FALSE(queue_.on_taken(kHalfBytes)) << "the peer does not know of it";
+  queue_.stage(*admitted);
   EXPECT_FALSE(queue_.on_taken(kHalfBytes + 1));
   EXPECT_TRUE(queue_.on_taken(kHalfBytes));
 }
 
 TEST_F(BulkQueueTest, AnOldCountOfWhatWasTakenChangesNothing) {
   queue_.add(op(0, 1, kHalfBytes));
-  ASSERT_NE(queue_.admit(), nullptr);
+  queue_.stage(*queue_.admit());
   ASSERT_TRUE(queue_.on_taken(kHalfBytes));
   EXPECT_TRUE(queue_.on_taken(1));
   EXPECT_EQ(queue_.untaken_bytes(), 0u);
