@@ -54,7 +54,7 @@ TEST_F(Survey, ADriverWithoutAGpuHasNone) {
 
 TEST_F(Survey, WhatTheDriverRefusesIsAnError) {
   const Variable failing("TENDON_CUDA_DOUBLE_FAIL", "cuInit=803");
-  EXPECT_TRUE(fails_with(find(), ErrorCode::not_supported, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"));
+  EXPECT_TRUE(fails_with(find(), ErrorCode::not_supported, "803"));
 }
 
 }  // namespace

@@ -152,7 +152,7 @@ TEST_P(GroupErrors, WhatAnArgumentLacksIsSaidAtOnce) {
           group.all_reduce(std::vector<Tensor>{fresh, on_gpu}, ReduceOp::sum, kSoon),
           group.broadcast(on_gpu, GroupRank{0}, kSoon),
           group.all_gather(on_gpu, std::vector<Tensor>{fresh, fresh}, kSoon),
-          group.send(on_gpu, {GroupRank{1}}, kSoon)}) {
+          group.send(on_gpu, {GroupRank{1 - group.rank().value}}, kSoon)}) {
       ASSERT_FALSE(refused);
       EXPECT_EQ(refused.error().code, ErrorCode::unsupported_device);
       EXPECT_THAT(refused.error().detail, HasSubstr("cuda:0"));
