@@ -75,7 +75,8 @@ void DeviceThread::serve() {
     watch.add(std::exchange(new_events_, {}));
     Job job = take_job();
     lock.unlock();
-    if (job && !is_relaxed && driver_.initialise()) {
+    const bool has_work = job || !watch.is_empty();
+    if (has_work && !is_relaxed && driver_.initialise()) {
       // Its calls break no capture of the program.
       CaptureMode mode = CaptureMode::relaxed;
       (void)driver_.table().thread_exchange_capture_mode(&mode);
