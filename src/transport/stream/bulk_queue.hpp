@@ -88,7 +88,7 @@ class BulkQueue {
   const std::uint64_t peer_cap_bytes_;
   std::vector<BulkSend> ops_;
   std::size_t turn_ = 0;
-  std::uint32_t open_count_ = 0;      // ops that are admitted
+  std::uint32_t open_count_ = 0;       // ops that are admitted
   std::uint64_t admitted_bytes_ = 0;   // since the link exists
   std::uint64_t announced_bytes_ = 0;  // of those: staged, so that the peer knows of them
   std::uint64_t taken_bytes_ = 0;
