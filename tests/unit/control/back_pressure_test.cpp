@@ -56,10 +56,12 @@ TEST_P(BackPressure, CountsRanksThatSendNoOutputs) {
     ASSERT_TRUE(succeeds(controller.broadcast({.schedule_id = id + 1}, kPatience)));
     ASSERT_TRUE(succeeds(controller.collect(id + 1, kPatience)));
   }
-  const std::string named = "rank " + std::to_string(tested.slow) + " has taken 1 of the " +
-                            std::to_string(id) + " steps of this roster";
-  EXPECT_TRUE(fails_with(controller.broadcast({.schedule_id = id + 1}, kBriefly),
-                         ErrorCode::timeout, named));
+  // Others that send no outputs may be behind for a moment, and are named then too.
+  const auto behind = controller.broadcast({.schedule_id = id + 1}, kBriefly);
+  EXPECT_TRUE(fails_with(behind, ErrorCode::timeout,
+                         "rank " + std::to_string(tested.slow) + " has taken 1"));
+  EXPECT_TRUE(fails_with(behind, ErrorCode::timeout,
+                         " of the " + std::to_string(id) + " steps of this roster"));
   EXPECT_EQ(controller.status().state, RosterState::running);
   // It waits for that rank within its deadline, and no longer.
   auto next = std::async(std::launch::async,

@@ -138,14 +138,16 @@ TEST_P(Calls, MemoryOfAGpuIsRefusedOnBothWaysAndInATopic) {
   TensorDict tree;
   tree.set("x", Tensor::view(storage_on_gpu(64), 0, DType::u8, {64}).value());
   const TensorDict packed = make_packed(tree.schema(), Layout::aligned, storage_on_gpu(64)).value();
-  TensorDict answer;
-  Responder responder = respond(arm, [&](const Request&) -> Result<TensorDict> { return answer; });
+  std::atomic<bool> answers_packed{false};
+  Responder responder = respond(
+      arm, [&](const Request&) -> Result<TensorDict> { return answers_packed ? packed : tree; });
   Publisher publisher = Publisher::declare(arm.node, "image").value();
-  for (const TensorDict& on_gpu : {tree, packed}) {
+  for (const bool is_packed : {false, true}) {
+    const TensorDict& on_gpu = is_packed ? packed : tree;
     EXPECT_TRUE(fails_with(brain.node.call("plan", on_gpu, kPatience),
                            ErrorCode::unsupported_device, "'x'"));
     EXPECT_TRUE(fails_with(publisher.publish(on_gpu), ErrorCode::unsupported_device, "'x'"));
-    answer = on_gpu;
+    answers_packed = is_packed;
     const auto refused = call(brain);
     ASSERT_FALSE(refused);
     EXPECT_THAT(refused.error().detail, HasSubstr("cuda:0"));
