@@ -227,9 +227,12 @@ TEST_F(DevicePoolTest, OneThatEndsWhileASegmentIsMadeDropsIt) {
 }
 
 TEST_F(DevicePoolTest, ALostContextIsNamed) {
+  slot(8 * kMiB).reset();
   fake.lose(0, static_cast<int>(Status::illegal_address));
   EXPECT_TRUE(fails_with(pool_->acquire(1, kPatience), ErrorCode::unsupported_device));
   EXPECT_EQ(context->loss(), Status::illegal_address);
+  EXPECT_TRUE(fails_with(pool_->acquire(8 * kMiB, kPatience), ErrorCode::unsupported_device))
+      << "a slot that is free";
   const std::uint64_t calls = fake.calls("cuMemCreate");
   EXPECT_TRUE(fails_with(pool_->acquire(1, kPatience), ErrorCode::unsupported_device,
                          "CUDA_ERROR_ILLEGAL_ADDRESS"));
@@ -264,9 +267,10 @@ TEST_F(DevicePoolTest, ManyThreadsNeverShareASlotAndStayBelowTheCap) {
 
 TEST_F(DevicePoolTest, AForkedChildLeavesThePoolAlone) {
   auto kept = slot(4 * kMiB);
+  slot(8 * kMiB).reset();  // one is free
   const int status = run_in_child([&] {
     const std::uint64_t before = fake.calls(nullptr);
-    const auto refused = pool_->acquire(1, kPatience);
+    const auto refused = pool_->acquire(8 * kMiB, kPatience);
     if (refused || refused.error().code != ErrorCode::forked) return 2;
     kept.reset();
     pool_.reset();

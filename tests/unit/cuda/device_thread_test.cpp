@@ -200,6 +200,27 @@ TEST_F(OnDeviceThread, TellsOfEachEventByItself) {
   }
 }
 
+// What a job drops at the end is released by a job of its own.
+TEST_F(OnDeviceThread, TakesJobsOfItsOwnAloneWhileItEnds) {
+  auto thread = std::make_unique<DeviceThread>(*driver);
+  DeviceThread* const ending = thread.get();
+  const auto open = std::make_shared<std::atomic<bool>>(false);
+  std::atomic<int> own = 0;
+  ASSERT_TRUE(succeeds(thread->post([&, open] {
+    open->wait(false);
+    EXPECT_TRUE(succeeds(ending->post([&] { ++own; })));
+  })));
+  std::thread other([&] { thread.reset(); });
+  EXPECT_TRUE(eventually([&] {
+    const auto posted = ending->post([] {});
+    return !posted && posted.error().code == ErrorCode::context_closed;
+  }));
+  *open = true;
+  open->notify_all();
+  other.join();
+  EXPECT_EQ(own, 1);
+}
+
 TEST_F(OnDeviceThread, LooksAtNothingWhenNothingIsPending) {
   DeviceThread thread(*driver);
   std::atomic<bool> is_told = false;
