@@ -30,7 +30,7 @@ enum class Victim : std::uint8_t { working, asleep };
 /// Odd rounds: the victim sleeps, the others wait for it in a collective. Even ones: all work.
 Victim victim_of(std::uint64_t round) { return round % 2 == 0 ? Victim::working : Victim::asleep; }
 
-/// Until the error, and until the end of the next collective, both from the kill.
+/// The times from the kill to the error, and to the end of the next collective.
 using Way = std::array<WaitingRow, 2>;
 
 Result<Tensor> small_tensor() { return Tensor::zeros(DType::f32, Shape{kElementCount}); }

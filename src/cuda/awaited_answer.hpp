@@ -9,8 +9,7 @@
 
 namespace tendon::v0::detail::cuda {
 
-/// The answer of a job that another thread does for a caller who waits no longer than to a
-/// deadline.
+/// The answer of a job that another thread does for a caller, which waits until its deadline.
 ///
 /// Owns:    the answer, until one of both takes it.
 /// Threads: thread-safe: one thread delivers it, one waits.

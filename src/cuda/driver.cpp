@@ -71,9 +71,7 @@ bool Driver::is_left_to_parent() const noexcept {
 
 Result<void> Driver::check_process() const {
   if (!is_left_to_parent()) return {};
-  return Error{ErrorCode::forked, kInitialise,
-               "this process was forked after its parent had used CUDA, which no child can go "
-               "on with: fork before the first use, or spawn"};
+  return forked_error(kInitialise);
 }
 
 Result<void> Driver::initialise() {

@@ -111,4 +111,10 @@ Result<void> driver_result(const DriverTable& table, std::string_view where, std
   return driver_error(table, where, what, status);
 }
 
+Error forked_error(std::string_view where) {
+  return Error{ErrorCode::forked, where,
+               "this process was forked after its parent had used CUDA, which no child can go "
+               "on with: fork before the first use, or spawn"};
+}
+
 }  // namespace tendon::v0::detail::cuda

@@ -26,7 +26,10 @@ namespace tendon::v0::detail::cuda {
 [[nodiscard]] TENDON_API Error driver_error(const DriverTable& table, std::string_view where,
                                             std::string_view what, Status status);
 
-/// The same, or success.
+/// `forked`: this process is a child of one that used CUDA, and no call may reach the driver.
+[[nodiscard]] Error forked_error(std::string_view where);
+
+/// The error of driver_error(), or success.
 [[nodiscard]] TENDON_API Result<void> driver_result(const DriverTable& table,
                                                     std::string_view where, std::string_view what,
                                                     Status status);

@@ -46,11 +46,7 @@ void PrimaryContext::note_release(Status status, std::string_view what) const {
 }
 
 Result<void> PrimaryContext::check_usable(std::string_view where) const {
-  if (!is_of_this_process()) {
-    return Error{ErrorCode::forked, where,
-                 "this process was forked after its parent had used CUDA, which no child can go "
-                 "on with: fork before the first use, or spawn"};
-  }
+  if (!is_of_this_process()) return forked_error(where);
   const Status lost = loss();
   if (lost == Status::success) return {};
   return driver_error(table(), where, to_string(device()), lost);

@@ -34,7 +34,7 @@ class PrimaryContext {
   [[nodiscard]] ContextHandle handle() const noexcept { return handle_; }
   [[nodiscard]] int ordinal() const noexcept { return ordinal_; }
   [[nodiscard]] Device device() const noexcept { return {DeviceKind::cuda, ordinal_}; }
-  /// What names the GPU to other processes, whatever each of them can see.
+  /// Names the GPU to other processes, although each may count the GPUs in another way.
   [[nodiscard]] const Uuid& uuid() const noexcept { return uuid_; }
 
   /// The error of a call that answered `status`; a sticky one is noted. `what` names the call and

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kWhere = "cuda.survey";
 
-/// What each way of a tensor between processes needs.
+/// Each way of a tensor between processes needs all of these.
 constexpr std::pair<DeviceAttribute, std::string_view> kNeeds[] = {
     {DeviceAttribute::unified_addressing, "one address space with the host"},
     {DeviceAttribute::virtual_memory_management, "management of virtual memory"},

@@ -180,7 +180,7 @@ TEST(Cli, WhatItRepeatsHidesNothing) {
   EXPECT_EQ(Json::parse(info.out)["settings"]["name"]["value"], text) << "JSON spells what it is";
 }
 
-/// What `tendon info` says of GPUs with this variable.
+/// `tendon info` with this variable: its words about GPUs.
 Json gpus_with(const char* variable, const char* value) {
   setenv(variable, value, 1);
   const Ended ended = run_tendon({"info", "--json"});

@@ -200,7 +200,7 @@ TEST_F(OnDeviceThread, TellsOfEachEventByItself) {
   }
 }
 
-// What a job drops at the end is released by a job of its own.
+// A job at the end releases its objects by another job.
 TEST_F(OnDeviceThread, TakesJobsOfItsOwnAloneWhileItEnds) {
   auto thread = std::make_unique<DeviceThread>(*driver);
   DeviceThread* const ending = thread.get();
