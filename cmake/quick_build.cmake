@@ -26,6 +26,21 @@ function(tendon_names_in source result)
   set(${result} ${names} PARENT_SCOPE)
 endfunction()
 
+# Sets `result` to the names that the headers beside `source` define, if it includes them.
+function(tendon_names_beside source result)
+  set(names "")
+  cmake_path(GET source PARENT_PATH folder)
+  file(STRINGS "${source}" includes REGEX "^#include \"[^\"]+\"")
+  foreach(include IN LISTS includes)
+    string(REGEX REPLACE "^#include \"([^\"]+/)?([^\"/]+)\".*" "\\2" header "${include}")
+    if(EXISTS "${folder}/${header}")
+      tendon_names_in("${folder}/${header}" found)
+      list(APPEND names ${found})
+    endif()
+  endforeach()
+  set(${result} ${names} PARENT_SCOPE)
+endfunction()
+
 # tendon_precompile_headers(<target> <header>...): makes <target> the one that precompiles these headers for others.
 function(tendon_precompile_headers target)
   target_precompile_headers(${target} PRIVATE ${ARGN})
@@ -45,7 +60,8 @@ function(tendon_reuse_headers target)
 endfunction()
 
 # tendon_join_sources(<target> <files in a unit> <file>...): compiles several files as one, which takes
-# half the time. Files that define the same name in their anonymous namespaces go to different units.
+# half the time. Files that define the same name in their anonymous namespaces go to different units, and so
+# does a file that defines a name of a header which another includes.
 function(tendon_join_sources target unit_size)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${TENDON_QUICK_BUILD}
                                              UNITY_BUILD_MODE GROUP)
@@ -58,11 +74,17 @@ function(tendon_join_sources target unit_size)
       continue() # it includes itself, once for each
     endif()
     tendon_names_in("${source}" names)
+    tendon_names_beside("${source}" included)
     set(unit 0)
     while(TRUE)
       list(LENGTH files_${unit} count)
       set(clash "")
       foreach(name IN LISTS names)
+        if(name IN_LIST names_${unit} OR name IN_LIST included_${unit})
+          set(clash "${name}")
+        endif()
+      endforeach()
+      foreach(name IN LISTS included)
         if(name IN_LIST names_${unit})
           set(clash "${name}")
         endif()
@@ -74,6 +96,7 @@ function(tendon_join_sources target unit_size)
     endwhile()
     list(APPEND files_${unit} "${source}")
     list(APPEND names_${unit} ${names})
+    list(APPEND included_${unit} ${included})
     set_property(SOURCE "${source}" PROPERTY UNITY_GROUP "${folder}_${unit}")
     list(JOIN names " " line)
     file(APPEND "${names_file}" "${source} ${line}\n")
