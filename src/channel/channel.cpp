@@ -118,7 +118,7 @@ Channel::Head Channel::look_further() {
       case MessageKind::schema: {
         const Incoming schema = receiver_.pop_front();
         // Each message of one that cannot be read says why; the others can be read.
-        (void)receiver_.read_schema(schema);
+        (void)receiver_.read_schema(schema, offers());
         break;
       }
       case MessageKind::end: {

@@ -19,8 +19,8 @@ std::size_t ChannelReceiver::clear() {
   return count;
 }
 
-Result<void> ChannelReceiver::read_schema(const Incoming& incoming) {
-  auto read = try_read_schema(incoming);
+Result<void> ChannelReceiver::read_schema(const Incoming& incoming, const DeviceOffers* offers) {
+  auto read = try_read_schema(incoming, offers);
   if (!read) unread_schema_ = {incoming.descriptor.schema, read.error()};
   return read;
 }
@@ -35,7 +35,8 @@ Error ChannelReceiver::why_unknown(std::uint32_t number) const {
                "it is of schema " + std::to_string(number) + ", which was not announced"};
 }
 
-Result<void> ChannelReceiver::try_read_schema(const Incoming& incoming) {
+Result<void> ChannelReceiver::try_read_schema(const Incoming& incoming,
+                                              const DeviceOffers* offers) {
   if (const Error* failure = incoming.body.failure()) return *failure;
   const std::uint64_t size = incoming.descriptor.body_bytes();
   const auto too_much = [&](std::uint64_t cost_bytes) {
@@ -49,9 +50,21 @@ Result<void> ChannelReceiver::try_read_schema(const Incoming& incoming) {
   if (least_bytes > budget_.limit_bytes()) return too_much(least_bytes);
   // A copy first: the peer could change its slot while it is being read.
   const std::vector<std::byte> bytes(incoming.body.data, incoming.body.data + size);
-  TENDON_TRY(schema, Schema::decode(bytes));
+  const Bytes encoding = Bytes(bytes).first(incoming.descriptor.payload_bytes);
+  TENDON_TRY(schema, Schema::decode(encoding));
+  std::shared_ptr<const Placement> placement;
+  if (size != encoding.size()) {
+    if (offers == nullptr) {
+      return Error{ErrorCode::unsupported_device, "channel.schema",
+                   "announced tensors on GPUs, which only pipes take"};
+    }
+    TENDON_TRY(said, Placement::read(Bytes(bytes).subspan(encoding.size()), schema->leaves().size(),
+                                     *offers));
+    placement = std::move(said);
+  }
   const std::uint64_t cost_bytes = SchemaTable::cost_bytes(*schema);
-  if (!schemas_.add(incoming.descriptor.schema, std::move(schema))) return too_much(cost_bytes);
+  if (!schemas_.add(incoming.descriptor.schema, std::move(schema), std::move(placement)))
+    return too_much(cost_bytes);
   return {};
 }
 

@@ -91,17 +91,24 @@ class ChannelReceiver {
 
   // Schemas
   /// Reads the announcement, whose body has arrived. One that cannot be read ends nothing: each
-  /// message of it is refused. Errors: limit_exceeded, those of decoding.
-  [[nodiscard]] Result<void> read_schema(const Incoming& incoming);
+  /// message of it is refused. `offers`: the GPUs that its leaves may lie on; null: none may.
+  /// Errors: limit_exceeded, unsupported_device, those of decoding.
+  [[nodiscard]] Result<void> read_schema(const Incoming& incoming,
+                                         const DeviceOffers* offers = nullptr);
   /// Why there is no schema of this number.
   [[nodiscard]] Error why_unknown(std::uint32_t number) const;
   [[nodiscard]] const std::shared_ptr<const Schema>& schema(std::uint32_t number) const noexcept {
     return schemas_.find(number);
   }
+  /// Where its leaves lay at the sender; null: in host memory.
+  [[nodiscard]] const std::shared_ptr<const Placement>& placement(
+      std::uint32_t number) const noexcept {
+    return schemas_.placement(number);
+  }
   void forget_schemas() noexcept { schemas_.clear(); }
 
  private:
-  [[nodiscard]] Result<void> try_read_schema(const Incoming& incoming);
+  [[nodiscard]] Result<void> try_read_schema(const Incoming& incoming, const DeviceOffers* offers);
   // What counts in the window.
   static bool is_content(const Descriptor& descriptor) noexcept {
     return descriptor.kind == MessageKind::data || descriptor.kind == MessageKind::bytes;

@@ -9,6 +9,7 @@ namespace tendon::v0::detail {
 namespace {
 
 const std::shared_ptr<const Schema> kNoSchema;
+const std::shared_ptr<const Placement> kHost;
 
 }  // namespace
 
@@ -32,14 +33,28 @@ const std::shared_ptr<const Schema>& SchemaTable::find(std::uint32_t number) con
   return entry.number == number ? entry.schema : kNoSchema;
 }
 
-std::uint32_t SchemaTable::number_of(const std::shared_ptr<const Schema>& schema) const noexcept {
+const std::shared_ptr<const Placement>& SchemaTable::placement(
+    std::uint32_t number) const noexcept {
+  const std::size_t place = number % kMaxSchemas;
+  if (place >= entries_.size() || entries_[place].number != number) return kHost;
+  return entries_[place].placement;
+}
+
+std::uint32_t SchemaTable::number_of(const std::shared_ptr<const Schema>& schema,
+                                     const Placement* placement) const noexcept {
+  const auto lies_so = [&](const Placement* other) {
+    return other == placement ||
+           (other != nullptr && placement != nullptr && *other == *placement);
+  };
   for (const Entry& entry : entries_)
-    if (entry.schema != nullptr && (entry.schema == schema || *entry.schema == *schema))
+    if (entry.schema != nullptr && (entry.schema == schema || *entry.schema == *schema) &&
+        lies_so(entry.placement.get()))
       return entry.number;
   return 0;
 }
 
-bool SchemaTable::add(std::uint32_t number, std::shared_ptr<const Schema> schema) {
+bool SchemaTable::add(std::uint32_t number, std::shared_ptr<const Schema> schema,
+                      std::shared_ptr<const Placement> placement) {
   const std::size_t place = number % kMaxSchemas;
   // Most channels have one schema, and there may be ten thousand of them.
   if (place >= entries_.size()) entries_.resize(place + 1);
@@ -55,7 +70,7 @@ bool SchemaTable::add(std::uint32_t number, std::shared_ptr<const Schema> schema
   auto share = budget_ == nullptr ? HeldBytes::Share() : budget_->ask(cost);
   if (!share) return false;
   bytes_ += cost;
-  entry = {std::move(schema), number, ++announcements_, *std::move(share)};
+  entry = {std::move(schema), number, ++announcements_, *std::move(share), std::move(placement)};
   last_number_ = number;
   return true;
 }

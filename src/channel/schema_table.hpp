@@ -6,12 +6,13 @@
 #include <tendon/tensor/schema.hpp>
 #include <vector>
 
+#include "channel/placement.hpp"
 #include "transport/held_bytes.hpp"
 
 namespace tendon::v0::detail {
 
-/// The schemas that both ends of one direction of a pipe know by number: the last 64, as long as
-/// they are small together. The sender forgets by the same rule as the receiver, and announces a
+/// The schemas that both ends of one direction of a pipe know by number, each with the placement of
+/// its leaves: the last 64, as long as they are small together. The sender forgets by the same rule as the receiver, and announces a
 /// schema again that was forgotten (docs/protocol.md, "Schemas").
 ///
 /// Owns:    a share of each schema; at a receiver, its part of what the link may hold of them.
@@ -28,12 +29,17 @@ class SchemaTable {
   /// Null when it was never announced, or forgotten.
   [[nodiscard]] const std::shared_ptr<const Schema>& find(std::uint32_t number) const noexcept;
   /// 0 when it must be announced (again).
-  [[nodiscard]] std::uint32_t number_of(const std::shared_ptr<const Schema>& schema) const noexcept;
+  [[nodiscard]] std::uint32_t number_of(const std::shared_ptr<const Schema>& schema,
+                                        const Placement* placement = nullptr) const noexcept;
+  /// Null: its leaves lie in host memory, or it is not known.
+  [[nodiscard]] const std::shared_ptr<const Placement>& placement(
+      std::uint32_t number) const noexcept;
   /// The number of the next announcement.
   [[nodiscard]] std::uint32_t next_number() const noexcept { return last_number_ + 1; }
   /// It was announced by this number. Forgets what is too old, or too much. False: the link has no
   /// room for it.
-  [[nodiscard]] bool add(std::uint32_t number, std::shared_ptr<const Schema> schema);
+  [[nodiscard]] bool add(std::uint32_t number, std::shared_ptr<const Schema> schema,
+                         std::shared_ptr<const Placement> placement = nullptr);
   void clear() noexcept;
 
   /// What a schema counts with, in either end's table: about what its decoded form takes. And what
@@ -49,6 +55,7 @@ class SchemaTable {
     std::uint32_t number = 0;
     std::uint64_t age = 0;  // of the announcement; the oldest is the smallest
     HeldBytes::Share share{};
+    std::shared_ptr<const Placement> placement{};
   };
   void forget(Entry& entry) noexcept;
 

@@ -52,23 +52,29 @@ class ChannelSender {
   }
 
   /// The number of a schema that the receiver knows; 0 when it must be announced (again).
-  [[nodiscard]] std::uint32_t number_of(const std::shared_ptr<const Schema>& schema) const {
-    return schemas_.number_of(schema);
+  [[nodiscard]] std::uint32_t number_of(const std::shared_ptr<const Schema>& schema,
+                                        const Placement* placement = nullptr) const {
+    return schemas_.number_of(schema, placement);
   }
   /// What announces it. It has a number in the sequence as well: over sockets a large one travels
   /// as a transfer, which is known by that.
-  [[nodiscard]] Descriptor announcement(const Schema& schema) const {
+  [[nodiscard]] Descriptor announcement(const Schema& schema,
+                                        const Placement* placement = nullptr) const {
     Descriptor descriptor;
     descriptor.kind = MessageKind::schema;
     descriptor.pipe = pipe_;
     descriptor.schema = schemas_.next_number();
     descriptor.payload_bytes = schema.encoding().size();
+    if (placement != nullptr)
+      descriptor.values_bytes = static_cast<std::uint32_t>(placement->leaves.size());
     descriptor.sequence = last_sequence_ + 1;
     return descriptor;
   }
-  void announced(std::uint32_t number, std::shared_ptr<const Schema> schema) {
+  void announced(std::uint32_t number, std::shared_ptr<const Schema> schema,
+                 std::shared_ptr<const Placement> placement = nullptr) {
     ++last_sequence_;
-    (void)schemas_.add(number, std::move(schema));  // there is no limit but the table's own
+    // There is no limit but the table's own.
+    (void)schemas_.add(number, std::move(schema), std::move(placement));
   }
   /// The message that this schema was announced for was withdrawn.
   void strand(std::uint32_t number) noexcept {

@@ -28,6 +28,7 @@ PipeCore::PipeCore(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> l
                {.pipe = id,
                 .window = windows_on(*end_.link, windows).receive,
                 .sending = &sender_.window(),
+                .takes_gpus = true,
                 .where = "pipe",
                 .noun = "the pipe"},
                *this),

@@ -17,6 +17,7 @@ enum class Feature : std::uint64_t {
   clock = 1u << 2,           ///< kind `clock`
   publish_pool = 1u << 3,    ///< takes slots that many may read, and gives holds of them back
   window_in_open = 1u << 4,  ///< `open` says how much its sender lets lie untaken
+  devices = 1u << 5,         ///< offers of GPUs, and schemas that say which leaves lie on them
   heads = 1u << 6,           ///< head pages and kind `head`: how far a publisher was when it ended
   many_channels = 1u << 7,   ///< kMaxPipesPerLink pipes, and kMaxAnnouncements keys
 };
@@ -33,7 +34,8 @@ class Features {
                                static_cast<std::uint64_t>(Feature::clock) |
                                static_cast<std::uint64_t>(Feature::publish_pool) |
                                static_cast<std::uint64_t>(Feature::window_in_open);
-    constexpr auto kOfMinor2 = kOfMinor1 | static_cast<std::uint64_t>(Feature::heads) |
+    constexpr auto kOfMinor2 = kOfMinor1 | static_cast<std::uint64_t>(Feature::devices) |
+                               static_cast<std::uint64_t>(Feature::heads) |
                                static_cast<std::uint64_t>(Feature::many_channels);
     return Features(minor == 0 ? 0 : minor == 1 ? kOfMinor1 : kOfMinor2);
   }

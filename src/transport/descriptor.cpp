@@ -23,6 +23,7 @@ bool has_body(MessageKind kind) {
     case MessageKind::goodbye:
     case MessageKind::retire:
     case MessageKind::clock:
+    case MessageKind::device:
     case MessageKind::head:
       return false;
   }
@@ -33,7 +34,7 @@ namespace {
 
 // 1.0 did not look at the pipe of a goodbye.
 bool is_of_the_link(MessageKind kind) {
-  return kind == MessageKind::retire || kind == MessageKind::clock;
+  return kind == MessageKind::retire || kind == MessageKind::clock || kind == MessageKind::device;
 }
 
 }  // namespace

@@ -35,10 +35,13 @@ enum class MessageKind : std::uint8_t {
   /// pipe 0 (Feature::clock): `tag` 0 asks, `sequence` is the time here; `tag` 1 returns it, with
   /// the times there of its arrival, `generation`, and of this message, `offset` [ns]
   clock = 15,
+  /// pipe 0 (Feature::devices): `tag` 1 offers a GPU, number `schema`; its UUID is in `generation`
+  /// and `offset`
+  device = 16,
   head = 18,  ///< (Feature::heads) the publisher of this channel has published up to `sequence`
 };
 TENDON_WORDS(MessageKind, data, bytes, schema, segment, credit, ack, end, abort, cancel, ping,
-             error, open, goodbye, retire, clock, head);
+             error, open, goodbye, retire, clock, device, head);
 
 /// What a pipe is opened for. Numbers are wire contract: append only.
 enum class Purpose : std::uint32_t {
@@ -53,6 +56,7 @@ enum class Purpose : std::uint32_t {
 [[nodiscard]] bool has_body(MessageKind kind);
 
 /// One message, on every transport. Whole body = payload, then values, then header, without gaps.
+/// The values of a schema are one byte a leaf: see Placement.
 struct Descriptor {
   MessageKind kind = MessageKind::data;
   std::uint8_t flags = 0;

@@ -71,7 +71,7 @@ class Host final : public InboundHost, public MessageSink {
     return Error{ErrorCode::protocol_violation, "fuzz", "more than was announced"};
   }
   void on_room() override {}
-  void on_word(const Descriptor&) override {}
+  Result<void> on_word(const Descriptor&) override { return {}; }
   void on_open(const Descriptor& descriptor, Bytes ticket) override {
     require(ticket.size() == descriptor.header_bytes);
     detached_ = descriptor.pipe;  // a pipe that goes away, at a time the input chooses

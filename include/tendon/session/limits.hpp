@@ -72,6 +72,8 @@ inline constexpr std::size_t kMaxMessageHeaderBytes = 4096;
 inline constexpr std::uint32_t kMaxPipesPerLink = 16384;
 /// The same where one of the two is of protocol 1.1 or older, which has no `many_channels`.
 inline constexpr std::uint32_t kMaxPipesPerOldLink = 1024;
+/// GPUs that one side of a link may offer to the other.
+inline constexpr std::size_t kMaxDevicesPerLink = 64;
 /// Messages of one pipe that the receiver has not yet taken; the sender waits for credit.
 inline constexpr std::uint32_t kPipeWindowMessages = 256;
 /// Bytes of one pipe, over sockets, that its receiver has not taken yet [bytes]. A message of any

@@ -583,6 +583,9 @@ Result<ShmLink::Taken> ShmLink::take_in(const Descriptor& descriptor) {
     case MessageKind::clock:
       if (observer_ != nullptr) observer_->on_word(*this, descriptor);
       return Taken::yes;
+    case MessageKind::device:
+      TENDON_CHECK(take_offer(descriptor));
+      return Taken::yes;
     default:
       break;
   }

@@ -80,12 +80,11 @@ Result<void> Inbound::on_message(const ControlParser::Message& message) {
       return {};
     case MessageKind::goodbye:
       goodbye_ = true;
-      host_.on_word(descriptor);
-      return {};
+      return host_.on_word(descriptor);
     case MessageKind::retire:
     case MessageKind::clock:
-      host_.on_word(descriptor);
-      return {};
+    case MessageKind::device:
+      return host_.on_word(descriptor);
     case MessageKind::segment:
       break;
   }

@@ -120,7 +120,7 @@ class LinkOverStreams final : public StreamLink, private InboundHost {
     if (control_.paused.load(std::memory_order_relaxed)) control_.interest.want_output();
   }
   void on_open(const Descriptor& descriptor, Bytes ticket) override;
-  void on_word(const Descriptor& descriptor) override;
+  Result<void> on_word(const Descriptor& descriptor) override;
 
   [[nodiscard]] std::chrono::milliseconds stream_lease() const {
     const Liveness::Terms& terms = liveness_.terms();
@@ -641,12 +641,14 @@ Result<void> LinkOverStreams::on_link_credit(std::uint64_t taken_bytes) {
                "it took " + std::to_string(taken_bytes) + " bytes, more than was announced to it"};
 }
 
-void LinkOverStreams::on_word(const Descriptor& descriptor) {
+Result<void> LinkOverStreams::on_word(const Descriptor& descriptor) {
   receive_mutex().assert_held();
+  if (descriptor.kind == MessageKind::device) return take_offer(descriptor);
   if (descriptor.kind == MessageKind::goodbye)
     note_goodbye(descriptor);
   else if (observer_ != nullptr)
     observer_->on_word(*this, descriptor);
+  return {};
 }
 
 void LinkOverStreams::on_open(const Descriptor& descriptor, Bytes ticket) {

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <tendon/core/bytes.hpp>
+#include <tendon/core/result.hpp>
+#include <vector>
+
+#include "cuda/driver_types.hpp"
+#include "transport/device_offers.hpp"
+
+namespace tendon::v0::detail {
+
+/// Which leaves of a batch its sender has on a GPU, and on which. A batch in host memory alone has
+/// none: null stands for that.
+///
+/// Owns:    a byte for each leaf.
+/// Threads: a value.
+/// Errors:  read(): corrupt_data, and unsupported_device for leaves of two GPUs; their texts follow
+///          the peer's name.
+/// Blocks:  never.
+/// Cost:    a look at each leaf.
+struct Placement {
+  /// As on the wire, in the order of the schema: 0 in host memory, else 1 + the number of the GPU
+  /// in the offers of its sender.
+  std::vector<std::uint8_t> leaves;
+  cuda::Uuid gpu{};
+
+  [[nodiscard]] bool is_on_gpu(std::size_t leaf) const noexcept { return leaves[leaf] != 0; }
+  [[nodiscard]] bool is_all_on_gpu() const noexcept;
+  friend bool operator==(const Placement&, const Placement&) = default;
+
+  /// As a peer said it for a schema of so many leaves.
+  [[nodiscard]] static Result<std::shared_ptr<const Placement>> read(Bytes said,
+                                                                     std::size_t leaf_count,
+                                                                     const DeviceOffers& offers);
+};
+
+}  // namespace tendon::v0::detail
