@@ -52,6 +52,8 @@ bool ends_an_epoch(const Error& error) {
 }
 
 std::string_view advice_of(const Error& error) {
+  if (error.code == ErrorCode::device_lost)
+    return "end this process and start it again; until then it cannot use this GPU";
   if (ends_an_epoch(error) && error.code == ErrorCode::mismatch)
     return "make the same call on every member; this epoch has ended, and shrink() starts the next";
   if (ends_an_epoch(error) && error.remedy() == Remedy::reconnect)

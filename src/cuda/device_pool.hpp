@@ -64,7 +64,7 @@ struct DevicePoolStats {
 /// Threads: thread-safe; short locks, under which no call of the driver is made. That of the device
 ///          thread is inside of them.
 /// Errors:  message_too_large, resource_exhausted (says what holds most, or that the GPU is full),
-///          unsupported_device where the context is lost, timeout, forked.
+///          device_lost, timeout, forked.
 /// Blocks:  acquire(), for the device thread, where it needs another segment, until its deadline. A
 ///          segment that arrives later is there for the next call.
 /// Cost:    two locks; a segment more about 1 ms.

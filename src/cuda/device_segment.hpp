@@ -20,8 +20,8 @@ namespace tendon::v0::detail::cuda {
 /// Threads: the functions that make one: the device thread. Its last share may be dropped anywhere,
 ///          once the GPU has done all that was enqueued on the memory, because the driver unmaps it
 ///          under work that waits: the device thread releases it.
-/// Errors:  resource_exhausted; for what a peer passed, protocol_violation where it is not the
-///          memory that it said. A process that cannot map the memory of this peer gets the
+/// Errors:  resource_exhausted, device_lost; for what a peer passed, protocol_violation where it is
+///          not the memory that it said. A process that cannot map the memory of this peer gets the
 ///          driver's error.
 /// Blocks:  for the driver: about 1 ms to make one, 0.2 ms to import.
 class DeviceSegment {

@@ -81,7 +81,13 @@ Result<void> Driver::initialise() {
   // A child that is forked while the driver begins cannot use it either.
   begun_in_.store(process_number(), std::memory_order_release);
   // Several threads may do this at once: a further cuInit does nothing.
-  TENDON_CHECK(driver_result(table_, kInitialise, "cuInit of " + library_, table_.init(0)));
+  const Status status = table_.init(0);
+  if (status != Status::success) {
+    Error error = driver_error(table_, kInitialise, "cuInit of " + library_, status);
+    // No context is there yet that could be lost.
+    if (error.code == ErrorCode::device_lost) error.code = ErrorCode::unsupported_device;
+    return error;
+  }
   initialised_in_.store(process_number(), std::memory_order_release);
   return {};
 }

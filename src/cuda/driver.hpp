@@ -23,6 +23,7 @@ namespace tendon::v0::detail::cuda {
 /// Owns:    its table; the library stays to the end of the process.
 /// Threads: thread-safe.
 /// Errors:  not_supported where there is no driver, or one that is too old; they name the library.
+///          unsupported_device where it finds no GPU or cannot use one.
 /// Blocks:  load(): for the library; initialise(): for the driver, once some 100 ms.
 /// Cost:    initialise() after the first time: two loads.
 class TENDON_API Driver {

@@ -5,7 +5,7 @@ namespace tendon::v0::detail::cuda {
 namespace {
 
 ErrorCode code_of(Status status) {
-  if (loses_context(status)) return ErrorCode::unsupported_device;
+  if (loses_context(status)) return ErrorCode::device_lost;
   switch (status) {
     case Status::not_initialized:
       return ErrorCode::forked;  // it was initialised, but in the parent
@@ -35,11 +35,25 @@ ErrorCode code_of(Status status) {
 std::string_view advice(Status status) {
   if (status == Status::unknown)
     return "; the driver does not say why: nvidia-smi shows whether its kernel modules are loaded";
-  if (loses_context(status)) return "; CUDA is lost in this process: end it and start it again";
   switch (status) {
     case Status::not_initialized:
       return "; a process that was forked after its parent had used CUDA cannot use it: fork "
              "before the first use, or spawn";
+    case Status::illegal_address:
+    case Status::launch_timeout:
+    case Status::assert_failed:
+    case Status::hardware_stack_error:
+    case Status::illegal_instruction:
+    case Status::misaligned_address:
+    case Status::invalid_address_space:
+    case Status::invalid_pc:
+    case Status::launch_failed:
+    case Status::tensor_memory_leak:
+      return "; a kernel that this process launched before is at fault: compute-sanitizer finds it";
+    case Status::ecc_uncorrectable:
+    case Status::nvlink_uncorrectable:
+    case Status::contained:
+      return "; nvidia-smi -q and the Xid in dmesg say what failed in the GPU or its links";
     case Status::no_device:
       return "; CUDA_VISIBLE_DEVICES may hide it: nvidia-smi shows which there are";
     case Status::stub_library:
@@ -64,6 +78,7 @@ bool loses_context(Status status) noexcept {
   switch (status) {
     case Status::ecc_uncorrectable:
     case Status::nvlink_uncorrectable:
+    case Status::contained:
     case Status::illegal_address:
     case Status::launch_timeout:
     case Status::context_is_destroyed:
@@ -74,7 +89,10 @@ bool loses_context(Status status) noexcept {
     case Status::invalid_address_space:
     case Status::invalid_pc:
     case Status::launch_failed:
+    case Status::tensor_memory_leak:
     case Status::mps_client_terminated:
+    // A call on such a device may fail so and lose nothing, but Tendon makes none.
+    case Status::external_device:
     case Status::unknown:
       return true;
     default:

@@ -40,6 +40,7 @@ enum class Status : int {                // CUresult
   invalid_context = 201,                 // CUDA_ERROR_INVALID_CONTEXT
   ecc_uncorrectable = 214,               // CUDA_ERROR_ECC_UNCORRECTABLE
   nvlink_uncorrectable = 220,            // CUDA_ERROR_NVLINK_UNCORRECTABLE
+  contained = 226,                       // CUDA_ERROR_CONTAINED @12080
   invalid_handle = 400,                  // CUDA_ERROR_INVALID_HANDLE
   not_found = 500,                       // CUDA_ERROR_NOT_FOUND
   not_ready = 600,                       // CUDA_ERROR_NOT_READY
@@ -55,6 +56,7 @@ enum class Status : int {                // CUresult
   invalid_address_space = 717,           // CUDA_ERROR_INVALID_ADDRESS_SPACE
   invalid_pc = 718,                      // CUDA_ERROR_INVALID_PC
   launch_failed = 719,                   // CUDA_ERROR_LAUNCH_FAILED
+  tensor_memory_leak = 721,              // CUDA_ERROR_TENSOR_MEMORY_LEAK @12080
   not_permitted = 800,                   // CUDA_ERROR_NOT_PERMITTED
   not_supported = 801,                   // CUDA_ERROR_NOT_SUPPORTED
   system_driver_mismatch = 803,          // CUDA_ERROR_SYSTEM_DRIVER_MISMATCH
@@ -63,6 +65,7 @@ enum class Status : int {                // CUresult
   stream_capture_invalidated = 901,      // CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
   stream_capture_implicit = 906,         // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
   captured_event = 907,                  // CUDA_ERROR_CAPTURED_EVENT
+  external_device = 911,                 // CUDA_ERROR_EXTERNAL_DEVICE
   unknown = 999,                         // CUDA_ERROR_UNKNOWN
 };
 

@@ -18,7 +18,7 @@ namespace tendon::v0::detail::cuda {
 /// Owns:    a reference of the context.
 /// Threads: thread-safe, but for retain(): the device thread, which also releases the context when
 ///          the last share is dropped, wherever that is.
-/// Errors:  unsupported_device: no such GPU, or its context is lost; forked.
+/// Errors:  unsupported_device: no such GPU; device_lost; forked.
 /// Blocks:  retain(): for the driver, once some 200 ms.
 /// Cost:    to make it current, and to undo that, about 0.1 us.
 class PrimaryContext {
@@ -42,7 +42,7 @@ class PrimaryContext {
   [[nodiscard]] Result<void> check(Status status, std::string_view where, std::string_view what);
   /// The first sticky answer, from which on nothing works here; `success` before.
   [[nodiscard]] Status loss() const noexcept { return loss_.load(std::memory_order_acquire); }
-  /// May calls be made? The error of the loss, or `forked`.
+  /// May calls be made? `device_lost`, which names the first sticky answer, or `forked`.
   [[nodiscard]] Result<void> check_usable(std::string_view where) const;
   /// The end of a call that releases something: what the driver refuses is in the log.
   void note_release(Status status, std::string_view what) const;

@@ -74,9 +74,11 @@ bool breaks_captures(World& world) {
 
 bool is_sticky(Status status) {
   const int number = static_cast<int>(status);
-  return status == Status::ecc_uncorrectable || status == Status::launch_timeout ||
-         status == Status::unknown || number == 700 || (709 <= number && number <= 710) ||
-         (714 <= number && number <= 719);
+  return status == Status::ecc_uncorrectable || status == Status::nvlink_uncorrectable ||
+         status == Status::contained || status == Status::launch_timeout ||
+         status == Status::tensor_memory_leak || status == Status::mps_client_terminated ||
+         status == Status::external_device || status == Status::unknown || number == 700 ||
+         (709 <= number && number <= 710) || (714 <= number && number <= 719);
 }
 
 Status injected(World& world, Function function, std::uint64_t passage) {

@@ -20,6 +20,7 @@ TEST(ErrorTable, NumbersThatWereGivenStay) {
   EXPECT_EQ(static_cast<int>(ErrorCode::resource_exhausted), 201);
   EXPECT_EQ(static_cast<int>(ErrorCode::unsupported_dtype), 301);
   EXPECT_EQ(static_cast<int>(ErrorCode::read_only), 309);
+  EXPECT_EQ(static_cast<int>(ErrorCode::device_lost), 312);
   EXPECT_EQ(static_cast<int>(ErrorCode::internal), 901);
 }
 
@@ -72,6 +73,16 @@ TEST(Error, MessageNamesCodeDetailAndRemedy) {
   EXPECT_NE(message.find("rank 3 (host b, pid 4711) died"), std::string::npos) << message;
   EXPECT_NE(message.find("do: "), std::string::npos) << message;
   EXPECT_EQ(error.remedy(), Remedy::reconnect);
+}
+
+// Neither another call nor another connection helps: no remedy of the others says what does.
+TEST(Error, ALostDeviceEndsTheProcess) {
+  for (const std::string_view where : {"cuda.pool", "group.collective"}) {
+    const Error error{ErrorCode::device_lost, where, "cuda:0"};
+    EXPECT_EQ(error.remedy(), Remedy::use_another);
+    EXPECT_NE(error.message().find("\n do: end this process and start it again"), std::string::npos)
+        << error.message();
+  }
 }
 
 // Programs branch on the remedy, and people read the text: they say the same.

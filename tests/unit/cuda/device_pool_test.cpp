@@ -229,12 +229,12 @@ TEST_F(DevicePoolTest, OneThatEndsWhileASegmentIsMadeDropsIt) {
 TEST_F(DevicePoolTest, ALostContextIsNamed) {
   slot(8 * kMiB).reset();
   fake.lose(0, static_cast<int>(Status::illegal_address));
-  EXPECT_TRUE(fails_with(pool_->acquire(1, kPatience), ErrorCode::unsupported_device));
+  EXPECT_TRUE(fails_with(pool_->acquire(1, kPatience), ErrorCode::device_lost));
   EXPECT_EQ(context->loss(), Status::illegal_address);
-  EXPECT_TRUE(fails_with(pool_->acquire(8 * kMiB, kPatience), ErrorCode::unsupported_device))
+  EXPECT_TRUE(fails_with(pool_->acquire(8 * kMiB, kPatience), ErrorCode::device_lost))
       << "a slot that is free";
   const std::uint64_t calls = fake.calls("cuMemCreate");
-  EXPECT_TRUE(fails_with(pool_->acquire(1, kPatience), ErrorCode::unsupported_device,
+  EXPECT_TRUE(fails_with(pool_->acquire(1, kPatience), ErrorCode::device_lost,
                          "CUDA_ERROR_ILLEGAL_ADDRESS"));
   EXPECT_EQ(fake.calls("cuMemCreate"), calls);
 }

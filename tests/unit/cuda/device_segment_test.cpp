@@ -112,7 +112,7 @@ TEST_F(DeviceSegments, OneThatCannotBeMadeLeavesNothingBehind) {
 TEST_F(DeviceSegments, ALostContextIsNamedAndReleasesWithoutAnError) {
   Segment own = create().value();
   fake.lose(0, static_cast<int>(Status::illegal_address));
-  EXPECT_TRUE(fails_with(create(), ErrorCode::unsupported_device, "CUDA_ERROR_ILLEGAL_ADDRESS"));
+  EXPECT_TRUE(fails_with(create(), ErrorCode::device_lost, "CUDA_ERROR_ILLEGAL_ADDRESS"));
   EXPECT_EQ(context->loss(), Status::illegal_address);
   own.reset();
   settle();

@@ -40,7 +40,7 @@ TEST(DriverErrors, HaveTheCodeThatCallersBranchOn) {
   const auto code = [&](Status status) { return driver_error(none, "x", "y", status).code; };
   EXPECT_EQ(code(Status::no_device), ErrorCode::unsupported_device);
   EXPECT_EQ(code(Status::invalid_device), ErrorCode::unsupported_device);
-  EXPECT_EQ(code(Status::illegal_address), ErrorCode::unsupported_device);
+  EXPECT_EQ(code(Status::device_unavailable), ErrorCode::unsupported_device);
   EXPECT_EQ(code(Status::not_supported), ErrorCode::not_supported);
   EXPECT_EQ(code(Status::stub_library), ErrorCode::not_supported);
   EXPECT_EQ(code(Status::not_permitted), ErrorCode::permission_denied);
@@ -48,12 +48,32 @@ TEST(DriverErrors, HaveTheCodeThatCallersBranchOn) {
   EXPECT_EQ(code(Status::invalid_value), ErrorCode::system);
 }
 
+TEST(DriverErrors, ALossSaysWhereToLook) {
+  const auto text = [](Status status) {
+    return driver_error(DriverTable{}, "cuda.pool", "cuMemCreate of 8 on cuda:0", status).message();
+  };
+  for (const Status status : {Status::illegal_address, Status::contained}) {
+    EXPECT_NE(text(status).find("TD-E0312 device lost: cuMemCreate"), std::string::npos);
+    EXPECT_NE(text(status).find("\n do: end this process and start it again"), std::string::npos);
+  }
+  EXPECT_NE(text(Status::illegal_address).find("compute-sanitizer"), std::string::npos);
+  EXPECT_NE(text(Status::contained).find("Xid"), std::string::npos);
+}
+
 TEST(DriverErrors, TellALostContextFromARefusedCall) {
-  for (const int sticky : {214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 810, 999})
+  const auto code = [](int status) {
+    return driver_error(DriverTable{}, "x", "y", static_cast<Status>(status)).code;
+  };
+  for (const int sticky :
+       {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911, 999}) {
     EXPECT_TRUE(loses_context(static_cast<Status>(sticky))) << sticky;
-  for (const int refused : {0,   1,   2,   3,   4,   46,  100, 101, 201, 400, 500,
-                            600, 701, 712, 713, 800, 801, 900, 901, 906, 907})
+    EXPECT_EQ(code(sticky), ErrorCode::device_lost) << sticky;
+  }
+  for (const int refused : {0,   1,   2,   3,   4,   46,  100, 101, 201, 225, 400, 500,
+                            600, 701, 712, 713, 720, 800, 801, 900, 901, 906, 907, 917}) {
     EXPECT_FALSE(loses_context(static_cast<Status>(refused))) << refused;
+    EXPECT_NE(code(refused), ErrorCode::device_lost) << refused;
+  }
 }
 
 TEST(DriverErrors, AReleaseIsDoneWhenTheDriverOrTheContextHasGone) {

@@ -99,6 +99,15 @@ TEST(Driver, WithoutADeviceSaysSoAndIsAskedAgain) {
   EXPECT_TRUE(succeeds(driver->initialise()));
 }
 
+TEST(Driver, OneThatCannotBeginHasLostNoContext) {
+  const CudaDouble fake;
+  const auto driver = Driver::load(TENDON_CUDA_DOUBLE).value();
+  fake.fail("cuInit", 999, 1);
+  EXPECT_TRUE(fails_with(driver->initialise(), ErrorCode::unsupported_device,
+                         "nvidia-smi shows whether its kernel modules are loaded"));
+  EXPECT_TRUE(succeeds(driver->initialise()));
+}
+
 TEST(Driver, AChildOfAProcessThatUsesItGetsForked) {
   const CudaDouble fake;
   const auto driver = Driver::load(TENDON_CUDA_DOUBLE).value();
