@@ -162,6 +162,7 @@ Result<Value::Map> effective_settings() {
       {"link_cap_bytes", setting(options.link_cap_bytes)},
       {"pool_cap_bytes", setting(options.pool_cap_bytes)},
       {"publish_bytes", setting(options.publish_bytes)},
+      {"device_cap_bytes", setting(options.device_cap_bytes)},
       {"streams", setting(options.streams)},
       {"linger_ms", setting(options.linger.count())},
       {"lease_ms", setting(options.lease.count())},

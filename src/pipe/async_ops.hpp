@@ -83,6 +83,28 @@ class IntoCompletion final : public RecvCompletion<TensorDict> {
   std::shared_ptr<const Value> values_;
 };
 
+/// A copy of a batch in host memory, while its GPU writes it.
+///
+/// Owns:    the error of the copy.
+/// Threads: finish() in one thread, once; the rest in any.
+/// Errors:  those of the driver.
+/// Blocks:  never.
+/// Cost:    a load.
+class Filling {
+ public:
+  void finish(Result<void> result) {
+    result_ = std::move(result);
+    is_over_.store(true, std::memory_order_release);
+  }
+  [[nodiscard]] bool is_over() const noexcept { return is_over_.load(std::memory_order_acquire); }
+  /// Precondition: it is over.
+  [[nodiscard]] const Result<void>& result() const noexcept { return result_; }
+
+ private:
+  Result<void> result_;
+  std::atomic<bool> is_over_{false};
+};
+
 /// A send that waits for its turn. It holds everything its message is made of.
 struct QueuedSend {
   TensorDict batch;
@@ -90,6 +112,7 @@ struct QueuedSend {
   std::shared_ptr<const KeptBody> kept;
   Storage bytes;
   std::vector<std::byte> header;
+  std::shared_ptr<const Filling> filling;  // of a batch that lies on a GPU
   Outgoing out;
   std::shared_ptr<SendCompletion> completion;
 };

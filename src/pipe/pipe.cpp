@@ -32,8 +32,8 @@ Result<Pipe> Pipe::connect(Context& context, std::string_view address, Deadline 
   return Pipe(std::move(core));
 }
 
-Result<void> Pipe::send(const TensorDict& batch, Deadline deadline) {
-  return core_->sender().send(batch, deadline);
+Result<void> Pipe::send(const TensorDict& batch, Deadline deadline, const SendOptions& options) {
+  return core_->sender().send(batch, options, deadline);
 }
 Result<void> Pipe::send(Loan&& loan, Deadline deadline) {
   return core_->sender().send(std::move(loan), deadline);
@@ -41,7 +41,9 @@ Result<void> Pipe::send(Loan&& loan, Deadline deadline) {
 Result<void> Pipe::send(Bytes bytes, const MessageOptions& options, Deadline deadline) {
   return core_->sender().send(bytes, options, deadline);
 }
-Completion<void> Pipe::send_async(TensorDict batch) { return core_->send_async(std::move(batch)); }
+Completion<void> Pipe::send_async(TensorDict batch, const SendOptions& options) {
+  return core_->send_async(std::move(batch), options);
+}
 Completion<void> Pipe::send_async(Loan&& loan) { return core_->send_async(std::move(loan)); }
 Completion<void> Pipe::send_async(Storage bytes, const MessageOptions& options) {
   return core_->send_async(std::move(bytes), options);
@@ -50,8 +52,8 @@ Result<Loan> Pipe::loan(const std::shared_ptr<const Schema>& schema, Deadline de
   return core_->sender().loan(schema, deadline);
 }
 
-Result<TensorDict> Pipe::recv(RecvMode mode, Deadline deadline) {
-  return core_->receiver().recv(mode, deadline);
+Result<TensorDict> Pipe::recv(const RecvOptions& options, Deadline deadline) {
+  return core_->receiver().recv(options, deadline);
 }
 Result<void> Pipe::recv_into(TensorDict& destination, Deadline deadline) {
   return core_->receiver().recv_into(destination, deadline);
@@ -96,7 +98,8 @@ std::ostream& operator<<(std::ostream& out, const PipeStats& stats) {
              << stats.bytes_received << " bytes), copies " << stats.copies << " ("
              << stats.bytes_copied << " bytes; inline " << stats.copied_inline << ", low credit "
              << stats.copied_low_credit << ", other link " << stats.copied_other_link
-             << "), schemas " << stats.schemas_announced << ", waits " << stats.waits
+             << "), from GPUs " << stats.copies_d2h << " (" << stats.bytes_d2h << " bytes), to GPUs "
+             << stats.copies_h2d << " (" << stats.bytes_h2d << " bytes), schemas " << stats.schemas_announced << ", waits " << stats.waits
              << ", dropped " << stats.dropped;
 }
 

@@ -174,9 +174,9 @@ Completion<void> PipeCore::enqueue(std::shared_ptr<QueuedSend> queued, Result<vo
   return Completion<void>(std::move(completion));
 }
 
-Completion<void> PipeCore::send_async(TensorDict batch) {
+Completion<void> PipeCore::send_async(TensorDict batch, const SendOptions& options) {
   auto queued = std::make_shared<QueuedSend>();
-  auto prepared = sender_.prepare(*queued, std::move(batch));
+  auto prepared = sender_.prepare(*queued, std::move(batch), options);
   return enqueue(std::move(queued), std::move(prepared));
 }
 

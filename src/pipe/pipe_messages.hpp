@@ -10,6 +10,7 @@
 #include <tendon/tensor/tensor_dict.hpp>
 #include <vector>
 
+#include "channel/placement.hpp"
 #include "transport/message.hpp"
 
 namespace tendon::v0::detail {
@@ -21,6 +22,7 @@ struct Outgoing {
   std::vector<Tensor> strided;  // what `parts` points to
   std::string values;
   std::shared_ptr<const Schema> schema;
+  std::shared_ptr<const Placement> placement;  // null: its leaves lie in host memory
   std::optional<SendOp> announcement;  // of the schema, when it must go first
   BodyPart announcement_part;
   bool prepared = false;
@@ -28,11 +30,13 @@ struct Outgoing {
   bool is_first_of_schema = false;  // its announcement went ahead of it
 };
 
-/// A message that was taken and came back: its completion was dropped, or its deadline passed.
+/// A message that was taken and came back: its completion was dropped, its deadline passed, or it
+/// could not be copied to the GPU where it is wanted.
 struct PutBack {
   Message message;
   std::uint64_t number = 0;        // of the stream, for its order
   std::uint64_t copied_bytes = 0;  // by the recv_into whose deadline passed
+  std::shared_ptr<const Placement> placement{};  // at its sender
 };
 
 /// What one recv takes from the head of a pipe.
@@ -42,6 +46,7 @@ struct Taken {
   std::uint64_t number = 0;  // among the messages taken from this stream
   std::shared_ptr<const Schema> schema;
   std::optional<Error> no_schema;       // why there is none
+  std::shared_ptr<const Placement> placement;  // at its sender; null: all in host memory
   std::shared_ptr<const Value> values;  // once a destination was filled
   /// Where its payload was written for a call that has given up since; the memory of that call.
   std::optional<TensorDict> written_to;

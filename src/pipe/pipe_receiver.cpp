@@ -8,11 +8,14 @@
 
 #include "core/failpoint.hpp"
 #include "core/stage_clock.hpp"
+#include "channel/staging.hpp"
+#include "cuda/gpus.hpp"
 #include "memory/large_copy.hpp"
 #include "pipe/async_ops.hpp"
 #include "runtime/busy.hpp"
 #include "tensor/copy.hpp"
 #include "tensor/destination_check.hpp"
+#include "tensor/on_cpu.hpp"
 #include "tensor/packed_copy.hpp"
 #include "tensor/tree.hpp"
 
@@ -48,6 +51,25 @@ std::uint64_t copy_pieces(Bytes packed, Layout layout, const TensorDict& destina
     offset += piece;
   }
   return offset;
+}
+
+// The GPU on which a receive wants its batch, or nothing: before a message is taken.
+Result<std::shared_ptr<cuda::Gpu>> wanted_gpu(const RecvOptions& options, Deadline deadline) {
+  if (!options.device || *options.device == cpu()) return std::shared_ptr<cuda::Gpu>();
+  if (options.device->kind != DeviceKind::cuda) {
+    return Error{ErrorCode::unsupported_device, "pipe.recv",
+                 "RecvOptions::device is " + to_string(*options.device) +
+                     "; legal are cpu and cuda, or none for where the sender had the tensors"};
+  }
+  TENDON_TRY(gpus, cuda::process_gpus());
+  return gpus->use(options.device->index, deadline);
+}
+
+// Does a batch lie where the receiver wants it?
+bool lies_on(const TensorDict& batch, Device device) {
+  for (std::size_t i = 0; i < batch.leaf_count(); ++i)
+    if (leaf_view(batch, i).device != device) return false;
+  return true;
 }
 
 bool same_memory(const TensorDict& a, const TensorDict& b) {
@@ -152,18 +174,31 @@ Result<PipeReceiver::Lend> PipeReceiver::check_take(Want want, RecvMode mode,
                                                     const TensorDict* destination) {
   if (!put_back_.empty()) {
     const Message& head = put_back_.front().message;
-    if (want == Want::tensors && !head.tensors) return wrong_kind();
-    if (destination != nullptr)
+    if (want != Want::any && !head.tensors) return wrong_kind();
+    if (destination != nullptr) {
       TENDON_CHECK(same_schema(*destination, head.tensors->schema().get()));
+      TENDON_CHECK(check_on_cpu(*head.tensors, "pipe.recv_into"));
+    }
+    if (want == Want::on_cpu) TENDON_CHECK(check_on_cpu(*head.tensors, "pipe.recv"));
     return Lend::no;
   }
   const Incoming& head = channel_.receiver().front();
-  if (want == Want::tensors && head.descriptor.kind == MessageKind::bytes) return wrong_kind();
+  if (want != Want::any && head.descriptor.kind == MessageKind::bytes) return wrong_kind();
   if (destination != nullptr) {
     const auto& known = channel_.receiver().schema(head.descriptor.schema);
     if (known != nullptr && known != destination->schema())
       TENDON_CHECK(same_schema(*destination, known.get()));
   }
+  const Placement* const placement = want == Want::on_cpu ? nullptr : head_placement();
+  if (mode == RecvMode::view_only && (want == Want::on_gpu || placement != nullptr)) {
+    return Error{ErrorCode::no_credit, "pipe.recv",
+                 "a view cannot be lent on a GPU: what " + link_.peer_name() +
+                     " sent travels through host memory and is copied there; use "
+                     "RecvMode::view_or_copy"};
+  }
+  // The GPU reads it once, and its slot goes back then.
+  if (want == Want::on_gpu || (placement != nullptr && placement->is_all_on_gpu()))
+    return Lend::yes;
   if (mode == RecvMode::copy) return Lend::no;
   link_.receive_mutex().assert_held();
   if (head.body.place != IncomingBody::Place::claimed && link_.lend(head.body)) return Lend::yes;
@@ -174,6 +209,13 @@ Result<PipeReceiver::Lend> PipeReceiver::check_take(Want want, RecvMode mode,
                      " bytes would stay free; release some, or use RecvMode::view_or_copy"};
   }
   return Lend::no;
+}
+
+const Placement* PipeReceiver::head_placement() {
+  if (!put_back_.empty()) return put_back_.front().placement.get();
+  const Descriptor& head = channel_.receiver().front().descriptor;
+  if (head.kind != MessageKind::data) return nullptr;
+  return channel_.receiver().placement(head.schema).get();
 }
 
 Result<void> PipeReceiver::same_schema(const TensorDict& destination, const Schema* schema) const {
@@ -198,6 +240,7 @@ Descriptor PipeReceiver::take(RecvMode mode, const TensorDict* destination, Lend
   if (!put_back_.empty()) {
     taken.put_back = std::make_unique<PutBack>(std::move(put_back_.front()));
     taken.number = taken.put_back->number;
+    taken.placement = taken.put_back->placement;
     put_back_.pop_front();
     return {};
   }
@@ -209,6 +252,7 @@ Descriptor PipeReceiver::take(RecvMode mode, const TensorDict* destination, Lend
   const Descriptor& descriptor = taken.incoming.descriptor;
   if (descriptor.kind == MessageKind::data) {
     taken.schema = channel_.receiver().schema(descriptor.schema);
+    taken.placement = channel_.receiver().placement(descriptor.schema);
     if (taken.schema == nullptr)
       taken.no_schema = channel_.receiver().why_unknown(descriptor.schema);
   }
@@ -429,12 +473,58 @@ Result<void> PipeReceiver::wait_take(Want want, RecvMode mode, const TensorDict*
   return {};
 }
 
-Result<TensorDict> PipeReceiver::recv(RecvMode mode, Deadline deadline) {
+Result<TensorDict> PipeReceiver::recv(const RecvOptions& options, Deadline deadline) {
   const Busy busy(user_receiving_);
   if (!busy.mine()) return end_.busy("recv");
+  Want want = Want::tensors;
+  std::shared_ptr<cuda::Gpu> gpu;
+  if (options.device) {
+    TENDON_CHECK(context_.usable("pipe.recv"));
+    TENDON_TRY(wanted, wanted_gpu(options, deadline));
+    want = wanted == nullptr ? Want::on_cpu : Want::on_gpu;
+    gpu = std::move(wanted);
+  }
   Taken taken;
-  TENDON_CHECK(wait_take(Want::tensors, mode, nullptr, deadline, "pipe.recv", taken));
-  return to_tensors(taken);
+  TENDON_CHECK(wait_take(want, options.mode, nullptr, deadline, "pipe.recv", taken));
+  const bool stays = want == Want::on_cpu || (want == Want::tensors && taken.placement == nullptr);
+  if (stays) return to_tensors(taken);
+  return deliver(taken, std::move(gpu), options, deadline);
+}
+
+// What fails here puts the message back, for another try or another place.
+Result<TensorDict> PipeReceiver::deliver(Taken& taken, std::shared_ptr<cuda::Gpu> gpu,
+                                         const RecvOptions& options, Deadline deadline) {
+  PutBack returned;
+  returned.number = taken.number;
+  returned.placement = taken.placement;
+  const Placement* const placement = gpu == nullptr ? taken.placement.get() : nullptr;
+  TENDON_TRY(batch, to_tensors(taken));
+  const auto copied = [&]() -> Result<TensorDict> {
+    if (gpu == nullptr) {
+      TENDON_TRY(gpus, cuda::process_gpus());
+      TENDON_TRY(found, gpus->find(placement->gpu, deadline));
+      gpu = std::move(found);
+    }
+    if (lies_on(batch, gpu->context()->device())) return batch;  // it was given back
+    TENDON_CHECK(check_on_cpu(batch, "pipe.recv"));
+    return copy_to_gpu(batch,
+                       {.gpu = gpu,
+                        .pool = context_.device_pools().of(gpu),
+                        .stream = static_cast<cuda::StreamHandle>(options.stream),
+                        .placement = placement},
+                       "pipe.recv", deadline);
+  };
+  auto delivered = copied();
+  if (!delivered) {
+    returned.message.tensors = std::move(batch);
+    put_back(std::move(returned));
+    return delivered;
+  }
+  const std::uint64_t size = batch.schema()->layout(Layout::aligned).total_bytes;
+  const Lock receiving(channel_.receive_mutex());
+  ++stats_.copies_h2d;
+  stats_.bytes_h2d += size;
+  return delivered;
 }
 
 Result<Message> PipeReceiver::recv_message(Deadline deadline) {
@@ -443,7 +533,12 @@ Result<Message> PipeReceiver::recv_message(Deadline deadline) {
   Taken taken;
   TENDON_CHECK(
       wait_take(Want::any, RecvMode::view_or_copy, nullptr, deadline, "pipe.recv_message", taken));
-  return to_message(std::move(taken));
+  if (taken.placement == nullptr) return to_message(std::move(taken));
+  Message message;
+  message.tag = taken.incoming.descriptor.tag;
+  TENDON_TRY(tensors, deliver(taken, nullptr, {}, deadline));
+  message.tensors = std::move(tensors);
+  return message;
 }
 
 Result<void> PipeReceiver::recv_into(TensorDict& destination, Deadline deadline) {
@@ -557,6 +652,11 @@ bool PipeReceiver::progress() {
       } else {
         const RecvMode mode = destination != nullptr ? RecvMode::copy : RecvMode::view_or_copy;
         auto lend = check_take(any ? Want::any : Want::tensors, mode, destination);
+        if (lend && destination == nullptr && head_placement() != nullptr)
+          lend = Error{ErrorCode::unsupported_device, "pipe.recv_async",
+                       "the next message from " + link_.peer_name() +
+                           " has tensors on a GPU, which an asynchronous receive does not copy "
+                           "there: take it with recv()"};
         if (lend)
           credit = take(mode, destination, *lend, taken.emplace());
         else

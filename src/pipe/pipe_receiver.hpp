@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "channel/channel.hpp"
+#include "cuda/gpu.hpp"
 #include "pipe/destination.hpp"
 #include "pipe/pipe_end.hpp"
 #include "pipe/pipe_messages.hpp"
@@ -36,7 +37,7 @@ class PipeReceiver {
   PipeReceiver(PipeEnd& end, Channel& channel);
   ~PipeReceiver();
 
-  Result<TensorDict> recv(RecvMode mode, Deadline deadline);
+  Result<TensorDict> recv(const RecvOptions& options, Deadline deadline);
   Result<void> recv_into(TensorDict& destination, Deadline deadline);
   Result<Message> recv_message(Deadline deadline);
   /// What a receive returned is the next message again.
@@ -68,7 +69,12 @@ class PipeReceiver {
   [[nodiscard]] PipeStats stats() const;
 
  private:
-  enum class Want : std::uint8_t { tensors, any };
+  enum class Want : std::uint8_t {
+    tensors,  ///< where their sender had them
+    on_cpu,
+    on_gpu,
+    any,  ///< tensors, as above, or bytes
+  };
   enum class Head : std::uint8_t { nothing, message, over };
   /// May the head be lent to the user, or must it be copied?
   enum class Lend : std::uint8_t { yes, no };
@@ -80,6 +86,11 @@ class PipeReceiver {
                                 Taken& taken) TENDON_REQUIRES(channel_.receive_mutex());
   void drop_claim() TENDON_REQUIRES(channel_.receive_mutex());
   bool keep_claim(const TensorDict& destination) TENDON_REQUIRES(channel_.receive_mutex());
+  /// Where the leaves of the head lay at its sender; null: in host memory.
+  [[nodiscard]] const Placement* head_placement() TENDON_REQUIRES(channel_.receive_mutex());
+  Result<TensorDict> deliver(Taken& taken, std::shared_ptr<cuda::Gpu> gpu,
+                             const RecvOptions& options, Deadline deadline)
+      TENDON_EXCLUDES(channel_.receive_mutex());
   bool destination_free(const TensorDict* destination) TENDON_REQUIRES(channel_.receive_mutex());
   Error over() const TENDON_REQUIRES(channel_.receive_mutex());
   Result<void> same_schema(const TensorDict& destination, const Schema* schema) const;

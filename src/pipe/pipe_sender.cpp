@@ -7,12 +7,20 @@
 
 #include "core/failpoint.hpp"
 #include "core/stage_clock.hpp"
+#include "channel/staging.hpp"
 #include "pipe/async_ops.hpp"
+#include "pipe/gpu_source.hpp"
 #include "runtime/busy.hpp"
 #include "tensor/on_cpu.hpp"
 #include "transport/shared_memory_link.hpp"
 
 namespace tendon::v0::detail {
+namespace {
+
+// The first use of a GPU by an asynchronous send, which has no deadline of its own.
+constexpr std::chrono::seconds kFirstUse{5};
+
+}  // namespace
 
 PipeSender::PipeSender(PipeEnd& end, Window window, std::function<void()> go_on)
     : end_(end),
@@ -67,8 +75,9 @@ Result<void> PipeSender::prepare_values(Outgoing& out, const TensorDict& batch) 
   return {};
 }
 
-Result<void> PipeSender::prepare(Outgoing& out, const TensorDict& batch) {
+Result<PipeSender::Lies> PipeSender::prepare(Outgoing& out, const TensorDict& batch) {
   out.op = SendOp{};
+  out.placement.reset();
   out.parts.clear();
   out.strided.clear();
   out.is_loan = false;
@@ -87,7 +96,7 @@ Result<void> PipeSender::prepare(Outgoing& out, const TensorDict& batch) {
   TENDON_CHECK(prepare_values(out, batch));
   TENDON_CHECK(check_size(descriptor));
   if (as_it_is) {
-    TENDON_CHECK(check_on_cpu(batch, "pipe.send"));
+    if (packed->storage.device() != cpu()) return Lies::on_gpu;
     if (layout.total_bytes != 0) {
       out.parts.push_back(
           {0, packed->storage.bytes().first(layout.total_bytes), nullptr, layout.total_bytes});
@@ -101,7 +110,7 @@ Result<void> PipeSender::prepare(Outgoing& out, const TensorDict& batch) {
     out.strided.reserve(count);  // parts point into it
     for (std::size_t i = 0; i < count; ++i) {
       const LeafView leaf = leaf_view(batch, i);
-      if (leaf.device != cpu()) return check_on_cpu(batch, "pipe.send");
+      if (leaf.device != cpu()) return Lies::on_gpu;
       if (leaf.size_bytes == 0) continue;
       BodyPart part{layout.offsets[i], {leaf.data, leaf.size_bytes}, nullptr, leaf.size_bytes};
       if (!leaf.contiguous) {
@@ -114,7 +123,7 @@ Result<void> PipeSender::prepare(Outgoing& out, const TensorDict& batch) {
   }
   out.op.parts = out.parts;
   out.prepared = true;
-  return {};
+  return Lies::on_cpu;
 }
 
 Result<void> PipeSender::prepare_bytes(Outgoing& out, Bytes bytes, const MessageOptions& options) {
@@ -126,6 +135,7 @@ Result<void> PipeSender::prepare_bytes(Outgoing& out, Bytes bytes, const Message
   out.op = SendOp{};
   out.parts.clear();
   out.schema = nullptr;
+  out.placement.reset();
   out.is_loan = false;
   out.is_first_of_schema = false;
   out.announcement.reset();
@@ -163,17 +173,18 @@ Result<bool> PipeSender::announce(Outgoing& out, Deadline deadline) {
   std::uint32_t& number = out.op.descriptor.schema;
   if (!out.announcement) {
     if (number != 0 || out.schema == nullptr) return true;
-    number = sender_.number_of(out.schema);
+    number = sender_.number_of(out.schema, out.placement.get());
     if (number != 0) return true;
     // Nothing is announced for a message that has no room itself.
     if (!sender_.has_room(out.op.descriptor)) return false;
     TENDON_TRY(has_slot, take_slot(out.op));
     if (!has_slot) return false;
     SendOp announcement;
-    announcement.descriptor = sender_.announcement(*out.schema);
+    announcement.descriptor = sender_.announcement(*out.schema, out.placement.get());
     number = announcement.descriptor.schema;
     out.announcement_part = {0, out.schema->encoding(), nullptr, out.schema->encoding().size()};
     announcement.parts = {&out.announcement_part, 1};
+    if (out.placement != nullptr) announcement.values = std::as_bytes(std::span(out.placement->leaves));
     out.announcement = announcement;
     begun_ = &out;
   }
@@ -238,7 +249,7 @@ void PipeSender::prepare_next(Outgoing& out) {
 }
 
 void PipeSender::count_announced(Outgoing& out) {
-  sender_.announced(out.op.descriptor.schema, out.schema);
+  sender_.announced(out.op.descriptor.schema, out.schema, out.placement);
   out.announcement.reset();
   ++stats_.schemas_announced;
 }
@@ -292,6 +303,7 @@ Result<void> PipeSender::keep(const Outgoing& out) {
   const Bytes body = queued->bytes.bytes();
   Outgoing& kept = queued->out;
   kept.schema = out.schema;
+  kept.placement = out.placement;
   kept.op.descriptor = sent;
   kept.op.descriptor.schema = 0;
   kept.op.descriptor.sequence = 0;
@@ -376,11 +388,13 @@ Result<void> PipeSender::give_up(Outgoing& out, std::optional<Error> error) {
   return *std::move(error);
 }
 
-Result<void> PipeSender::send(const TensorDict& batch, Deadline deadline) {
+Result<void> PipeSender::send(const TensorDict& batch, const SendOptions& options,
+                              Deadline deadline) {
   TENDON_CHECK(usable("pipe.send"));
   const Busy busy(user_sending_);
   if (!busy.mine()) return end_.busy("send");
-  TENDON_CHECK(prepare(scratch_, batch));
+  TENDON_TRY(lies, prepare(scratch_, batch));
+  if (lies == Lies::on_gpu) return send_from_gpu(batch, options, deadline);
   TENDON_STAGE(prepared);
   return send_now(scratch_, deadline);
 }
@@ -403,6 +417,52 @@ Result<void> PipeSender::send(Bytes bytes, const MessageOptions& options, Deadli
   if (!busy.mine()) return end_.busy("send");
   TENDON_CHECK(prepare_bytes(scratch_, bytes, options));
   return send_now(scratch_, deadline);
+}
+
+// By way of a slot, where the link lets the peer read that, so that the host copies nothing.
+Result<void> PipeSender::send_from_gpu(const TensorDict& batch, const SendOptions& options,
+                                       Deadline deadline) {
+  TENDON_TRY(source, gpu_source(batch, link_, deadline));
+  const auto& schema = batch.schema();
+  const std::uint64_t size = schema->layout(Layout::aligned).total_bytes;
+  Storage room;
+  std::shared_ptr<LoanedSlot> slot;
+  if (size <= kMaxInlineBytes) {
+    TENDON_TRY(storage, Storage::allocate(size));
+    room = std::move(storage);
+  } else {
+    TENDON_TRY(loaned, loan(schema, deadline));
+    room = packed_view(loaned.dict_)->storage;
+    slot = loaned.slot_;
+  }
+  {
+    TENDON_TRY(work, cuda::StreamWork::begin(
+                         source.gpu, static_cast<cuda::StreamHandle>(options.stream), "pipe.send"));
+    TENDON_CHECK(copy_to_host(batch, room, work));
+    const auto copied = work.wait(deadline);
+    if (!copied && copied.error().code == ErrorCode::timeout) {
+      return Error{ErrorCode::timeout, "pipe.send",
+                   "the GPU had not copied " + std::to_string(size) + " bytes for " +
+                       link_.peer_name() + " before the deadline: what its stream has to do first " +
+                       "takes longer; nothing was delivered"};
+    }
+    TENDON_CHECK(copied);
+  }
+  count_staged(size);
+  TENDON_TRY(staged, make_packed(schema, Layout::aligned, std::move(room), batch.values()));
+  if (slot != nullptr)
+    TENDON_CHECK(prepare_loan(scratch_, staged, slot));
+  else
+    TENDON_CHECK(prepare(scratch_, staged));
+  scratch_.is_loan = false;
+  scratch_.placement = std::move(source.placement);
+  return send_now(scratch_, deadline);
+}
+
+void PipeSender::count_staged(std::uint64_t size_bytes) {
+  const Lock lock(mutex_);
+  ++stats_.copies_d2h;
+  stats_.bytes_d2h += size_bytes;
 }
 
 Result<void> PipeSender::check_loan(const Loan& loan) const {
@@ -540,9 +600,35 @@ Result<void> PipeSender::queue(std::shared_ptr<QueuedSend> queued) {
   return {};
 }
 
-Result<void> PipeSender::prepare(QueuedSend& queued, TensorDict batch) {
+Result<void> PipeSender::prepare(QueuedSend& queued, TensorDict batch, const SendOptions& options) {
   queued.batch = std::move(batch);
-  return prepare(queued.out, queued.batch);
+  TENDON_TRY(lies, prepare(queued.out, queued.batch));
+  return lies == Lies::on_cpu ? Result<void>() : stage(queued, options);
+}
+
+// In private memory: a slot may have to be waited for.
+Result<void> PipeSender::stage(QueuedSend& queued, const SendOptions& options) {
+  TENDON_TRY(source, gpu_source(queued.batch, link_, kFirstUse));
+  const auto original = std::make_shared<const TensorDict>(std::move(queued.batch));
+  const auto& schema = original->schema();
+  const std::uint64_t size = schema->layout(Layout::aligned).total_bytes;
+  TENDON_TRY(room, Storage::allocate(size));
+  TENDON_TRY(work, cuda::StreamWork::begin(
+                       source.gpu, static_cast<cuda::StreamHandle>(options.stream), "pipe.send"));
+  work.keep(original);
+  TENDON_CHECK(copy_to_host(*original, room, work));
+  auto filling = std::make_shared<Filling>();
+  TENDON_CHECK(work.then([filling, context = std::weak_ptr(end_.context)](Result<void> result) {
+    filling->finish(std::move(result));
+    if (const auto core = context.lock()) core->wake_for_work();
+  }));
+  count_staged(size);
+  TENDON_TRY(staged, make_packed(schema, Layout::aligned, std::move(room), original->values()));
+  queued.batch = std::move(staged);
+  queued.filling = std::move(filling);
+  TENDON_CHECK(prepare(queued.out, queued.batch));
+  queued.out.placement = std::move(source.placement);
+  return {};
 }
 
 Result<void> PipeSender::prepare(QueuedSend& queued, Loan&& loan) {
@@ -587,7 +673,10 @@ bool PipeSender::progress() {
   const Lock lock(mutex_, kAdoptLock);
   while (!queue_.empty()) {
     const auto queued = queue_.front();
-    auto sent = try_send(queued->out, Deadline::never());
+    if (queued->filling != nullptr && !queued->filling->is_over()) return true;
+    auto sent = queued->filling != nullptr && !queued->filling->result()
+                    ? Result<bool>(queued->filling->result().error())
+                    : try_send(queued->out, Deadline::never());
     if (sent && !*sent) {
       if (queue_waits_) return true;
       queue_waits_.emplace(context_, link_, WaitsFor::kReturns);
@@ -632,6 +721,8 @@ void PipeSender::add_to(PipeStats& stats) const {
   stats.copies += stats_.copies;
   stats.bytes_copied += stats_.bytes_copied;
   stats.copied_other_link = stats_.copied_other_link;
+  stats.copies_d2h = stats_.copies_d2h;
+  stats.bytes_d2h = stats_.bytes_d2h;
   stats.schemas_announced = stats_.schemas_announced;
 }
 

@@ -37,7 +37,7 @@ class PipeSender {
   PipeSender(PipeEnd& end, Window window, std::function<void()> go_on);
   ~PipeSender();
 
-  Result<void> send(const TensorDict& batch, Deadline deadline);
+  Result<void> send(const TensorDict& batch, const SendOptions& options, Deadline deadline);
   Result<void> send(Loan&& loan, Deadline deadline);
   Result<void> send(Bytes bytes, const MessageOptions& options, Deadline deadline);
   Result<Loan> loan(const std::shared_ptr<const Schema>& schema, Deadline deadline);
@@ -50,7 +50,7 @@ class PipeSender {
   void post_end(End what);
 
   // Asynchronous: made ready here, then queue()d with a completion
-  Result<void> prepare(QueuedSend& queued, TensorDict batch);
+  Result<void> prepare(QueuedSend& queued, TensorDict batch, const SendOptions& options);
   Result<void> prepare(QueuedSend& queued, Loan&& loan);
   Result<void> prepare(QueuedSend& queued, std::shared_ptr<const KeptBody> kept);
   Result<void> prepare(QueuedSend& queued, Storage bytes, const MessageOptions& options);
@@ -67,7 +67,12 @@ class PipeSender {
  private:
   Result<void> usable(std::string_view where) const;
   [[nodiscard]] bool taken_and_closed() const;
-  Result<void> prepare(Outgoing& out, const TensorDict& batch) TENDON_EXCLUDES(mutex_);
+  /// Where leaves lie. A batch with some on a GPU is not prepared: it is staged first.
+  enum class Lies : std::uint8_t { on_cpu, on_gpu };
+  Result<Lies> prepare(Outgoing& out, const TensorDict& batch) TENDON_EXCLUDES(mutex_);
+  Result<void> send_from_gpu(const TensorDict& batch, const SendOptions& options,
+                             Deadline deadline) TENDON_EXCLUDES(mutex_);
+  Result<void> stage(QueuedSend& queued, const SendOptions& options);
   Result<void> prepare_values(Outgoing& out, const TensorDict& batch);
   Result<void> prepare_bytes(Outgoing& out, Bytes bytes, const MessageOptions& options);
   Result<void> prepare_loan(Outgoing& out, const TensorDict& dict,
@@ -85,6 +90,7 @@ class PipeSender {
   [[nodiscard]] bool has_begun(const Outgoing& out) const TENDON_EXCLUDES(mutex_);
   Result<void> give_up(Outgoing& out, std::optional<Error> error) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] bool take_back(Outgoing& out) TENDON_REQUIRES(mutex_);
+  void count_staged(std::uint64_t size_bytes) TENDON_EXCLUDES(mutex_);
   void count_announced(Outgoing& out) TENDON_REQUIRES(mutex_);
   void count_sent(const Outgoing& out) TENDON_REQUIRES(mutex_);
   void prepare_next(Outgoing& out) TENDON_REQUIRES(mutex_);

@@ -26,8 +26,9 @@ thread_local constinit const ContextCore* served_here = nullptr;
 
 ContextCore::ContextCore(ContextOptions options)
     : options_(std::move(options)),
-      pool_(std::make_shared<SlotPool>("pool of this context", options_.pool_cap_bytes,
-                                       Writers::maker_only)),
+      memory_{std::make_shared<SlotPool>("pool of this context", options_.pool_cap_bytes,
+                                         Writers::maker_only),
+              cuda::DevicePools(options_.device_cap_bytes)},
       links_(identity_.context, options_.streams),
       publishing_(options_.publish_bytes, links_),
       waiting_({.loop = loop_, .links = links_, .works = works_, .life = life_, .chores = *this},
@@ -153,13 +154,14 @@ std::uint64_t ContextCore::add_timed(Deadline when, std::weak_ptr<Timed> timed) 
 
 Deadline ContextCore::next_chore(Pace pace) const {
   if (pace == Pace::unhurried && prefaults_.any()) return Deadline::now();
-  return earlier(timers_.next(), links_.next_tick());
+  return earlier(earlier(timers_.next(), links_.next_tick()), memory_.devices.next_trim());
 }
 
 void ContextCore::run_chores(Pace pace) {
   timers_.run();
   if (pace == Pace::unhurried) prefaults_.run(*this);
   const auto now = Clock::now();
+  memory_.devices.trim(now);
   const auto entries = links_.take_tick(now);
   if (!entries) return;
   // Nothing else tells of returns on links that have ended.
@@ -544,7 +546,7 @@ std::string ContextCore::describe() const {
           std::string(options_.progress == Progress::manual ? "manual" : "service thread");
   text += ", cpus: " + std::to_string(waiting_.cpu_count());
   text += ", link cap: " + std::to_string(options_.link_cap_bytes) + " bytes\n";
-  const SlotPoolStats pool = pool_->stats();
+  const SlotPoolStats pool = memory_.host->stats();
   text += "pool: " + std::to_string(pool.loaned_count) + " slots in use, " +
           std::to_string(pool.resident_bytes) + " bytes resident\n";
   const PublishPoolStats published = publishing_.pool()->stats();

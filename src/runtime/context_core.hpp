@@ -20,6 +20,7 @@
 #include "memory/slot_pool.hpp"
 #include "runtime/callbacks.hpp"
 #include "runtime/context_clients.hpp"
+#include "runtime/context_memory.hpp"
 #include "runtime/event_callbacks.hpp"
 #include "runtime/event_loop.hpp"
 #include "runtime/life.hpp"
@@ -63,7 +64,8 @@ class ContextCore final : public LinkObserver,
   [[nodiscard]] std::string log_name() const;
   /// A line about this Context; see tendon::log().
   void log(LogLevel level, std::string_view where, std::string_view text) const noexcept;
-  [[nodiscard]] const std::shared_ptr<SlotPool>& pool() const noexcept { return pool_; }
+  [[nodiscard]] const std::shared_ptr<SlotPool>& pool() const noexcept { return memory_.host; }
+  [[nodiscard]] cuda::DevicePools& device_pools() noexcept { return memory_.devices; }
   [[nodiscard]] FlightRecorder& recorder() noexcept { return recorder_; }
   [[nodiscard]] EventLoop& loop() noexcept { return loop_; }
   [[nodiscard]] Waiting& waiting() noexcept { return waiting_; }
@@ -200,7 +202,7 @@ class ContextCore final : public LinkObserver,
   FlightRecorder recorder_;
   EventLoop loop_;
   UserEvent user_event_;  // with a service thread
-  std::shared_ptr<SlotPool> pool_;
+  ContextMemory memory_;
   LinkTable links_;
   Publishing publishing_;
   OpenHandlers handlers_;

@@ -13,6 +13,7 @@
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/core/words.hpp>
+#include <tendon/pipe/pipe_options.hpp>
 #include <tendon/pipe/message.hpp>
 #include <tendon/pipe/pipe_stats.hpp>
 #include <tendon/runtime/context.hpp>
@@ -27,14 +28,6 @@ inline namespace v0 {
 namespace detail {
 class PipeCore;
 }
-
-/// Whether a received message may stay in the sender's memory.
-enum class RecvMode : std::uint8_t {
-  view_or_copy,  ///< a view while the sender keeps two free slots, else a copy (the default)
-  view_only,     ///< a view, or `no_credit` and the message stays in the pipe
-  copy,          ///< always private memory
-};
-TENDON_WORDS(RecvMode, view_or_copy, view_only, copy);
 
 class PipeRange;
 
@@ -57,7 +50,7 @@ class PipeRange;
 /// Blocks:  calls with a Deadline, and each step of each(). The destructor never: unsent bytes are
 ///          handed to the Context.
 /// Cost:    on a path `shm` a loan takes about a microsecond, whatever its size. send() copies the
-///          tensors once.
+///          tensors once. Tensors on a GPU travel through host memory: a copy there, and one back.
 class TENDON_API Pipe {
  public:
   /// Connects to a Listener: "127.0.0.1:7000", "[::1]:7000", "host:7000", "unix:/path". Returns
@@ -75,11 +68,14 @@ class TENDON_API Pipe {
 
   // Sending. A call returns when its argument may be reused. The message may still be on its way
   // (see flush).
-  [[nodiscard]] Result<void> send(const TensorDict& batch, Deadline deadline);
+  /// Leaves may lie in host memory and on one GPU, those without gaps. The call returns once the GPU
+  /// has copied its leaves: unsupported_device, device_lost, not_contiguous.
+  [[nodiscard]] Result<void> send(const TensorDict& batch, Deadline deadline,
+                                  const SendOptions& options = {});
   /// Consumes the loan only on success; wrong_link if it was taken from another link.
   [[nodiscard]] Result<void> send(Loan&& loan, Deadline deadline);
   [[nodiscard]] Result<void> send(Bytes bytes, const MessageOptions& options, Deadline deadline);
-  [[nodiscard]] Completion<void> send_async(TensorDict batch);
+  [[nodiscard]] Completion<void> send_async(TensorDict batch, const SendOptions& options = {});
   [[nodiscard]] Completion<void> send_async(Loan&& loan);
   /// `bytes` are kept by their storage until the completion is done; the header is copied.
   [[nodiscard]] Completion<void> send_async(Storage bytes, const MessageOptions& options = {});
@@ -93,8 +89,14 @@ class TENDON_API Pipe {
     return recv(RecvMode::view_or_copy, deadline);
   }
   /// wrong_kind when raw bytes come next; they stay for recv_message().
-  [[nodiscard]] Result<TensorDict> recv(RecvMode mode, Deadline deadline);
-  /// Into leaves that exist, of the same schema (schema_mismatch leaves the message in the pipe);
+  [[nodiscard]] Result<TensorDict> recv(RecvMode mode, Deadline deadline) {
+    return recv(RecvOptions{.mode = mode}, deadline);
+  }
+  /// unsupported_device where the message is wanted on a GPU that this process has not, and where
+  /// it lay on one that this process has not: it stays, for a receive with `.device = cpu()`.
+  /// Without `.device` a message never makes this process use CUDA.
+  [[nodiscard]] Result<TensorDict> recv(const RecvOptions& options, Deadline deadline);
+  /// Into leaves in host memory that exist, of the same schema (schema_mismatch leaves the message in the pipe);
   /// one copy, over tcp none. The message's non-tensor values are set too: they replace values, and
   /// TensorDicts without tensors, never a tensor. On an error the elements are unspecified, and the
   /// values are as before.
@@ -105,6 +107,7 @@ class TENDON_API Pipe {
   void give_back(Message message);
   /// The same for the last recv_into(): a copy of what it wrote to `destination` goes back.
   [[nodiscard]] Result<void> give_back_from(const TensorDict& destination);
+  /// These return host memory: unsupported_device for a message with leaves on a GPU, which stays.
   [[nodiscard]] Completion<TensorDict> recv_async();
   /// The result is `destination`, with the message's non-tensor values set in it.
   [[nodiscard]] Completion<TensorDict> recv_into_async(TensorDict destination);

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <tendon/core/words.hpp>
+#include <tendon/memory/device.hpp>
+
+namespace tendon {
+inline namespace v0 {
+
+/// Whether a received message may stay in the sender's memory.
+enum class RecvMode : std::uint8_t {
+  view_or_copy,  ///< a view while the sender keeps two free slots, else a copy (the default)
+  view_only,     ///< a view, or `no_credit` and the message stays in the pipe
+  copy,          ///< always private memory
+};
+TENDON_WORDS(RecvMode, view_or_copy, view_only, copy);
+
+/// The stream of CUDA that each thread has by default: cudaStreamPerThread.
+inline void* const kStreamPerThread = reinterpret_cast<void*>(2);
+
+/// How a batch is sent. Batches in host memory need none of it.
+///
+///   pipe.send(batch, 1s, {.stream = stream});  // a cudaStream_t, of the GPU of the tensors
+struct SendOptions {
+  /// Tensors on a GPU are read behind the work that this stream has. It is not to be captured.
+  void* stream = kStreamPerThread;
+};
+
+/// What a receive returns.
+///
+///   TensorDict batch = pipe.recv({.device = Device{DeviceKind::cuda, 0}}, 1s).value();
+struct RecvOptions {
+  RecvMode mode = RecvMode::view_or_copy;
+  /// Where all leaves are to lie. Without it each leaf lies where the sender had it: in host memory,
+  /// or on the same GPU.
+  std::optional<Device> device = {};
+  /// Leaves on a GPU are there in the order of this stream: work that it gets later reads them. It
+  /// lives until the last tensor of the batch is dropped.
+  void* stream = kStreamPerThread;
+};
+
+}  // namespace v0
+}  // namespace tendon

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "channel/staging.hpp"
+
+#include <algorithm>
+#include <string>
+#include <tendon/tensor/packed.hpp>
+#include <utility>
+#include <vector>
+
+#include "cuda/delivered_slot.hpp"
+#include "memory/large_copy.hpp"
+#include "tensor/copy.hpp"
+#include "tensor/packed_copy.hpp"
+
+namespace tendon::v0::detail {
+namespace {
+
+constexpr std::uint64_t kAlignmentBytes = 256;  // of each leaf that is copied by itself
+
+std::uint64_t aligned(std::uint64_t bytes) {
+  return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+}
+
+cuda::DeviceAddress address_of(const std::byte* data) {
+  return reinterpret_cast<cuda::DeviceAddress>(data);
+}
+
+/// The bytes of a packed batch that lie in one piece as Layout::aligned has them.
+const PackedView* packed_alike(const TensorDict& batch) {
+  const PackedView* const packed = packed_view(batch);
+  return packed != nullptr && packed->layout == Layout::aligned ? packed : nullptr;
+}
+
+/// The batch, with all leaves in one run of host memory.
+Result<TensorDict> in_one_run(const TensorDict& batch) {
+  if (packed_view(batch) != nullptr) return batch;
+  const auto& schema = batch.schema();
+  const std::uint64_t size = schema->layout(Layout::aligned).total_bytes;
+  TENDON_TRY(storage, Storage::allocate(size));
+  pack_piece(batch, Layout::aligned, 0, {storage.data(), size});
+  return make_packed(schema, Layout::aligned, std::move(storage), batch.values());
+}
+
+/// Memory of a slot that the stream fills.
+struct Room {
+  std::shared_ptr<const void> owner;
+  std::shared_ptr<cuda::DeviceSlot> slot;
+  Device device;
+
+  [[nodiscard]] Storage part(std::uint64_t offset, std::uint64_t size) const {
+    auto* const data = reinterpret_cast<std::byte*>(slot->address() + offset);
+    return {owner, data, size, Access::read_write, Origin::here, device};
+  }
+};
+
+Result<Room> make_room(std::uint64_t size_bytes, const GpuTarget& target, Deadline deadline) {
+  TENDON_TRY(slot, target.pool->acquire(std::max<std::uint64_t>(size_bytes, 1), deadline));
+  Room room;
+  room.owner = cuda::deliver(target.gpu, slot, target.stream);
+  room.slot = std::move(slot);
+  room.device = target.gpu->context()->device();
+  return room;
+}
+
+Result<TensorDict> copy_whole(const PackedView& packed, const GpuTarget& target,
+                              cuda::StreamWork& work, Deadline deadline) {
+  const std::uint64_t size = packed.schema->layout(packed.layout).total_bytes;
+  TENDON_TRY(room, make_room(size, target, deadline));
+  work.keep(room.slot);
+  TENDON_CHECK(work.copy(room.slot->address(), address_of(packed.storage.data()), size));
+  return make_packed(packed.schema, packed.layout, room.part(0, size), packed.values);
+}
+
+Result<TensorDict> copy_leaves(const TensorDict& batch, const GpuTarget& target,
+                               cuda::StreamWork& work, Deadline deadline) {
+  const auto& leaves = batch.schema()->leaves();
+  std::uint64_t size = 0;
+  for (std::size_t i = 0; i < leaves.size(); ++i)
+    if (target.placement->is_on_gpu(i)) size += aligned(leaves[i].size_bytes);
+  TENDON_TRY(room, make_room(size, target, deadline));
+  work.keep(room.slot);
+  TensorDict delivered = batch;
+  std::uint64_t offset = 0;
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    if (!target.placement->is_on_gpu(i)) continue;
+    const SchemaLeaf& leaf = leaves[i];
+    TENDON_CHECK(work.copy(room.slot->address() + offset, address_of(leaf_view(batch, i).data),
+                           leaf.size_bytes));
+    TENDON_TRY(tensor,
+               Tensor::view(room.part(offset, leaf.size_bytes), 0, leaf.dtype, leaf.shape));
+    TENDON_CHECK(delivered.try_set(leaf.path, std::move(tensor), leaf.batching));
+    offset += aligned(leaf.size_bytes);
+  }
+  return delivered;
+}
+
+}  // namespace
+
+Result<std::optional<Device>> gpu_of(const TensorDict& batch, std::string_view where) {
+  std::optional<std::size_t> first;
+  for (std::size_t i = 0; i < batch.leaf_count(); ++i) {
+    const LeafView leaf = leaf_view(batch, i);
+    if (leaf.device == cpu()) continue;
+    const auto named = [&](std::size_t index) { return "leaf '" + batch.leaf_path(index) + "'"; };
+    if (leaf.device.kind != DeviceKind::cuda) {
+      return Error{ErrorCode::unsupported_device, where,
+                   named(i) + " is on " + to_string(leaf.device) +
+                       "; legal are cpu and cuda: copy it there first"};
+    }
+    if (!leaf.contiguous) {
+      return Error{ErrorCode::not_contiguous, where,
+                   named(i) + " on " + to_string(leaf.device) +
+                       " has gaps between its elements: make it contiguous first"};
+    }
+    if (!first) {
+      first = i;
+    } else if (const Device other = leaf_view(batch, *first).device; other != leaf.device) {
+      return Error{ErrorCode::unsupported_device, where,
+                   named(*first) + " is on " + to_string(other) + " and " + named(i) + " on " +
+                       to_string(leaf.device) + "; a message has tensors of one GPU: send one for "
+                       "each, or copy them to one GPU first"};
+    }
+  }
+  if (!first) return std::optional<Device>();
+  return std::optional<Device>(leaf_view(batch, *first).device);
+}
+
+std::shared_ptr<const Placement> placement_of(const TensorDict& batch, const cuda::Uuid& gpu,
+                                              std::uint32_t number) {
+  auto placement = std::make_shared<Placement>();
+  placement->gpu = gpu;
+  placement->leaves.reserve(batch.leaf_count());
+  for (std::size_t i = 0; i < batch.leaf_count(); ++i) {
+    const bool is_on_gpu = leaf_view(batch, i).device != cpu();
+    placement->leaves.push_back(is_on_gpu ? static_cast<std::uint8_t>(number + 1) : 0);
+  }
+  return placement;
+}
+
+Result<void> copy_to_host(const TensorDict& batch, const Storage& room, cuda::StreamWork& work) {
+  const auto& schema = batch.schema();
+  const PackedLayout& layout = schema->layout(Layout::aligned);
+  work.keep(room.owner());
+  if (const PackedView* const packed = packed_alike(batch);
+      packed != nullptr && packed->storage.device() != cpu()) {
+    return work.copy(address_of(room.data()), address_of(packed->storage.data()),
+                     layout.total_bytes);
+  }
+  const auto& leaves = schema->leaves();
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    const LeafView leaf = leaf_view(batch, i);
+    std::byte* const place = room.data() + layout.offsets[i];
+    if (leaf.device != cpu()) {
+      TENDON_CHECK(work.copy(address_of(place), address_of(leaf.data), leaf.size_bytes));
+    } else if (leaf.contiguous) {
+      copy_part({place, leaf.size_bytes}, {leaf.data, leaf.size_bytes}, layout.total_bytes);
+    } else {
+      TENDON_TRY(packed, Tensor::view(room.part(layout.offsets[i], leaf.size_bytes), 0,
+                                      leaves[i].dtype, leaves[i].shape));
+      copy_strided(packed, batch.leaf(i));
+    }
+  }
+  return {};
+}
+
+Result<TensorDict> copy_to_gpu(const TensorDict& batch, const GpuTarget& target,
+                               std::string_view where, Deadline deadline) {
+  TENDON_TRY(host, in_one_run(batch));
+  const PackedView& packed = *packed_view(host);
+  TENDON_TRY(work, cuda::StreamWork::begin(target.gpu, target.stream, where));
+  work.keep(packed.storage.owner());
+  if (target.placement == nullptr || target.placement->is_all_on_gpu())
+    return copy_whole(packed, target, work, deadline);
+  return copy_leaves(host, target, work, deadline);
+}
+
+}  // namespace tendon::v0::detail

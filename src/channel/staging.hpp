@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batches between host memory and a GPU: the copies of messages that travel through host memory.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/tensor/tensor_dict.hpp>
+
+#include "channel/placement.hpp"
+#include "cuda/device_pool.hpp"
+#include "cuda/gpu.hpp"
+#include "cuda/stream_work.hpp"
+
+namespace tendon::v0::detail {
+
+/// The GPU that leaves of this batch lie on; nothing: all lie in host memory. Errors:
+/// unsupported_device for leaves of two GPUs or of another kind of device, not_contiguous for
+/// leaves on a GPU that have gaps.
+[[nodiscard]] Result<std::optional<Device>> gpu_of(const TensorDict& batch, std::string_view where);
+
+/// Which leaves lie on a GPU, for a peer that knows it by `number`.
+[[nodiscard]] std::shared_ptr<const Placement> placement_of(const TensorDict& batch,
+                                                            const cuda::Uuid& gpu,
+                                                            std::uint32_t number);
+
+/// Packs a batch into `room`, by Layout::aligned. Host leaves are there on return, those of the
+/// GPU once it has done `work`, which keeps the room until then.
+[[nodiscard]] Result<void> copy_to_host(const TensorDict& batch, const Storage& room,
+                                        cuda::StreamWork& work);
+
+/// Where a batch is wanted, and in the order of which stream.
+struct GpuTarget {
+  std::shared_ptr<cuda::Gpu> gpu;
+  std::shared_ptr<cuda::DevicePool> pool;
+  cuda::StreamHandle stream = nullptr;
+  const Placement* placement = nullptr;  ///< which leaves; null: all
+};
+
+/// A batch of host memory with the wanted leaves on a GPU, in a slot of its pool. The copies are
+/// enqueued; they keep the host memory until they are done. Errors: those of the pool and of the
+/// driver; the batch of the caller stays as it was.
+[[nodiscard]] Result<TensorDict> copy_to_gpu(const TensorDict& batch, const GpuTarget& target,
+                                             std::string_view where, Deadline deadline);
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/tensor/tensor_dict.hpp>
+
+#include "channel/placement.hpp"
+#include "cuda/gpu.hpp"
+#include "transport/link.hpp"
+
+namespace tendon::v0::detail {
+
+/// The GPU of a batch that is to be sent, and which leaves lie there, as the peer is told.
+struct GpuSource {
+  std::shared_ptr<cuda::Gpu> gpu;
+  std::shared_ptr<const Placement> placement;
+};
+
+/// Offers the GPU to the peer, at its first batch. Precondition: leaves lie on one. Errors: those of
+/// gpu_of(), of Gpus::use() and of Link::offer(). Blocks at the first use of the GPU, until the
+/// deadline.
+[[nodiscard]] Result<GpuSource> gpu_source(const TensorDict& batch, Link& link, Deadline deadline);
+
+}  // namespace tendon::v0::detail

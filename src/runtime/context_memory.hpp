@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <tendon/runtime/context.hpp>
+
+#include "cuda/device_pools.hpp"
+#include "memory/slot_pool.hpp"
+
+namespace tendon::v0::detail {
+
+/// The memory of a Context that is of no link: its own pool, and those on GPUs.
+struct ContextMemory {
+  std::shared_ptr<SlotPool> host;
+  cuda::DevicePools devices;
+};
+
+}  // namespace tendon::v0::detail
