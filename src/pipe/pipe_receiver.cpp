@@ -499,13 +499,13 @@ Result<TensorDict> PipeReceiver::deliver(Taken& taken, std::shared_ptr<cuda::Gpu
   returned.placement = taken.placement;
   const Placement* const placement = gpu == nullptr ? taken.placement.get() : nullptr;
   TENDON_TRY(batch, to_tensors(taken));
+  if (gpu != nullptr && lies_on(batch, gpu->context()->device())) return batch;  // it came back
   const auto copied = [&]() -> Result<TensorDict> {
     if (gpu == nullptr) {
       TENDON_TRY(gpus, cuda::process_gpus());
       TENDON_TRY(found, gpus->find(placement->gpu, deadline));
       gpu = std::move(found);
     }
-    if (lies_on(batch, gpu->context()->device())) return batch;  // it was given back
     TENDON_CHECK(check_on_cpu(batch, "pipe.recv"));
     return copy_to_gpu(batch,
                        {.gpu = gpu,

@@ -154,7 +154,9 @@ std::uint64_t ContextCore::add_timed(Deadline when, std::weak_ptr<Timed> timed) 
 
 Deadline ContextCore::next_chore(Pace pace) const {
   if (pace == Pace::unhurried && prefaults_.any()) return Deadline::now();
-  return earlier(earlier(timers_.next(), links_.next_tick()), memory_.devices.next_trim());
+  const Deadline next = earlier(timers_.next(), links_.next_tick());
+  const auto trim = memory_.devices.next_trim();
+  return trim ? earlier(next, Deadline::at(*trim)) : next;
 }
 
 void ContextCore::run_chores(Pace pace) {
