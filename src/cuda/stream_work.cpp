@@ -71,8 +71,7 @@ Result<void> StreamWork::copy(DeviceAddress destination, DeviceAddress source,
   const PrimaryContext::Current current(context);
   TENDON_CHECK(current.made());
   has_work_ = true;  // a call that fails may have enqueued a part
-  const Status status =
-      context.table().copy_async(destination, source, bytes, stream_.here());
+  const Status status = context.table().copy_async(destination, source, bytes, stream_.here());
   if (status == Status::success) return {};
   return context.check(status, where_,
                        "cuMemcpyAsync of " + std::to_string(bytes) + " bytes on " +
@@ -101,7 +100,8 @@ Result<void> StreamWork::wait(Deadline deadline) {
   if (deadline.has_passed() && !stream_.is_replaced_here()) return ask();
   const auto awaited = std::make_shared<AwaitedAnswer<Result<void>>>();
   TENDON_CHECK(then([awaited](Result<void> done) { awaited->deliver(std::move(done)); }));
-  return awaited->wait(deadline, late());
+  const Error late = this->late();
+  return awaited->wait(deadline, late.where, late.detail);
 }
 
 Result<void> StreamWork::then(std::function<void(Result<void>)> told) {

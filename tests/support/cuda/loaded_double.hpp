@@ -18,7 +18,12 @@ namespace cuda = v0::detail::cuda;
 
 /// The entry points of double.hpp, by the same names without their prefix.
 struct CudaDouble {
-  CudaDouble() : library_(cuda::Library::open(TENDON_CUDA_DOUBLE).value()) { reset(); }
+  /// `as_it_is`: for a process that uses CUDA already, whose contexts are not to vanish.
+  enum class World { anew, as_it_is };
+  explicit CudaDouble(World world = World::anew)
+      : library_(cuda::Library::open(TENDON_CUDA_DOUBLE).value()) {
+    if (world == World::anew) reset();
+  }
 
   template <class F>
   F* entry(const char* name) const {

@@ -258,11 +258,11 @@ TEST_P(SendRecv, AMessageAboveTheCapIsRefusedBeforeAnythingIsSent) {
 
 TEST_P(SendRecv, ADeviceThatCannotBeReadIsRefusedNamingTheLeaf) {
   PipePair pair = connect();
+  const Storage elsewhere = storage_on_gpu(64, {DeviceKind::rocm, 0});
   TensorDict tree;
-  tree.set("on/gpu", Tensor::view(storage_on_gpu(64), 0, DType::u8, {64}).value());
-  const TensorDict packed = make_packed(tree.schema(), Layout::aligned, storage_on_gpu(64)).value();
-  const TensorDict in_file =
-      make_packed(tree.schema(), Layout::safetensors, storage_on_gpu(64)).value();
+  tree.set("on/gpu", Tensor::view(elsewhere, 0, DType::u8, {64}).value());
+  const TensorDict packed = make_packed(tree.schema(), Layout::aligned, elsewhere).value();
+  const TensorDict in_file = make_packed(tree.schema(), Layout::safetensors, elsewhere).value();
   for (TensorDict batch : {tree, packed, in_file}) {
     EXPECT_TRUE(
         fails_with(pair.client.send(batch, kPatience), ErrorCode::unsupported_device, "on/gpu"));
