@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/driver_table.hpp"
+
+namespace tendon::v0::detail::cuda {
+
+/// A stream as one thread names it. kPerThreadStream names another stream in each thread, so in
+/// others the legacy stream stands for it, which waits for all blocking streams.
+///
+/// Owns:    nothing: the program keeps the stream for as long as it is named.
+/// Threads: a value, which threads may pass on.
+/// Errors:  none.
+/// Blocks:  never.
+/// Cost:    none.
+class StreamName {
+ public:
+  /// `handle`: as the calling thread names it.
+  explicit StreamName(StreamHandle handle);
+
+  /// By which the calling thread names it. An event that is recorded on it is behind all work of
+  /// the stream.
+  [[nodiscard]] StreamHandle here() const;
+  /// Does the legacy stream stand for it here? To synchronise that, without an event, waits for
+  /// its own work alone.
+  [[nodiscard]] bool is_replaced_here() const;
+
+ private:
+  StreamHandle handle_;
+  std::uint64_t thread_;  // which named it
+};
+
+/// `success` for a stream that is not being captured, `not_ready` for one that is, or for the
+/// legacy stream while a blocking one is, which it may not be used meanwhile either. Else the error
+/// of the driver. The context is current; no capture is broken.
+[[nodiscard]] Status look_at_capture(const DriverTable& table, StreamHandle stream);
+
+}  // namespace tendon::v0::detail::cuda

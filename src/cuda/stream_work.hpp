@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/result.hpp>
+#include <utility>
+#include <vector>
+
+#include "cuda/gpu.hpp"
+#include "cuda/stream_name.hpp"
+
+namespace tendon::v0::detail::cuda {
+
+/// Work that is enqueued on one stream of a GPU, and the memory that it needs until the GPU has
+/// done it. The thread that begins enqueues it all.
+///
+/// Owns:    what keep() is told, until the GPU has done all that was enqueued up to the end of this
+///          object, or the context is lost. The device thread drops it; where copy() was never
+///          called, the end of this object does so at once.
+/// Threads: one at a time.
+/// Errors:  invalid_argument: the stream belongs to another context, or is being captured;
+///          unsupported_device: the context is lost; forked; those of the driver.
+/// Blocks:  wait() alone, until its deadline. A copy to or from host memory that is not registered
+///          blocks in the driver.
+/// Cost:    about 1 us for a copy, 2 us for the end; the device thread looks at an event.
+///
+/// The end never drops anything early. Where no event can be recorded, the device thread tries
+/// again, when a capture of the stream is over, and then synchronises the stream; where even that
+/// fails in a sound context, the memory stays to the end of the process, which is in the log. In a
+/// forked child it is dropped at once and no call reaches the driver: its owners know what to do.
+class StreamWork {
+ public:
+  /// `stream`: as the calling thread names it; it is there until the GPU has done the work.
+  /// `where`: of errors, a literal.
+  [[nodiscard]] static Result<StreamWork> begin(std::shared_ptr<Gpu> gpu, StreamHandle stream,
+                                                std::string_view where);
+  StreamWork(StreamWork&&) noexcept = default;
+  StreamWork& operator=(StreamWork&& other) noexcept;
+  ~StreamWork();
+
+  /// Any addresses that the GPU knows, of its memory or of the host. No bytes: nothing is enqueued.
+  [[nodiscard]] Result<void> copy(DeviceAddress destination, DeviceAddress source,
+                                  std::uint64_t bytes);
+  void keep(std::shared_ptr<const void> owner) { kept_.push_back(std::move(owner)); }
+
+  /// Waits until the GPU has done all that was enqueued so far. A deadline that has passed asks
+  /// whether it has. After a timeout the memory stays in use.
+  [[nodiscard]] Result<void> wait(Deadline deadline);
+  /// The same, told in the device thread, once. After an error of this call nothing is told.
+  [[nodiscard]] Result<void> then(std::function<void(Result<void>)> told);
+
+ private:
+  StreamWork(std::shared_ptr<Gpu> gpu, StreamName stream, std::string_view where);
+  /// Nothing, where the GPU has done all.
+  [[nodiscard]] Result<void> ask() const;
+  void end() noexcept;
+
+  std::shared_ptr<Gpu> gpu_;  // none of one that was moved from
+  StreamName stream_;
+  std::string_view where_;
+  std::vector<std::shared_ptr<const void>> kept_;
+  bool has_work_ = false;
+};
+
+}  // namespace tendon::v0::detail::cuda
