@@ -135,9 +135,10 @@ void drop_behind(std::shared_ptr<Gpu> gpu, StreamName stream, Owners owners) {
 Result<void> tell_behind(const std::shared_ptr<Gpu>& gpu, StreamName stream, std::string_view where,
                          std::function<void(Result<void>)> told) {
   TENDON_TRY(event, record(*gpu, stream, where));
-  return watch(gpu, event, [context = gpu->context(), where, told = std::move(told)](Status status) {
-    told(context->check(status, where, "work on " + to_string(context->device())));
-  });
+  return watch(
+      gpu, event, [context = gpu->context(), where, told = std::move(told)](Status status) {
+        told(context->check(status, where, "work on " + to_string(context->device())));
+      });
 }
 
 Result<void> check_capture(PrimaryContext& context, StreamHandle stream, std::string_view where) {

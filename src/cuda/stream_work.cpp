@@ -71,8 +71,7 @@ Result<void> StreamWork::copy(DeviceAddress destination, DeviceAddress source,
   const PrimaryContext::Current current(context);
   TENDON_CHECK(current.made());
   has_work_ = true;  // a call that fails may have enqueued a part
-  const Status status =
-      context.table().copy_async(destination, source, bytes, stream_.here());
+  const Status status = context.table().copy_async(destination, source, bytes, stream_.here());
   if (status == Status::success) return {};
   return context.check(status, where_,
                        "cuMemcpyAsync of " + std::to_string(bytes) + " bytes on " +
