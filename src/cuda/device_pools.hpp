@@ -33,8 +33,8 @@ class DevicePools {
 
   [[nodiscard]] std::shared_ptr<DevicePool> of(const std::shared_ptr<Gpu>& gpu);
 
-  /// Releases segments that have been idle for DevicePool::kIdle at `now`. Their numbers name others
-  /// afterwards: no peer has mapped one.
+  /// Releases segments that have been idle for DevicePool::kIdle at `now`. Their numbers may name
+  /// others afterwards: no peer has mapped one.
   void trim(TimePoint now);
   /// When trim() would release the next one; nothing: none is idle.
   [[nodiscard]] std::optional<TimePoint> next_trim() const;

@@ -49,4 +49,9 @@ void Gpu::put_event(EventHandle event) {
   free_events_.push_back(event);
 }
 
+void Gpu::keep_for_good(std::vector<std::shared_ptr<const void>> owners) {
+  const Lock lock(mutex_);
+  kept_for_good_.insert(kept_for_good_.end(), owners.begin(), owners.end());
+}
+
 }  // namespace tendon::v0::detail::cuda

@@ -269,6 +269,21 @@ TEST_F(OnDeviceThread, BreaksNoCapture) {
   EXPECT_EQ(fake.end_capture(stream, &captured), 0);
 }
 
+TEST_F(OnDeviceThread, TellsOfTheEndOfACapture) {
+  const StreamHandle stream = new_stream();
+  ASSERT_EQ(fake.begin_capture(stream, static_cast<int>(cuda::CaptureMode::global)), 0);
+  std::atomic<int> told = -1;
+  DeviceThread thread(*driver);
+  WatchedEvent capture{context, nullptr, [&](Status status) { told = static_cast<int>(status); }};
+  capture.captured = stream;
+  ASSERT_TRUE(succeeds(thread.watch(std::move(capture))));
+  EXPECT_TRUE(eventually([&] { return fake.calls("cuStreamGetCaptureInfo_v2") > 3; }));
+  EXPECT_EQ(told, -1);
+  std::size_t captured = 0;
+  EXPECT_EQ(fake.end_capture(stream, &captured), 0);
+  EXPECT_TRUE(eventually([&] { return told == 0; }));
+}
+
 TEST_F(OnDeviceThread, LeavesNoContextCurrent) {
   DeviceThread thread(*driver);
   std::atomic<bool> is_told = false;

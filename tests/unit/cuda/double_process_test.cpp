@@ -258,6 +258,18 @@ TEST_F(DoubleProcess, ACaptureOfAThreadIsBrokenByThatThreadAlone) {
   EXPECT_EQ(fake.end_capture(stream, &captured), 901);
 }
 
+TEST_F(DoubleProcess, TheLegacyDefaultCanBeAskedBesideACapture) {
+  const StreamHandle stream = new_stream(cuda::StreamFlags::blocking);
+  ASSERT_EQ(fake.begin_capture(stream, static_cast<int>(CaptureMode::relaxed)), 0);
+  CaptureStatus status = CaptureStatus::none;
+  EXPECT_EQ(api().stream_get_capture_info(nullptr, &status, nullptr, nullptr, nullptr, nullptr),
+            Status::stream_capture_implicit);
+  EXPECT_EQ(capture_of(stream), CaptureStatus::active);
+  std::size_t captured = 0;
+  EXPECT_EQ(fake.end_capture(stream, &captured), 0);
+  EXPECT_EQ(capture_of(nullptr), CaptureStatus::none);
+}
+
 TEST_F(DoubleProcess, TheLegacyDefaultBreaksACapture) {
   const StreamHandle stream = new_stream(cuda::StreamFlags::blocking);
   ASSERT_EQ(fake.begin_capture(stream, static_cast<int>(CaptureMode::relaxed)), 0);
