@@ -79,24 +79,27 @@ class GpuWorkFixture : public GpuFixture {
   std::atomic<bool> open_ = false;
 };
 
-/// An owner that says when it was dropped, and where.
+/// An owner that says when it was dropped, and where. Its share may outlive it.
 class Owner {
  public:
-  [[nodiscard]] std::shared_ptr<const void> share() {
-    return {this, [this](const void*) {
-              where_ = std::this_thread::get_id();
-              is_dropped_ = true;
+  [[nodiscard]] std::shared_ptr<const void> share() const {
+    return {dropped_.get(), [dropped = dropped_](const void*) {
+              dropped->where = std::this_thread::get_id();
+              dropped->is_over = true;
             }};
   }
-  [[nodiscard]] bool is_dropped() const { return is_dropped_; }
+  [[nodiscard]] bool is_dropped() const { return dropped_->is_over; }
   [[nodiscard]] bool is_dropped_eventually() const {
     return eventually([&] { return is_dropped(); });
   }
-  [[nodiscard]] std::thread::id where() const { return where_; }
+  [[nodiscard]] std::thread::id where() const { return dropped_->where; }
 
  private:
-  std::atomic<std::thread::id> where_{};
-  std::atomic<bool> is_dropped_ = false;
+  struct Dropped {
+    std::atomic<std::thread::id> where{};
+    std::atomic<bool> is_over = false;
+  };
+  const std::shared_ptr<Dropped> dropped_ = std::make_shared<Dropped>();
 };
 
 }  // namespace tendon::test

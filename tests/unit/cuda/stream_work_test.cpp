@@ -27,9 +27,9 @@ class StreamWorkTest : public GpuWorkFixture {
   [[nodiscard]] StreamWork work_on(StreamHandle stream) {
     return StreamWork::begin(gpu, stream, "test").value();
   }
-  /// 64 bytes from the begin of the memory to its second page.
-  [[nodiscard]] Result<void> copy(StreamWork& work) {
-    return work.copy(memory->address() + 4096, memory->address(), 64);
+  /// 64 bytes from the begin of the memory to a later page of it.
+  [[nodiscard]] Result<void> copy(StreamWork& work, std::uint64_t page = 1) {
+    return work.copy(memory->address() + 4096 * page, memory->address(), 64);
   }
   /// Work on the stream that keeps the owner.
   [[nodiscard]] StreamWork copying_on(StreamHandle stream, Owner& owner) {
@@ -487,12 +487,12 @@ TEST_F(WorkOnABusyGpu, ManyThreadsNeverLoseMemoryEarly) {
   constexpr int kTurns = 50;
   std::atomic<int> dropped = 0;
   std::vector<std::thread> threads;
-  for (int n = 0; n < kThreads; ++n) {
+  for (std::uint64_t n = 0; n < kThreads; ++n) {
     threads.emplace_back([&, n] {
       const StreamHandle stream = n == 0 ? always(kPerThreadStream) : new_stream();
       for (int turn = 0; turn < kTurns; ++turn) {
         auto work = work_on(stream);
-        EXPECT_TRUE(succeeds(copy(work)));
+        EXPECT_TRUE(succeeds(copy(work, n + 1)));
         const auto done = std::make_shared<std::atomic<bool>>(false);
         {
           const cuda::PrimaryContext::Current current(*context);
