@@ -137,28 +137,37 @@ std::shared_ptr<const Placement> placement_of(const TensorDict& batch, const cud
   return placement;
 }
 
-Result<void> copy_to_host(const TensorDict& batch, const Storage& room, cuda::StreamWork& work) {
-  const auto& schema = batch.schema();
-  const PackedLayout& layout = schema->layout(Layout::aligned);
+Result<void> pack_host_leaves(const TensorDict& batch, const Storage& room) {
+  const auto leaves = batch.schema()->leaves();
+  const PackedLayout& layout = batch.schema()->layout(Layout::aligned);
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    const LeafView leaf = leaf_view(batch, i);
+    if (leaf.device != cpu()) continue;
+    const Storage place = room.part(layout.offsets[i], leaf.size_bytes);
+    if (leaf.contiguous) {
+      copy_part({place.data(), leaf.size_bytes}, {leaf.data, leaf.size_bytes}, layout.total_bytes);
+    } else {
+      TENDON_TRY(packed, Tensor::view(place, 0, leaves[i].dtype, leaves[i].shape));
+      copy_strided(packed, batch.leaf(i));
+    }
+  }
+  return {};
+}
+
+Result<void> pack_gpu_leaves(const TensorDict& batch, const Storage& room,
+                             cuda::StreamWork& work) {
+  const PackedLayout& layout = batch.schema()->layout(Layout::aligned);
   work.keep(room.owner());
   if (const PackedView* const packed = packed_alike(batch);
       packed != nullptr && packed->storage.device() != cpu()) {
     return work.copy(address_of(room.data()), address_of(packed->storage.data()),
                      layout.total_bytes);
   }
-  const auto& leaves = schema->leaves();
-  for (std::size_t i = 0; i < leaves.size(); ++i) {
+  for (std::size_t i = 0; i < batch.leaf_count(); ++i) {
     const LeafView leaf = leaf_view(batch, i);
-    std::byte* const place = room.data() + layout.offsets[i];
-    if (leaf.device != cpu()) {
-      TENDON_CHECK(work.copy(address_of(place), address_of(leaf.data), leaf.size_bytes));
-    } else if (leaf.contiguous) {
-      copy_part({place, leaf.size_bytes}, {leaf.data, leaf.size_bytes}, layout.total_bytes);
-    } else {
-      TENDON_TRY(packed, Tensor::view(room.part(layout.offsets[i], leaf.size_bytes), 0,
-                                      leaves[i].dtype, leaves[i].shape));
-      copy_strided(packed, batch.leaf(i));
-    }
+    if (leaf.device == cpu()) continue;
+    TENDON_CHECK(work.copy(address_of(room.data() + layout.offsets[i]), address_of(leaf.data),
+                           leaf.size_bytes));
   }
   return {};
 }

@@ -26,10 +26,12 @@ namespace tendon::v0::detail {
                                                             const cuda::Uuid& gpu,
                                                             std::uint32_t number);
 
-/// Packs a batch into `room`, by Layout::aligned. Host leaves are there on return, those of the
-/// GPU once it has done `work`, which keeps the room until then.
-[[nodiscard]] Result<void> copy_to_host(const TensorDict& batch, const Storage& room,
-                                        cuda::StreamWork& work);
+/// Packs the leaves of host memory into `room`, by Layout::aligned.
+[[nodiscard]] Result<void> pack_host_leaves(const TensorDict& batch, const Storage& room);
+/// The same for those of the GPU, which are there once it has done `work`; that keeps the room. A
+/// copy to host memory that is not registered blocks for what the stream has to do before.
+[[nodiscard]] Result<void> pack_gpu_leaves(const TensorDict& batch, const Storage& room,
+                                           cuda::StreamWork& work);
 
 /// Where a batch is wanted, and in the order of which stream.
 struct GpuTarget {

@@ -96,8 +96,11 @@ Error StreamWork::late() const {
 }
 
 Result<void> StreamWork::wait(Deadline deadline) {
-  if (!has_work_) return {};
-  if (deadline.has_passed() && !stream_.is_replaced_here()) return ask();
+  if (!stream_.is_replaced_here()) {
+    auto now = ask();  // an event is looked at later
+    const bool is_late = !now && now.error().code == ErrorCode::timeout;
+    if (!is_late || deadline.has_passed()) return now;
+  }
   const auto awaited = std::make_shared<AwaitedAnswer<Result<void>>>();
   TENDON_CHECK(then([awaited](Result<void> done) { awaited->deliver(std::move(done)); }));
   const Error late = this->late();

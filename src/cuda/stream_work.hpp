@@ -47,8 +47,8 @@ class StreamWork {
                                   std::uint64_t bytes);
   void keep(std::shared_ptr<const void> owner) { kept_.push_back(std::move(owner)); }
 
-  /// Waits until the GPU has done all that was enqueued so far. A deadline that has passed asks
-  /// whether it has. After a timeout the memory stays in use.
+  /// Waits until the GPU has done all that the stream has now, also what others enqueued there. A
+  /// deadline that has passed asks whether it has. After a timeout the memory stays in use.
   [[nodiscard]] Result<void> wait(Deadline deadline);
   /// The same, told in the device thread, once. After an error of this call nothing is told.
   [[nodiscard]] Result<void> then(std::function<void(Result<void>)> told);

@@ -12,6 +12,7 @@
 
 #include "channel/kept_body.hpp"
 #include "pipe/destination.hpp"
+#include "pipe/filling.hpp"
 #include "pipe/pipe_core.hpp"
 #include "runtime/awaited.hpp"
 
@@ -81,28 +82,6 @@ class IntoCompletion final : public RecvCompletion<TensorDict> {
  private:
   std::atomic<bool> gives_back_{false};
   std::shared_ptr<const Value> values_;
-};
-
-/// A copy of a batch in host memory, while its GPU writes it.
-///
-/// Owns:    the error of the copy.
-/// Threads: finish() in one thread, once; the rest in any.
-/// Errors:  those of the driver.
-/// Blocks:  never.
-/// Cost:    a load.
-class Filling {
- public:
-  void finish(Result<void> result) {
-    result_ = std::move(result);
-    is_over_.store(true, std::memory_order_release);
-  }
-  [[nodiscard]] bool is_over() const noexcept { return is_over_.load(std::memory_order_acquire); }
-  /// Precondition: it is over.
-  [[nodiscard]] const Result<void>& result() const noexcept { return result_; }
-
- private:
-  Result<void> result_;
-  std::atomic<bool> is_over_{false};
 };
 
 /// A send that waits for its turn. It holds everything its message is made of.

@@ -435,18 +435,20 @@ Result<void> PipeSender::send_from_gpu(const TensorDict& batch, const SendOption
     room = packed_view(loaned.dict_)->storage;
     slot = loaned.slot_;
   }
-  {
+  TENDON_CHECK(pack_host_leaves(batch, room));
+  const auto copy = [&]() -> Result<void> {
     TENDON_TRY(work, cuda::StreamWork::begin(
                          source.gpu, static_cast<cuda::StreamHandle>(options.stream), "pipe.send"));
-    TENDON_CHECK(copy_to_host(batch, room, work));
-    const auto copied = work.wait(deadline);
-    if (!copied && copied.error().code == ErrorCode::timeout) {
-      return Error{ErrorCode::timeout, "pipe.send",
-                   "the GPU had not copied " + std::to_string(size) + " bytes for " +
-                       link_.peer_name() + " before the deadline: what its stream has to do first " +
-                       "takes longer; nothing was delivered"};
-    }
-    TENDON_CHECK(copied);
+    TENDON_CHECK(work.wait(deadline));  // the copy would wait without one
+    TENDON_CHECK(pack_gpu_leaves(batch, room, work));
+    return work.wait(deadline);
+  };
+  if (const auto copied = copy(); !copied) {
+    if (copied.error().code != ErrorCode::timeout) return copied;
+    return Error{ErrorCode::timeout, "pipe.send",
+                 "the GPU had not copied " + std::to_string(size) + " bytes for " +
+                     link_.peer_name() +
+                     " before the deadline: its stream has work to do first; nothing was delivered"};
   }
   count_staged(size);
   TENDON_TRY(staged, make_packed(schema, Layout::aligned, std::move(room), batch.values()));
@@ -609,22 +611,17 @@ Result<void> PipeSender::prepare(QueuedSend& queued, TensorDict batch, const Sen
 // In private memory: a slot may have to be waited for.
 Result<void> PipeSender::stage(QueuedSend& queued, const SendOptions& options) {
   TENDON_TRY(source, gpu_source(queued.batch, link_, kFirstUse));
-  const auto original = std::make_shared<const TensorDict>(std::move(queued.batch));
-  const auto& schema = original->schema();
+  const auto& schema = queued.batch.schema();
   const std::uint64_t size = schema->layout(Layout::aligned).total_bytes;
   TENDON_TRY(room, Storage::allocate(size));
-  TENDON_TRY(work, cuda::StreamWork::begin(
-                       source.gpu, static_cast<cuda::StreamHandle>(options.stream), "pipe.send"));
-  work.keep(original);
-  TENDON_CHECK(copy_to_host(*original, room, work));
-  auto filling = std::make_shared<Filling>();
-  TENDON_CHECK(work.then([filling, context = std::weak_ptr(end_.context)](Result<void> result) {
-    filling->finish(std::move(result));
-    if (const auto core = context.lock()) core->wake_for_work();
-  }));
+  TENDON_CHECK(pack_host_leaves(queued.batch, room));
+  TENDON_TRY(staged, make_packed(schema, Layout::aligned, room, queued.batch.values()));
+  TENDON_TRY(filling, Filling::begin(std::exchange(queued.batch, std::move(staged)),
+                                     std::move(room), source.gpu, options.stream,
+                                     [context = std::weak_ptr(end_.context)] {
+                                       if (const auto core = context.lock()) core->wake_for_work();
+                                     }));
   count_staged(size);
-  TENDON_TRY(staged, make_packed(schema, Layout::aligned, std::move(room), original->values()));
-  queued.batch = std::move(staged);
   queued.filling = std::move(filling);
   TENDON_CHECK(prepare(queued.out, queued.batch));
   queued.out.placement = std::move(source.placement);

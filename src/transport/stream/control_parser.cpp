@@ -15,9 +15,10 @@ constexpr std::size_t kMaxMessageBytes = sizeof(Descriptor) + kMaxInlineBytes;
 // What tcp asks beyond check_descriptor().
 std::string_view check_for_tcp(const Descriptor& descriptor) {
   if (descriptor.kind == MessageKind::segment) return "segments exist in shared memory only";
-  const bool has_times = descriptor.kind == MessageKind::clock;
+  const bool says_more =
+      descriptor.kind == MessageKind::clock || descriptor.kind == MessageKind::device;
   if (descriptor.slot != 0 ||
-      (!has_times && (descriptor.generation != 0 || descriptor.offset != 0))) {
+      (!says_more && (descriptor.generation != 0 || descriptor.offset != 0))) {
     return "it names a slot, and there are none on this path";
   }
   if (!descriptor.is_inline() && descriptor.segment_or_inline_bytes != 0) {

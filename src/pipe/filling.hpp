@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <tendon/core/result.hpp>
+#include <tendon/tensor/tensor_dict.hpp>
+
+#include "cuda/gpu.hpp"
+#include "cuda/stream_work.hpp"
+
+namespace tendon::v0::detail {
+
+/// A copy of a batch in host memory, while its GPU writes it for a caller that does not wait. The
+/// device thread enqueues the copies once the caller's stream has done what it had to do, because a
+/// copy to host memory that is not registered blocks until then.
+///
+///   behind the caller's stream -> copies -> over
+///
+/// Owns:    the batch and the host memory, until it is over.
+/// Threads: thread-safe.
+/// Errors:  those of the driver.
+/// Blocks:  never.
+/// Cost:    two events; the device thread is busy for as long as the copies take.
+class Filling : public std::enable_shared_from_this<Filling> {
+ public:
+  /// `room`: for the batch, by Layout::aligned; it has the leaves of host memory already. `on_over`
+  /// is called in the device thread.
+  [[nodiscard]] static Result<std::shared_ptr<const Filling>> begin(TensorDict batch, Storage room,
+                                                                    std::shared_ptr<cuda::Gpu> gpu,
+                                                                    void* stream,
+                                                                    std::function<void()> on_over);
+
+  [[nodiscard]] bool is_over() const noexcept { return is_over_.load(std::memory_order_acquire); }
+  /// Precondition: it is over.
+  [[nodiscard]] const Result<void>& result() const noexcept { return result_; }
+
+ private:
+  Filling(TensorDict batch, Storage room, std::shared_ptr<cuda::Gpu> gpu,
+          std::function<void()> on_over);
+  // In the device thread
+  void copy();
+  [[nodiscard]] Result<void> enqueue();
+  void finish(Result<void> result);
+
+  TensorDict batch_;
+  Storage room_;
+  std::shared_ptr<cuda::Gpu> gpu_;
+  const std::function<void()> on_over_;
+  Result<void> result_;
+  std::atomic<bool> is_over_{false};
+};
+
+}  // namespace tendon::v0::detail
