@@ -340,12 +340,12 @@ TEST_P(StagedPipe, AnAsynchronousSendIsDoneWhenItsGpuHasMadeIt) {
     EXPECT_TRUE(fails_with(first.wait(10ms), ErrorCode::timeout));
     EXPECT_TRUE(fails_with(pair.server.recv(0s), ErrorCode::timeout)) << "in their order";
     gate.open();
+    EXPECT_TRUE(succeeds(first.wait(kPatience)));
+    EXPECT_TRUE(succeeds(second.wait(kPatience)));
     const auto received = pair.server.recv(kPatience);
     ASSERT_TRUE(succeeds(received));
     EXPECT_TRUE(holds(read((*received)["x"]), 1));
     EXPECT_EQ(number_of(pair.server.recv(kPatience).value()), 2);
-    EXPECT_TRUE(succeeds(first.wait(kPatience)));
-    EXPECT_TRUE(succeeds(second.wait(kPatience)));
   }
 }
 
