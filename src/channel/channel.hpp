@@ -85,7 +85,7 @@ class Channel final : public MessageSink {
     std::uint64_t most_bytes = Window::kUnbounded;  ///< of one body
     SendWindow* sending = nullptr;                  ///< told of credits; null: this side sends none
     Cancels cancels = Cancels::channel;
-    bool takes_gpus = false;  ///< tensors that lay on GPUs of the peer
+    bool takes_gpus = false;                ///< tensors that lay on GPUs of the peer
     std::string_view where = "channel";     ///< of errors
     std::string_view noun = "the channel";  ///< what a peer ends: "its calls"
   };
@@ -176,7 +176,7 @@ class Channel final : public MessageSink {
  private:
   void take_in(Incoming&& incoming) TENDON_REQUIRES(link_->receive_mutex());
   [[nodiscard]] const DeviceOffers* offers() const TENDON_REQUIRES(link_->receive_mutex()) {
-    return options_.takes_gpus ? &link_->offers() : nullptr;
+    return options_.takes_gpus ? &link_->device_offers : nullptr;
   }
   [[nodiscard]] bool is_too_large(const Descriptor& descriptor)
       TENDON_REQUIRES(link_->receive_mutex());

@@ -43,8 +43,7 @@ const std::shared_ptr<const Placement>& SchemaTable::placement(
 std::uint32_t SchemaTable::number_of(const std::shared_ptr<const Schema>& schema,
                                      const Placement* placement) const noexcept {
   const auto lies_so = [&](const Placement* other) {
-    return other == placement ||
-           (other != nullptr && placement != nullptr && *other == *placement);
+    return other == placement || (other != nullptr && placement != nullptr && *other == *placement);
   };
   for (const Entry& entry : entries_)
     if (entry.schema != nullptr && (entry.schema == schema || *entry.schema == *schema) &&

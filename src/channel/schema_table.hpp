@@ -12,8 +12,8 @@
 namespace tendon::v0::detail {
 
 /// The schemas that both ends of one direction of a pipe know by number, each with the placement of
-/// its leaves: the last 64, as long as they are small together. The sender forgets by the same rule as the receiver, and announces a
-/// schema again that was forgotten (docs/protocol.md, "Schemas").
+/// its leaves: the last 64, as long as they are small together. The sender forgets by the same rule
+/// as the receiver, and announces a schema again that was forgotten (docs/protocol.md, "Schemas").
 ///
 /// Owns:    a share of each schema; at a receiver, its part of what the link may hold of them.
 /// Threads: none of its own; changes at a receiver need the link's receive lock.

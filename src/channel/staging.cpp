@@ -86,8 +86,7 @@ Result<TensorDict> copy_leaves(const TensorDict& batch, const GpuTarget& target,
     const SchemaLeaf& leaf = leaves[i];
     TENDON_CHECK(work.copy(room.slot->address() + offset, address_of(leaf_view(batch, i).data),
                            leaf.size_bytes));
-    TENDON_TRY(tensor,
-               Tensor::view(room.part(offset, leaf.size_bytes), 0, leaf.dtype, leaf.shape));
+    TENDON_TRY(tensor, Tensor::view(room.part(offset, leaf.size_bytes), 0, leaf.dtype, leaf.shape));
     TENDON_CHECK(delivered.try_set(leaf.path, std::move(tensor), leaf.batching));
     offset += aligned(leaf.size_bytes);
   }
@@ -117,7 +116,8 @@ Result<std::optional<Device>> gpu_of(const TensorDict& batch, std::string_view w
     } else if (const Device other = leaf_view(batch, *first).device; other != leaf.device) {
       return Error{ErrorCode::unsupported_device, where,
                    named(*first) + " is on " + to_string(other) + " and " + named(i) + " on " +
-                       to_string(leaf.device) + "; a message has tensors of one GPU: send one for "
+                       to_string(leaf.device) +
+                       "; a message has tensors of one GPU: send one for "
                        "each, or copy them to one GPU first"};
     }
   }
@@ -154,8 +154,7 @@ Result<void> pack_host_leaves(const TensorDict& batch, const Storage& room) {
   return {};
 }
 
-Result<void> pack_gpu_leaves(const TensorDict& batch, const Storage& room,
-                             cuda::StreamWork& work) {
+Result<void> pack_gpu_leaves(const TensorDict& batch, const Storage& room, cuda::StreamWork& work) {
   const PackedLayout& layout = batch.schema()->layout(Layout::aligned);
   work.keep(room.owner());
   if (const PackedView* const packed = packed_alike(batch);

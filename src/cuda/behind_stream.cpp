@@ -28,12 +28,11 @@ Result<EventHandle> record(Gpu& gpu, const StreamName& stream, std::string_view 
 /// `then` is called in the device thread, without the event.
 Result<void> watch(const std::shared_ptr<Gpu>& gpu, EventHandle event,
                    std::function<void(Status)> then) {
-  auto watched =
-      gpu->thread().watch({gpu->context()->handle(), event,
-                           [gpu, event, then = std::move(then)](Status status) {
-                             gpu->put_event(event);
-                             then(status);
-                           }});
+  auto watched = gpu->thread().watch(
+      {gpu->context()->handle(), event, [gpu, event, then = std::move(then)](Status status) {
+         gpu->put_event(event);
+         then(status);
+       }});
   if (!watched) gpu->put_event(event);
   return watched;
 }
@@ -55,11 +54,11 @@ class Waiting : public std::enable_shared_from_this<Waiting> {
   [[nodiscard]] bool is_marked() {
     const auto event = record(*gpu_, stream_, kDrop);
     return event && watch(gpu_, *event, [self = shared_from_this()](Status status) {
-             if (is_released(status))
-               self->drop(status);
-             else
-               self->synchronise();
-           }).has_value();
+                      if (is_released(status))
+                        self->drop(status);
+                      else
+                        self->synchronise();
+                    }).has_value();
   }
 
   // The device thread from here on
@@ -135,10 +134,10 @@ void drop_behind(std::shared_ptr<Gpu> gpu, StreamName stream, Owners owners) {
 Result<void> tell_behind(const std::shared_ptr<Gpu>& gpu, StreamName stream, std::string_view where,
                          std::function<void(Result<void>)> told) {
   TENDON_TRY(event, record(*gpu, stream, where));
-  return watch(
-      gpu, event, [context = gpu->context(), where, told = std::move(told)](Status status) {
-        told(context->check(status, where, "work on " + to_string(context->device())));
-      });
+  return watch(gpu, event,
+               [context = gpu->context(), where, told = std::move(told)](Status status) {
+                 told(context->check(status, where, "work on " + to_string(context->device())));
+               });
 }
 
 Result<void> check_capture(PrimaryContext& context, StreamHandle stream, std::string_view where) {

@@ -22,9 +22,8 @@ Gpu::Gpu(std::shared_ptr<PrimaryContext> context, DeviceThread& thread)
 Gpu::~Gpu() {
   if (!context_->is_of_this_process() || free_events_.empty()) return;
   // A device thread that ends takes no further jobs: the driver takes the events back.
-  (void)thread_.post([context = context_, events = std::move(free_events_)] {
-    destroy(*context, events);
-  });
+  (void)thread_.post(
+      [context = context_, events = std::move(free_events_)] { destroy(*context, events); });
 }
 
 Result<EventHandle> Gpu::take_event() {

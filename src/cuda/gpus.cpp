@@ -48,18 +48,17 @@ Result<std::shared_ptr<Gpu>> Gpus::use(int ordinal, Deadline deadline) {
   auto gpu = table_->find(ordinal);
   if (gpu == nullptr) {
     // The device thread alone adds GPUs, so the second of two callers finds that of the first.
-    TENDON_TRY(
-        made, thread_.run(
-                  [table = table_, &driver = driver_, &thread = thread_,
-                   ordinal]() -> Result<std::shared_ptr<Gpu>> {
-                    if (auto known = table->find(ordinal)) return known;
-                    TENDON_TRY(context, PrimaryContext::retain(driver, thread, ordinal));
-                    auto added = std::make_shared<Gpu>(std::move(context), thread);
-                    const Lock lock(table->mutex);
-                    table->used.emplace(ordinal, added);
-                    return added;
-                  },
-                  deadline));
+    TENDON_TRY(made, thread_.run(
+                         [table = table_, &driver = driver_, &thread = thread_,
+                          ordinal]() -> Result<std::shared_ptr<Gpu>> {
+                           if (auto known = table->find(ordinal)) return known;
+                           TENDON_TRY(context, PrimaryContext::retain(driver, thread, ordinal));
+                           auto added = std::make_shared<Gpu>(std::move(context), thread);
+                           const Lock lock(table->mutex);
+                           table->used.emplace(ordinal, added);
+                           return added;
+                         },
+                         deadline));
     gpu = std::move(made);
   }
   TENDON_CHECK(gpu->context()->check_usable("cuda.use"));

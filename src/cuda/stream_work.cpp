@@ -73,9 +73,9 @@ Result<void> StreamWork::copy(DeviceAddress destination, DeviceAddress source,
   has_work_ = true;  // a call that fails may have enqueued a part
   const Status status = context.table().copy_async(destination, source, bytes, stream_.here());
   if (status == Status::success) return {};
-  return context.check(status, where_,
-                       "cuMemcpyAsync of " + std::to_string(bytes) + " bytes on " +
-                           to_string(context.device()));
+  return context.check(
+      status, where_,
+      "cuMemcpyAsync of " + std::to_string(bytes) + " bytes on " + to_string(context.device()));
 }
 
 Result<void> StreamWork::ask() const {

@@ -40,7 +40,8 @@ Result<void> Filling::enqueue() {
   TENDON_TRY(work, cuda::StreamWork::begin(gpu_, stream, "pipe.send_async"));
   work.keep(std::make_shared<const TensorDict>(batch_));
   TENDON_CHECK(pack_gpu_leaves(batch_, room_, work));
-  return work.then([self = shared_from_this()](Result<void> done) { self->finish(std::move(done)); });
+  return work.then(
+      [self = shared_from_this()](Result<void> done) { self->finish(std::move(done)); });
 }
 
 void Filling::finish(Result<void> result) {

@@ -18,9 +18,9 @@ struct GpuSource {
   std::shared_ptr<const Placement> placement;
 };
 
-/// Offers the GPU to the peer, at its first batch. Precondition: leaves lie on one. Errors: those of
-/// gpu_of(), of Gpus::use() and of Link::offer(). Blocks at the first use of the GPU, until the
-/// deadline.
+/// Offers the GPU to the peer, at its first batch. Precondition: leaves lie on one. Errors: those
+/// of gpu_of() and of Gpus::use(); unsupported_device for a peer that takes none. Blocks at the
+/// first use of the GPU, until the deadline.
 [[nodiscard]] Result<GpuSource> gpu_source(const TensorDict& batch, Link& link, Deadline deadline);
 
 }  // namespace tendon::v0::detail

@@ -98,8 +98,9 @@ std::ostream& operator<<(std::ostream& out, const PipeStats& stats) {
              << stats.bytes_received << " bytes), copies " << stats.copies << " ("
              << stats.bytes_copied << " bytes; inline " << stats.copied_inline << ", low credit "
              << stats.copied_low_credit << ", other link " << stats.copied_other_link
-             << "), from GPUs " << stats.copies_d2h << " (" << stats.bytes_d2h << " bytes), to GPUs "
-             << stats.copies_h2d << " (" << stats.bytes_h2d << " bytes), schemas " << stats.schemas_announced << ", waits " << stats.waits
+             << "), from GPUs " << stats.copies_d2h << " (" << stats.bytes_d2h
+             << " bytes), to GPUs " << stats.copies_h2d << " (" << stats.bytes_h2d
+             << " bytes), schemas " << stats.schemas_announced << ", waits " << stats.waits
              << ", dropped " << stats.dropped;
 }
 

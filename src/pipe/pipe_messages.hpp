@@ -23,7 +23,7 @@ struct Outgoing {
   std::string values;
   std::shared_ptr<const Schema> schema;
   std::shared_ptr<const Placement> placement;  // null: its leaves lie in host memory
-  std::optional<SendOp> announcement;  // of the schema, when it must go first
+  std::optional<SendOp> announcement;          // of the schema, when it must go first
   BodyPart announcement_part;
   bool prepared = false;
   bool is_loan = false;
@@ -34,8 +34,8 @@ struct Outgoing {
 /// could not be copied to the GPU where it is wanted.
 struct PutBack {
   Message message;
-  std::uint64_t number = 0;        // of the stream, for its order
-  std::uint64_t copied_bytes = 0;  // by the recv_into whose deadline passed
+  std::uint64_t number = 0;                      // of the stream, for its order
+  std::uint64_t copied_bytes = 0;                // by the recv_into whose deadline passed
   std::shared_ptr<const Placement> placement{};  // at its sender
 };
 
@@ -45,9 +45,9 @@ struct Taken {
   Incoming incoming;
   std::uint64_t number = 0;  // among the messages taken from this stream
   std::shared_ptr<const Schema> schema;
-  std::optional<Error> no_schema;       // why there is none
+  std::optional<Error> no_schema;              // why there is none
   std::shared_ptr<const Placement> placement;  // at its sender; null: all in host memory
-  std::shared_ptr<const Value> values;  // once a destination was filled
+  std::shared_ptr<const Value> values;         // once a destination was filled
   /// Where its payload was written for a call that has given up since; the memory of that call.
   std::optional<TensorDict> written_to;
   bool lent = false;

@@ -6,9 +6,9 @@
 #include <tendon/session/limits.hpp>
 #include <tendon/tensor/packed.hpp>
 
+#include "channel/staging.hpp"
 #include "core/failpoint.hpp"
 #include "core/stage_clock.hpp"
-#include "channel/staging.hpp"
 #include "cuda/gpus.hpp"
 #include "memory/large_copy.hpp"
 #include "pipe/async_ops.hpp"
@@ -37,6 +37,20 @@ bool same_leaves(const Schema& a, const Schema& b) {
                     [](const SchemaLeaf& x, const SchemaLeaf& y) {
                       return x.path == y.path && x.dtype == y.dtype && x.shape == y.shape;
                     });
+}
+
+Result<void> same_schema(const TensorDict& destination, const Schema* schema, const Link& link) {
+  // The leaves decide: a dict that holds non-tensor data only is no difference.
+  if (schema == nullptr || same_leaves(*schema, *destination.schema())) return {};
+  return Error{ErrorCode::schema_mismatch, "pipe.recv_into",
+               "the next message from " + link.peer_name() + " does not fit the destination: " +
+                   describe_difference(*destination.schema(), *schema)};
+}
+
+Error wrong_kind(const Link& link) {
+  return Error{ErrorCode::wrong_kind, "pipe.recv",
+               "the next message from " + link.peer_name() +
+                   " is raw bytes, not a TensorDict; take it with recv_message()"};
 }
 
 // Copies until the deadline, but twice as far as the try before, which copied `before` bytes: so
@@ -174,20 +188,20 @@ Result<PipeReceiver::Lend> PipeReceiver::check_take(Want want, RecvMode mode,
                                                     const TensorDict* destination) {
   if (!put_back_.empty()) {
     const Message& head = put_back_.front().message;
-    if (want != Want::any && !head.tensors) return wrong_kind();
+    if (want != Want::any && !head.tensors) return wrong_kind(link_);
     if (destination != nullptr) {
-      TENDON_CHECK(same_schema(*destination, head.tensors->schema().get()));
+      TENDON_CHECK(same_schema(*destination, head.tensors->schema().get(), link_));
       TENDON_CHECK(check_on_cpu(*head.tensors, "pipe.recv_into"));
     }
     if (want == Want::on_cpu) TENDON_CHECK(check_on_cpu(*head.tensors, "pipe.recv"));
     return Lend::no;
   }
   const Incoming& head = channel_.receiver().front();
-  if (want != Want::any && head.descriptor.kind == MessageKind::bytes) return wrong_kind();
+  if (want != Want::any && head.descriptor.kind == MessageKind::bytes) return wrong_kind(link_);
   if (destination != nullptr) {
     const auto& known = channel_.receiver().schema(head.descriptor.schema);
     if (known != nullptr && known != destination->schema())
-      TENDON_CHECK(same_schema(*destination, known.get()));
+      TENDON_CHECK(same_schema(*destination, known.get(), link_));
   }
   const Placement* const placement = want == Want::on_cpu ? nullptr : head_placement();
   if (mode == RecvMode::view_only && (want == Want::on_gpu || placement != nullptr)) {
@@ -216,20 +230,6 @@ const Placement* PipeReceiver::head_placement() {
   const Descriptor& head = channel_.receiver().front().descriptor;
   if (head.kind != MessageKind::data) return nullptr;
   return channel_.receiver().placement(head.schema).get();
-}
-
-Result<void> PipeReceiver::same_schema(const TensorDict& destination, const Schema* schema) const {
-  // The leaves decide: a dict that holds non-tensor data only is no difference.
-  if (schema == nullptr || same_leaves(*schema, *destination.schema())) return {};
-  return Error{ErrorCode::schema_mismatch, "pipe.recv_into",
-               "the next message from " + link_.peer_name() + " does not fit the destination: " +
-                   describe_difference(*destination.schema(), *schema)};
-}
-
-Error PipeReceiver::wrong_kind() const {
-  return Error{ErrorCode::wrong_kind, "pipe.recv",
-               "the next message from " + link_.peer_name() +
-                   " is raw bytes, not a TensorDict; take it with recv_message()"};
 }
 
 // The credit that is due then, to be posted once the lock is gone; pipe 0 when none is.
@@ -509,7 +509,7 @@ Result<TensorDict> PipeReceiver::deliver(Taken& taken, std::shared_ptr<cuda::Gpu
     TENDON_CHECK(check_on_cpu(batch, "pipe.recv"));
     return copy_to_gpu(batch,
                        {.gpu = gpu,
-                        .pool = context_.device_pools().of(gpu),
+                        .pool = context_.memory().devices.of(gpu),
                         .stream = static_cast<cuda::StreamHandle>(options.stream),
                         .placement = placement},
                        "pipe.recv", deadline);

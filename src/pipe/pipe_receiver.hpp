@@ -93,8 +93,6 @@ class PipeReceiver {
       TENDON_EXCLUDES(channel_.receive_mutex());
   bool destination_free(const TensorDict* destination) TENDON_REQUIRES(channel_.receive_mutex());
   Error over() const TENDON_REQUIRES(channel_.receive_mutex());
-  Result<void> same_schema(const TensorDict& destination, const Schema* schema) const;
-  Error wrong_kind() const;
   Result<bool> try_take(Want want, RecvMode mode, const TensorDict* destination, Taken& taken);
   Result<void> wait_take(Want want, RecvMode mode, const TensorDict* destination, Deadline deadline,
                          std::string_view where, Taken& taken);

@@ -5,9 +5,9 @@
 #include <tendon/session/limits.hpp>
 #include <tendon/tensor/packed.hpp>
 
+#include "channel/staging.hpp"
 #include "core/failpoint.hpp"
 #include "core/stage_clock.hpp"
-#include "channel/staging.hpp"
 #include "pipe/async_ops.hpp"
 #include "pipe/gpu_source.hpp"
 #include "runtime/busy.hpp"
@@ -184,7 +184,8 @@ Result<bool> PipeSender::announce(Outgoing& out, Deadline deadline) {
     number = announcement.descriptor.schema;
     out.announcement_part = {0, out.schema->encoding(), nullptr, out.schema->encoding().size()};
     announcement.parts = {&out.announcement_part, 1};
-    if (out.placement != nullptr) announcement.values = std::as_bytes(std::span(out.placement->leaves));
+    if (out.placement != nullptr)
+      announcement.values = std::as_bytes(std::span(out.placement->leaves));
     out.announcement = announcement;
     begun_ = &out;
   }
@@ -344,9 +345,13 @@ Error PipeSender::why_blocked(const Outgoing& out, const Error* timeout) const {
 
 Result<void> PipeSender::send_now(Outgoing& out, Deadline deadline) {
   std::optional<Error> error;
+  const auto has_begun = [&] {
+    const Lock lock(mutex_);
+    return begun_ == &out;
+  };
   const auto attempt = [&] {
     // Asynchronous sends that were queued before go first.
-    if (queued_count_.load(std::memory_order_relaxed) != 0 && !has_begun(out) && progress()) {
+    if (queued_count_.load(std::memory_order_relaxed) != 0 && !has_begun() && progress()) {
       if (context_.unusable()) error = context_.usable("pipe.send").error();
       return error.has_value();
     }
@@ -369,11 +374,6 @@ Result<void> PipeSender::send_now(Outgoing& out, Deadline deadline) {
   // Also what waited for the numbers of this one.
   if (queued_count_.load(std::memory_order_relaxed) != 0) go_on_();
   return result;
-}
-
-bool PipeSender::has_begun(const Outgoing& out) const {
-  const Lock lock(mutex_);
-  return begun_ == &out;
 }
 
 // `error`: why, or nothing when the deadline has passed.
@@ -403,7 +403,7 @@ Result<void> PipeSender::send(Loan&& loan, Deadline deadline) {
   TENDON_CHECK(usable("pipe.send"));
   const Busy busy(user_sending_);
   if (!busy.mine()) return end_.busy("send");
-  TENDON_CHECK(check_loan(loan));
+  TENDON_CHECK(check_loan(loan, link_));
   TENDON_CHECK(prepare_loan(scratch_, loan.dict_, loan.slot_));
   TENDON_STAGE(prepared);
   TENDON_CHECK(send_now(scratch_, deadline));
@@ -445,12 +445,13 @@ Result<void> PipeSender::send_from_gpu(const TensorDict& batch, const SendOption
   };
   if (const auto copied = copy(); !copied) {
     if (copied.error().code != ErrorCode::timeout) return copied;
-    return Error{ErrorCode::timeout, "pipe.send",
-                 "the GPU had not copied " + std::to_string(size) + " bytes for " +
-                     link_.peer_name() +
-                     " before the deadline: its stream has work to do first; nothing was delivered"};
+    return Error{
+        ErrorCode::timeout, "pipe.send",
+        "the GPU had not copied " + std::to_string(size) + " bytes for " + link_.peer_name() +
+            " before the deadline: its stream has work to do first; nothing was delivered"};
   }
-  count_staged(size);
+  copies_d2h_.fetch_add(1, std::memory_order_relaxed);
+  bytes_d2h_.fetch_add(size, std::memory_order_relaxed);
   TENDON_TRY(staged, make_packed(schema, Layout::aligned, std::move(room), batch.values()));
   if (slot != nullptr)
     TENDON_CHECK(prepare_loan(scratch_, staged, slot));
@@ -461,13 +462,7 @@ Result<void> PipeSender::send_from_gpu(const TensorDict& batch, const SendOption
   return send_now(scratch_, deadline);
 }
 
-void PipeSender::count_staged(std::uint64_t size_bytes) {
-  const Lock lock(mutex_);
-  ++stats_.copies_d2h;
-  stats_.bytes_d2h += size_bytes;
-}
-
-Result<void> PipeSender::check_loan(const Loan& loan) const {
+Result<void> PipeSender::check_loan(const Loan& loan, const Link& link) {
   if (loan.sample_ != nullptr) {
     return Error{ErrorCode::wrong_link, "pipe.send",
                  "the loan was taken from a publisher: publish it there, or take one with "
@@ -477,9 +472,9 @@ Result<void> PipeSender::check_loan(const Loan& loan) const {
     return Error{ErrorCode::invalid_argument, "pipe.send",
                  "the loan is empty: it was sent before; take a new one with Pipe::loan"};
   }
-  if (!link_.owns(*loan.slot_)) {
+  if (!link.owns(*loan.slot_)) {
     return Error{ErrorCode::wrong_link, "pipe.send",
-                 "the loan was taken from another link than that to " + link_.peer_name() +
+                 "the loan was taken from another link than that to " + link.peer_name() +
                      "; a loan can only go where it was taken for"};
   }
   return {};
@@ -616,12 +611,13 @@ Result<void> PipeSender::stage(QueuedSend& queued, const SendOptions& options) {
   TENDON_TRY(room, Storage::allocate(size));
   TENDON_CHECK(pack_host_leaves(queued.batch, room));
   TENDON_TRY(staged, make_packed(schema, Layout::aligned, room, queued.batch.values()));
-  TENDON_TRY(filling, Filling::begin(std::exchange(queued.batch, std::move(staged)),
-                                     std::move(room), source.gpu, options.stream,
-                                     [context = std::weak_ptr(end_.context)] {
-                                       if (const auto core = context.lock()) core->wake_for_work();
-                                     }));
-  count_staged(size);
+  TENDON_TRY(filling,
+             Filling::begin(std::exchange(queued.batch, std::move(staged)), std::move(room),
+                            source.gpu, options.stream, [context = std::weak_ptr(end_.context)] {
+                              if (const auto core = context.lock()) core->wake_for_work();
+                            }));
+  copies_d2h_.fetch_add(1, std::memory_order_relaxed);
+  bytes_d2h_.fetch_add(size, std::memory_order_relaxed);
   queued.filling = std::move(filling);
   TENDON_CHECK(prepare(queued.out, queued.batch));
   queued.out.placement = std::move(source.placement);
@@ -629,7 +625,7 @@ Result<void> PipeSender::stage(QueuedSend& queued, const SendOptions& options) {
 }
 
 Result<void> PipeSender::prepare(QueuedSend& queued, Loan&& loan) {
-  TENDON_CHECK(check_loan(loan));
+  TENDON_CHECK(check_loan(loan, link_));
   queued.batch = std::move(loan.dict_);
   queued.slot = std::move(loan.slot_);
   loan.clear();
@@ -718,8 +714,8 @@ void PipeSender::add_to(PipeStats& stats) const {
   stats.copies += stats_.copies;
   stats.bytes_copied += stats_.bytes_copied;
   stats.copied_other_link = stats_.copied_other_link;
-  stats.copies_d2h = stats_.copies_d2h;
-  stats.bytes_d2h = stats_.bytes_d2h;
+  stats.copies_d2h = copies_d2h_.load(std::memory_order_relaxed);
+  stats.bytes_d2h = bytes_d2h_.load(std::memory_order_relaxed);
   stats.schemas_announced = stats_.schemas_announced;
 }
 

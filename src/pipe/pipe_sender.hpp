@@ -70,15 +70,15 @@ class PipeSender {
   /// Where leaves lie. A batch with some on a GPU is not prepared: it is staged first.
   enum class Lies : std::uint8_t { on_cpu, on_gpu };
   Result<Lies> prepare(Outgoing& out, const TensorDict& batch) TENDON_EXCLUDES(mutex_);
-  Result<void> send_from_gpu(const TensorDict& batch, const SendOptions& options,
-                             Deadline deadline) TENDON_EXCLUDES(mutex_);
+  Result<void> send_from_gpu(const TensorDict& batch, const SendOptions& options, Deadline deadline)
+      TENDON_EXCLUDES(mutex_);
   Result<void> stage(QueuedSend& queued, const SendOptions& options);
   Result<void> prepare_values(Outgoing& out, const TensorDict& batch);
   Result<void> prepare_bytes(Outgoing& out, Bytes bytes, const MessageOptions& options);
   Result<void> prepare_loan(Outgoing& out, const TensorDict& dict,
                             const std::shared_ptr<LoanedSlot>& slot) TENDON_EXCLUDES(mutex_);
   Result<void> check_size(const Descriptor& descriptor) const;
-  Result<void> check_loan(const Loan& loan) const;
+  static Result<void> check_loan(const Loan& loan, const Link& link);
   /// The schema of `out` is known to the peer, or has been announced. False: not now.
   Result<bool> announce(Outgoing& out, Deadline deadline) TENDON_REQUIRES(mutex_);
   /// Memory for what the link copies into a slot. False: not now.
@@ -87,10 +87,8 @@ class PipeSender {
   Result<bool> try_send(Outgoing& out, Deadline deadline) TENDON_REQUIRES(mutex_);
   Result<Sent> send_published(SendOp& op, Deadline deadline) TENDON_REQUIRES(mutex_);
   Result<void> send_now(Outgoing& out, Deadline deadline) TENDON_EXCLUDES(mutex_);
-  [[nodiscard]] bool has_begun(const Outgoing& out) const TENDON_EXCLUDES(mutex_);
   Result<void> give_up(Outgoing& out, std::optional<Error> error) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] bool take_back(Outgoing& out) TENDON_REQUIRES(mutex_);
-  void count_staged(std::uint64_t size_bytes) TENDON_EXCLUDES(mutex_);
   void count_announced(Outgoing& out) TENDON_REQUIRES(mutex_);
   void count_sent(const Outgoing& out) TENDON_REQUIRES(mutex_);
   void prepare_next(Outgoing& out) TENDON_REQUIRES(mutex_);
@@ -112,6 +110,9 @@ class PipeSender {
   // While a queued send waits for a slot.
   std::optional<WaitsFor> queue_waits_ TENDON_GUARDED_BY(mutex_);
   PipeStats stats_ TENDON_GUARDED_BY(mutex_);
+  // Copies from a GPU.
+  std::atomic<std::uint64_t> copies_d2h_{0};
+  std::atomic<std::uint64_t> bytes_d2h_{0};
 };
 
 }  // namespace tendon::v0::detail

@@ -34,7 +34,7 @@ Result<Context> Context::create(ContextOptions options) {
 Result<void> Context::close(Deadline deadline) { return core_->close(deadline); }
 const std::string& Context::name() const& noexcept { return core_->options().name; }
 ContextId Context::id() const noexcept { return core_->id(); }
-Pool Context::pool() const { return Pool(core_->pool()); }
+Pool Context::pool() const { return Pool(core_->memory().host); }
 std::string Context::describe() const { return core_->describe(); }
 std::vector<PeerIdentity> Context::members() const { return core_->members(); }
 void Context::on_member(std::function<void(const MemberEvent&)> callback) {

@@ -64,8 +64,7 @@ class ContextCore final : public LinkObserver,
   [[nodiscard]] std::string log_name() const;
   /// A line about this Context; see tendon::log().
   void log(LogLevel level, std::string_view where, std::string_view text) const noexcept;
-  [[nodiscard]] const std::shared_ptr<SlotPool>& pool() const noexcept { return memory_.host; }
-  [[nodiscard]] cuda::DevicePools& device_pools() noexcept { return memory_.devices; }
+  [[nodiscard]] ContextMemory& memory() noexcept { return memory_; }
   [[nodiscard]] FlightRecorder& recorder() noexcept { return recorder_; }
   [[nodiscard]] EventLoop& loop() noexcept { return loop_; }
   [[nodiscard]] Waiting& waiting() noexcept { return waiting_; }

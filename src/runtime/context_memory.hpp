@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <tendon/runtime/context.hpp>
 
 #include "cuda/device_pools.hpp"
 #include "memory/slot_pool.hpp"

@@ -90,9 +90,8 @@ Result<ContextOptions> resolve_options(ContextOptions options) {
   if (options.publish_bytes == 0) options.publish_bytes = default_cap_bytes();
   if (options.device_cap_bytes == 0) options.device_cap_bytes = 1ull << 30;
   constexpr std::uint64_t kLargestCapBytes = 1ull << 46;
-  for (const std::uint64_t cap :
-       {options.link_cap_bytes, options.pool_cap_bytes, options.publish_bytes,
-        options.device_cap_bytes}) {
+  for (const std::uint64_t cap : {options.link_cap_bytes, options.pool_cap_bytes,
+                                  options.publish_bytes, options.device_cap_bytes}) {
     if (cap < kSmallestCapBytes || cap > kLargestCapBytes) {
       return wrong("a cap of " + std::to_string(cap) + " bytes; legal are " +
                    std::to_string(kSmallestCapBytes) + " to " + std::to_string(kLargestCapBytes) +

@@ -32,7 +32,8 @@ std::optional<std::uint32_t> DeviceOffers::find(const cuda::Uuid& gpu) const {
 
 bool DeviceOffers::is_full() const noexcept { return own_.size() >= kMaxDevicesPerLink; }
 
-std::string_view DeviceOffers::take_in(const Descriptor& word) {
+std::string_view DeviceOffers::take_in(const Descriptor& word, Features features) {
+  if (!features.has(Feature::devices)) return "a GPU was offered without the feature `devices`";
   if (word.tag != kOffer) return "an unknown word about a GPU";
   if (word.schema != peers_.size()) return "a GPU was offered out of order";
   if (peers_.size() >= kMaxDevicesPerLink) return "more GPUs than kMaxDevicesPerLink";

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cuda/driver_types.hpp"
+#include "session/features.hpp"
 #include "transport/descriptor.hpp"
 
 namespace tendon::v0::detail {
@@ -36,8 +37,9 @@ class DeviceOffers {
     return number;
   }
 
-  /// A word of kind `device` has arrived. Returns what is wrong with it, or an empty text.
-  [[nodiscard]] std::string_view take_in(const Descriptor& word);
+  /// A word of kind `device` has arrived on a link with these features. Returns what is wrong with
+  /// it, or an empty text.
+  [[nodiscard]] std::string_view take_in(const Descriptor& word, Features features);
   /// The GPU that the peer offered under this number; null: none.
   [[nodiscard]] const cuda::Uuid* of_peer(std::uint32_t number) const noexcept {
     return number < peers_.size() ? &peers_[number] : nullptr;

@@ -66,27 +66,6 @@ void Link::detach(std::uint32_t pipe) {
 // Here, not where it is called: what destroys a message is long.
 void Link::dispatch(Incoming&& incoming) { sinks_.dispatch(std::move(incoming)); }
 
-Result<std::uint32_t> Link::offer(const cuda::Uuid& gpu) {
-  if (!features_.has(Feature::devices)) {
-    return Error{ErrorCode::unsupported_device, "link.offer",
-                 "the Tendon of " + peer_name_ +
-                     " is older and takes no tensors on GPUs: copy them to the CPU, or update it"};
-  }
-  const auto number = offers_.number_of(gpu, [this](const Descriptor& word) { post(word); });
-  if (number) return *number;
-  return Error{ErrorCode::unsupported_device, "link.offer",
-               "tensors of more than " + std::to_string(kMaxDevicesPerLink) +
-                   " GPUs were sent to " + peer_name_ + " (kMaxDevicesPerLink)"};
-}
-
-Result<void> Link::take_offer(const Descriptor& word) {
-  const std::string_view wrong = features_.has(Feature::devices)
-                                     ? offers_.take_in(word)
-                                     : "a GPU was offered without the feature `devices`";
-  if (wrong.empty()) return {};
-  return violation("link.offer", std::string(wrong));
-}
-
 void Link::fail(const Error& error, Death death) {
   const Lock receiving(receive_mutex_);
   fail_locked(error, death);

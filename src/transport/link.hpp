@@ -156,14 +156,6 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
     return sinks_.contains(pipe);
   }
 
-  // GPUs
-  /// The number by which the peer knows this GPU, which is offered to it before its first use.
-  /// Errors: unsupported_device where the peer takes none.
-  [[nodiscard]] Result<std::uint32_t> offer(const cuda::Uuid& gpu);
-  [[nodiscard]] const DeviceOffers& offers() const noexcept TENDON_REQUIRES(receive_mutex_) {
-    return offers_;
-  }
-
   // Life
   /// Registers descriptors; called once, when the link is owned by a shared_ptr.
   [[nodiscard]] virtual Result<void> start(Reactor& reactor, LinkObserver& observer) = 0;
@@ -194,6 +186,8 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   [[nodiscard]] bool suspect() const noexcept { return suspect_.load(std::memory_order_relaxed); }
   [[nodiscard]] virtual LinkStats stats() const = 0;
 
+  /// GPUs that the sides have named. What the peer said is guarded by receive_mutex().
+  DeviceOffers device_offers;
   /// Threads that wait for slots of this link; announce_sleep() looks at it.
   std::atomic<std::uint32_t> waiting_for_returns{0};
   /// Channels of this link whose peer may read slots of the publish pool.
@@ -212,8 +206,6 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
     return sinks_.dropped_count();
   }
   void fail_locked(const Error& error, Death death) TENDON_REQUIRES(receive_mutex_);
-  /// The peer offers a GPU.
-  [[nodiscard]] Result<void> take_offer(const Descriptor& word) TENDON_REQUIRES(receive_mutex_);
   /// The peer said goodbye: pipes that are still open get `end_of_stream`.
   void end_in_order() TENDON_REQUIRES(receive_mutex_);
   /// The peer said goodbye with this descriptor. That both sides agreed is believed only of a link
@@ -249,7 +241,6 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   LinkRole role_ = LinkRole::connector;
   std::uint32_t opened_count_ TENDON_GUARDED_BY(receive_mutex_) = 0;
   LinkLife life_;
-  DeviceOffers offers_;
 };
 
 /// Shows what was prepared on these links, with one barrier for all of them.

@@ -13,8 +13,8 @@
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/core/words.hpp>
-#include <tendon/pipe/pipe_options.hpp>
 #include <tendon/pipe/message.hpp>
+#include <tendon/pipe/pipe_options.hpp>
 #include <tendon/pipe/pipe_stats.hpp>
 #include <tendon/runtime/context.hpp>
 #include <tendon/session/connect_options.hpp>
@@ -68,8 +68,8 @@ class TENDON_API Pipe {
 
   // Sending. A call returns when its argument may be reused. The message may still be on its way
   // (see flush).
-  /// Leaves may lie in host memory and on one GPU, those without gaps. The call returns once the GPU
-  /// has copied its leaves: unsupported_device, device_lost, not_contiguous.
+  /// Leaves may lie in host memory and, without gaps, on one GPU. The call returns once the GPU has
+  /// copied its leaves: unsupported_device, device_lost, not_contiguous.
   [[nodiscard]] Result<void> send(const TensorDict& batch, Deadline deadline,
                                   const SendOptions& options = {});
   /// Consumes the loan only on success; wrong_link if it was taken from another link.
@@ -96,10 +96,10 @@ class TENDON_API Pipe {
   /// it lay on one that this process has not: it stays, for a receive with `.device = cpu()`.
   /// Without `.device` a message never makes this process use CUDA.
   [[nodiscard]] Result<TensorDict> recv(const RecvOptions& options, Deadline deadline);
-  /// Into leaves in host memory that exist, of the same schema (schema_mismatch leaves the message in the pipe);
-  /// one copy, over tcp none. The message's non-tensor values are set too: they replace values, and
-  /// TensorDicts without tensors, never a tensor. On an error the elements are unspecified, and the
-  /// values are as before.
+  /// Into leaves in host memory that exist, of the same schema (schema_mismatch leaves the message
+  /// in the pipe); one copy, over tcp none. The message's non-tensor values are set too: they
+  /// replace values, and TensorDicts without tensors, never a tensor. On an error the elements are
+  /// unspecified, and the values are as before.
   [[nodiscard]] Result<void> recv_into(TensorDict& destination, Deadline deadline);
   [[nodiscard]] Result<Message> recv_message(Deadline deadline);
   /// Puts back what a receive returned: the next one gets it. For a caller that is interrupted

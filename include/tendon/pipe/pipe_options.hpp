@@ -33,8 +33,8 @@ struct SendOptions {
 ///   TensorDict batch = pipe.recv({.device = Device{DeviceKind::cuda, 0}}, 1s).value();
 struct RecvOptions {
   RecvMode mode = RecvMode::view_or_copy;
-  /// Where all leaves are to lie. Without it each leaf lies where the sender had it: in host memory,
-  /// or on the same GPU.
+  /// Where all leaves are to lie. Without it each lies where the sender had it: in host memory, or
+  /// on the same GPU.
   std::optional<Device> device = {};
   /// Leaves on a GPU are there in the order of this stream: work that it gets later reads them. It
   /// lives until the last tensor of the batch is dropped.

@@ -69,8 +69,8 @@ struct ContextOptions {
   /// Most bytes of samples that are published or kept, for all readers together [bytes]; 0 as
   /// link_cap_bytes. A limit, not an allocation.
   std::uint64_t publish_bytes = 0;
-  /// Most bytes of tensors that this Context keeps on each GPU, received ones included [bytes]; 0: 1
-  /// GiB. A limit, not an allocation.
+  /// Most bytes of tensors that this Context keeps on each GPU, received ones included [bytes]; 0:
+  /// 1 GiB. A limit, not an allocation.
   std::uint64_t device_cap_bytes = 0;
   /// The newest minor version of the wire protocol that this Context speaks, at most
   /// kProtocolMinor. A lower one leaves out what later versions added, for links to every peer.

@@ -532,7 +532,7 @@ void GroupCore::on_step(GroupPlace place, InboundMessage&& inbound) {
 PoolPlace GroupCore::pool_place(const Epoch& epoch, const Flat& tensors) {
   if (tensors.runs().size() != 1) return {};
   const Flat::Run& run = tensors.runs().front();
-  auto location = context()->pool()->locate({run.data, run.size_bytes});
+  auto location = context()->memory().host->locate({run.data, run.size_bytes});
   if (!location) return {};
   // What this member cannot read nobody is to wait for: it shows nothing, so all go another way.
   for (const auto& channel : epoch.channels)

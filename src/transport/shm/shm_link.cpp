@@ -584,7 +584,8 @@ Result<ShmLink::Taken> ShmLink::take_in(const Descriptor& descriptor) {
       if (observer_ != nullptr) observer_->on_word(*this, descriptor);
       return Taken::yes;
     case MessageKind::device:
-      TENDON_CHECK(take_offer(descriptor));
+      if (const auto wrong = device_offers.take_in(descriptor, features()); !wrong.empty())
+        return violation("shm.receive", std::string(wrong));
       return Taken::yes;
     default:
       break;

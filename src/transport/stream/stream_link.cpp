@@ -643,7 +643,10 @@ Result<void> LinkOverStreams::on_link_credit(std::uint64_t taken_bytes) {
 
 Result<void> LinkOverStreams::on_word(const Descriptor& descriptor) {
   receive_mutex().assert_held();
-  if (descriptor.kind == MessageKind::device) return take_offer(descriptor);
+  if (descriptor.kind == MessageKind::device) {
+    const auto wrong = device_offers.take_in(descriptor, features());
+    return wrong.empty() ? Result<void>() : violation("tcp.receive", std::string(wrong));
+  }
   if (descriptor.kind == MessageKind::goodbye)
     note_goodbye(descriptor);
   else if (observer_ != nullptr)

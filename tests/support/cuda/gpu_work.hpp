@@ -38,10 +38,10 @@ class GpuWorkFixture : public GpuFixture {
   /// The stream does nothing that it gets after this, until open().
   void block(cuda::StreamHandle stream) {
     const cuda::PrimaryContext::Current current(*context);
-    EXPECT_EQ(fake.launch(
-                  stream, [](void* open) { static_cast<std::atomic<bool>*>(open)->wait(false); },
-                  &open_),
-              0);
+    EXPECT_EQ(
+        fake.launch(
+            stream, [](void* open) { static_cast<std::atomic<bool>*>(open)->wait(false); }, &open_),
+        0);
   }
   void open() {
     open_ = true;

@@ -79,8 +79,7 @@ TEST_F(GpusTest, ThreadsThatAskAtOnceGetOne) {
 
 TEST_F(GpusTest, AnErrorIsNotForGood) {
   fake.fail("cuDevicePrimaryCtxRetain", static_cast<int>(Status::out_of_memory), 1);
-  EXPECT_TRUE(
-      fails_with(gpus->use(0, kPatience), ErrorCode::resource_exhausted, "OUT_OF_MEMORY"));
+  EXPECT_TRUE(fails_with(gpus->use(0, kPatience), ErrorCode::resource_exhausted, "OUT_OF_MEMORY"));
   EXPECT_TRUE(succeeds(gpus->use(0, kPatience)));
   EXPECT_TRUE(fails_with(gpus->use(2, kPatience), ErrorCode::unsupported_device, "cuda:2"));
 }
@@ -132,8 +131,8 @@ TEST_F(GpusTest, NamesTheGpuThatIsNotHere) {
   cuda::Uuid other = second_uuid();
   other.bytes.back() = 0xff;
   const auto found = gpus->find(other, kPatience);
-  EXPECT_TRUE(fails_with(found, ErrorCode::unsupported_device,
-                         "GPU-00010203-0405-0607-0809-0a0b0c0d0eff"));
+  EXPECT_TRUE(
+      fails_with(found, ErrorCode::unsupported_device, "GPU-00010203-0405-0607-0809-0a0b0c0d0eff"));
   EXPECT_TRUE(fails_with(found, ErrorCode::unsupported_device, "CUDA_VISIBLE_DEVICES"));
   EXPECT_EQ(fake.calls("cuDevicePrimaryCtxRetain"), 0u);
 }

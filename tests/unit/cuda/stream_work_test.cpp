@@ -45,9 +45,8 @@ class StreamWorkTest : public GpuWorkFixture {
 
 TEST_F(StreamWorkTest, CopiesOnAnyStream) {
   unsigned char value = 0;
-  for (const StreamHandle stream :
-       {new_stream(), new_stream(StreamFlags::blocking), always(0), always(kLegacyStream),
-        always(kPerThreadStream)}) {
+  for (const StreamHandle stream : {new_stream(), new_stream(StreamFlags::blocking), always(0),
+                                    always(kLegacyStream), always(kPerThreadStream)}) {
     ASSERT_EQ(fill(memory->address(), ++value, 64), Status::success);
     auto work = work_on(stream);
     ASSERT_TRUE(succeeds(copy(work)));
@@ -62,8 +61,8 @@ TEST_F(StreamWorkTest, CopiesFromAndToTheHost) {
   auto work = work_on(new_stream());
   ASSERT_TRUE(succeeds(
       work.copy(memory->address(), reinterpret_cast<cuda::DeviceAddress>(from.data()), 64)));
-  ASSERT_TRUE(succeeds(
-      work.copy(reinterpret_cast<cuda::DeviceAddress>(to.data()), memory->address(), 64)));
+  ASSERT_TRUE(
+      succeeds(work.copy(reinterpret_cast<cuda::DeviceAddress>(to.data()), memory->address(), 64)));
   ASSERT_TRUE(succeeds(work.wait(kPatience)));
   EXPECT_EQ(to, from);
 }
@@ -172,8 +171,8 @@ TEST_F(StreamWorkTest, RefusesWhatIsNoStream) {
     const cuda::PrimaryContext::Current current(*context);
     ASSERT_EQ(context->table().stream_destroy(stream), Status::success);
   }
-  EXPECT_TRUE(fails_with(StreamWork::begin(gpu, stream, "test"), ErrorCode::invalid_argument,
-                         "no stream"));
+  EXPECT_TRUE(
+      fails_with(StreamWork::begin(gpu, stream, "test"), ErrorCode::invalid_argument, "no stream"));
 }
 
 // Captures

@@ -91,8 +91,8 @@ TEST_P(StagedPipe, APackedBatchOfAGpuTravelsByOneCopyEachWay) {
   const TensorDict packed = packed_copy(host);
   const PackedView& view = *packed_view(packed);
   const std::uint64_t size = view.schema->layout(Layout::aligned).total_bytes;
-  const Tensor bytes = on_gpu(
-      Tensor::view(view.storage, 0, DType::u8, {static_cast<std::int64_t>(size)}).value());
+  const Tensor bytes =
+      on_gpu(Tensor::view(view.storage, 0, DType::u8, {static_cast<std::int64_t>(size)}).value());
   const TensorDict batch = make_packed(view.schema, Layout::aligned, bytes.storage()).value();
   const std::uint64_t before = fake.calls("cuMemcpyAsync");
   ASSERT_TRUE(succeeds(pair.client.send(batch, kPatience)));
@@ -162,14 +162,15 @@ TEST_P(StagedPipe, ASendReadsBehindTheWorkOfItsStream) {
     const CudaDouble& fake;
     std::uint64_t address;
   } rewrite{fake, reinterpret_cast<std::uint64_t>(batch["x"].data())};
-  ASSERT_EQ(fake.launch(stream,
-                        [](void* argument) {
-                          const auto& what = *static_cast<Rewrite*>(argument);
-                          auto* const bytes =
-                              static_cast<std::byte*>(what.fake.writes(what.address, 100'000));
-                          fill_pattern({bytes, 100'000}, 2);
-                        },
-                        &rewrite),
+  ASSERT_EQ(fake.launch(
+                stream,
+                [](void* argument) {
+                  const auto& what = *static_cast<Rewrite*>(argument);
+                  auto* const bytes =
+                      static_cast<std::byte*>(what.fake.writes(what.address, 100'000));
+                  fill_pattern({bytes, 100'000}, 2);
+                },
+                &rewrite),
             0);
   std::thread sender(
       [&] { EXPECT_TRUE(succeeds(pair.client.send(batch, kPatience, {.stream = stream}))); });
@@ -273,8 +274,7 @@ TEST_P(StagedPipe, LeavesOfTwoGpusAndLeavesWithGapsAreRefused) {
   const Tensor square = on_gpu(pattern(1, 100).reshape({10, 10}).value());
   gaps.set("columns", square.transpose(0, 1).value());
   EXPECT_TRUE(fails_with(pair.client.send(gaps, kPatience), ErrorCode::not_contiguous, "columns"));
-  EXPECT_TRUE(
-      fails_with(pair.client.send_async(gaps).wait(kPatience), ErrorCode::not_contiguous));
+  EXPECT_TRUE(fails_with(pair.client.send_async(gaps).wait(kPatience), ErrorCode::not_contiguous));
   EXPECT_TRUE(fails_with(pair.server.recv(0s), ErrorCode::timeout));
 }
 
@@ -325,8 +325,8 @@ TEST_P(StagedPipe, AnAsynchronousReceiveLeavesItToRecv) {
   ASSERT_TRUE(succeeds(pair.client.send(gpu_batch(4, 1000), kPatience)));
   EXPECT_TRUE(fails_with(pair.server.recv_async().wait(kPatience), ErrorCode::unsupported_device,
                          "take it with recv()"));
-  EXPECT_TRUE(fails_with(pair.server.recv_message_async().wait(kPatience),
-                         ErrorCode::unsupported_device));
+  EXPECT_TRUE(
+      fails_with(pair.server.recv_message_async().wait(kPatience), ErrorCode::unsupported_device));
   EXPECT_TRUE(succeeds(pair.server.recv(kPatience)));
 }
 
@@ -401,8 +401,8 @@ TEST_P(StagedPipe, BothDirectionsAtOnceForManyMessages) {
   constexpr int kMessages = 50;
   const auto run = [&](Pipe& pipe, std::uint64_t seed) {
     for (int i = 0; i < kMessages; ++i) {
-      ASSERT_TRUE(succeeds(pipe.send(gpu_batch(seed + static_cast<std::uint64_t>(i), 20'000),
-                                     kPatience)));
+      ASSERT_TRUE(
+          succeeds(pipe.send(gpu_batch(seed + static_cast<std::uint64_t>(i), 20'000), kPatience)));
       const auto received = pipe.recv(kPatience);
       ASSERT_TRUE(succeeds(received));
       ASSERT_TRUE(holds(read((*received)["x"]), 1000 - seed + static_cast<std::uint64_t>(i)));
