@@ -522,15 +522,14 @@ Result<Loan> PipeSender::loan(const std::shared_ptr<const Schema>& schema, Deadl
 
 // Flush and half-close
 
-// Has the peer taken everything, and closed its end behind that?
-bool PipeSender::taken_and_closed() const {
-  return end_.sending.state() == SendingLife::State::closed &&
-         !end_.handle.is(HandleState::State::closed) && queued_count_.load() == 0 &&
-         window_.untaken_messages() == 0;
-}
-
 Result<void> PipeSender::flush(Deadline deadline) {
   TENDON_CHECK(context_.usable("pipe.flush"));
+  // Has the peer taken everything, and closed its end behind that?
+  const auto taken_and_closed = [this] {
+    return end_.sending.state() == SendingLife::State::closed &&
+           !end_.handle.is(HandleState::State::closed) && queued_count_.load() == 0 &&
+           window_.untaken_messages() == 0;
+  };
   std::uint64_t wanted = 0;
   bool asked = false;
   std::optional<Error> error;

@@ -66,7 +66,6 @@ class PipeSender {
 
  private:
   Result<void> usable(std::string_view where) const;
-  [[nodiscard]] bool taken_and_closed() const;
   /// Where leaves lie. A batch with some on a GPU is not prepared: it is staged first.
   enum class Lies : std::uint8_t { on_cpu, on_gpu };
   Result<Lies> prepare(Outgoing& out, const TensorDict& batch) TENDON_EXCLUDES(mutex_);
