@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "cuda/delivered_slot.hpp"
+#include "cuda/gpus.hpp"
 #include "memory/large_copy.hpp"
 #include "tensor/copy.hpp"
+#include "tensor/on_cpu.hpp"
 #include "tensor/packed_copy.hpp"
 
 namespace tendon::v0::detail {
@@ -125,6 +127,24 @@ Result<std::optional<Device>> gpu_of(const TensorDict& batch, std::string_view w
   return std::optional<Device>(leaf_view(batch, *first).device);
 }
 
+Result<std::shared_ptr<cuda::Gpu>> wanted_gpu(const std::optional<Device>& device,
+                                              std::string_view where, Deadline deadline) {
+  if (!device || *device == cpu()) return std::shared_ptr<cuda::Gpu>();
+  if (device->kind != DeviceKind::cuda) {
+    return Error{ErrorCode::unsupported_device, where,
+                 "the device is " + to_string(*device) +
+                     "; legal are cpu and cuda, or none for where the tensors are"};
+  }
+  TENDON_TRY(gpus, cuda::process_gpus());
+  return gpus->use(device->index, deadline);
+}
+
+bool lies_on(const TensorDict& batch, Device device) {
+  for (std::size_t i = 0; i < batch.leaf_count(); ++i)
+    if (leaf_view(batch, i).device != device) return false;
+  return true;
+}
+
 std::shared_ptr<const Placement> placement_of(const TensorDict& batch, const cuda::Uuid& gpu,
                                               std::uint32_t number) {
   auto placement = std::make_shared<Placement>();
@@ -173,6 +193,7 @@ Result<void> pack_gpu_leaves(const TensorDict& batch, const Storage& room, cuda:
 
 Result<TensorDict> copy_to_gpu(const TensorDict& batch, const GpuTarget& target,
                                std::string_view where, Deadline deadline) {
+  TENDON_CHECK(check_on_cpu(batch, where));
   TENDON_TRY(host, in_one_run(batch));
   const PackedView& packed = *packed_view(host);
   TENDON_TRY(work, cuda::StreamWork::begin(target.gpu, target.stream, where));

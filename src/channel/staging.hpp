@@ -21,6 +21,14 @@ namespace tendon::v0::detail {
 /// leaves on a GPU that have gaps.
 [[nodiscard]] Result<std::optional<Device>> gpu_of(const TensorDict& batch, std::string_view where);
 
+/// The GPU that a receive wants its tensors on; null: none. It is used before anything is taken.
+/// Errors: unsupported_device for another kind of device, those of Gpus::use().
+[[nodiscard]] Result<std::shared_ptr<cuda::Gpu>> wanted_gpu(const std::optional<Device>& device,
+                                                            std::string_view where,
+                                                            Deadline deadline);
+/// Do all leaves lie there?
+[[nodiscard]] bool lies_on(const TensorDict& batch, Device device);
+
 /// Which leaves lie on a GPU, for a peer that knows it by `number`.
 [[nodiscard]] std::shared_ptr<const Placement> placement_of(const TensorDict& batch,
                                                             const cuda::Uuid& gpu,
@@ -42,8 +50,8 @@ struct GpuTarget {
 };
 
 /// A batch of host memory with the wanted leaves on a GPU, in a slot of its pool. The copies are
-/// enqueued; they keep the host memory until they are done. Errors: those of the pool and of the
-/// driver; the batch of the caller stays as it was.
+/// enqueued; they keep the host memory until they are done. Errors: unsupported_device for a batch
+/// that lies elsewhere, those of the pool and of the driver; the batch stays as it was.
 [[nodiscard]] Result<TensorDict> copy_to_gpu(const TensorDict& batch, const GpuTarget& target,
                                              std::string_view where, Deadline deadline);
 

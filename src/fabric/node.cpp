@@ -3,6 +3,7 @@
 #include <tendon/fabric/node.hpp>
 #include <utility>
 
+#include "channel/staging.hpp"
 #include "core/left_to_parent.hpp"
 #include "core/text.hpp"
 #include "fabric/calls/caller.hpp"
@@ -11,6 +12,7 @@
 #include "fabric/topics/publisher_core.hpp"
 #include "fabric/topics/sample_thread.hpp"
 #include "fabric/topics/subscriber_core.hpp"
+#include "tensor/on_cpu.hpp"
 
 namespace tendon::v0 {
 namespace {
@@ -272,6 +274,30 @@ Subscriber::~Subscriber() {
 }
 
 Result<Sample> Subscriber::recv(Deadline deadline) { return core_->recv(deadline); }
+Result<Sample> Subscriber::recv(const DeviceTarget& target, Deadline deadline) {
+  constexpr std::string_view kWhere = "subscriber.recv";
+  TENDON_TRY(gpu, detail::wanted_gpu(target.device, kWhere, deadline));
+  TENDON_TRY(sample, core_->recv(deadline));
+  if (!sample.tensors) return sample;
+  Result<TensorDict> there = *sample.tensors;
+  if (gpu == nullptr) {
+    // A sample that was given back may lie on a GPU.
+    if (const auto here = detail::check_on_cpu(*there, kWhere); target.device && !here)
+      there = here.error();
+  } else if (!detail::lies_on(*there, gpu->context()->device())) {
+    there = detail::copy_to_gpu(*sample.tensors,
+                                {.gpu = gpu,
+                                 .pool = core_->context()->memory().devices.of(gpu),
+                                 .stream = static_cast<detail::cuda::StreamHandle>(target.stream)},
+                                kWhere, deadline);
+  }
+  if (!there) {
+    give_back(std::move(sample));
+    return std::move(there).error();
+  }
+  sample.tensors = *std::move(there);
+  return sample;
+}
 void Subscriber::give_back(Sample sample) { core_->put_back(0, std::move(sample)); }
 Completion<Sample> Subscriber::recv_async() { return core_->recv_async(); }
 Result<void> Subscriber::wait_for_publishers(std::size_t count, Deadline deadline) {

@@ -67,25 +67,6 @@ std::uint64_t copy_pieces(Bytes packed, Layout layout, const TensorDict& destina
   return offset;
 }
 
-// The GPU on which a receive wants its batch, or nothing: before a message is taken.
-Result<std::shared_ptr<cuda::Gpu>> wanted_gpu(const RecvOptions& options, Deadline deadline) {
-  if (!options.device || *options.device == cpu()) return std::shared_ptr<cuda::Gpu>();
-  if (options.device->kind != DeviceKind::cuda) {
-    return Error{ErrorCode::unsupported_device, "pipe.recv",
-                 "RecvOptions::device is " + to_string(*options.device) +
-                     "; legal are cpu and cuda, or none for where the sender had the tensors"};
-  }
-  TENDON_TRY(gpus, cuda::process_gpus());
-  return gpus->use(options.device->index, deadline);
-}
-
-// Does a batch lie where the receiver wants it?
-bool lies_on(const TensorDict& batch, Device device) {
-  for (std::size_t i = 0; i < batch.leaf_count(); ++i)
-    if (leaf_view(batch, i).device != device) return false;
-  return true;
-}
-
 bool same_memory(const TensorDict& a, const TensorDict& b) {
   if (a.leaf_count() != b.leaf_count()) return false;
   for (std::size_t i = 0; i < a.leaf_count(); ++i)
@@ -480,7 +461,7 @@ Result<TensorDict> PipeReceiver::recv(const RecvOptions& options, Deadline deadl
   std::shared_ptr<cuda::Gpu> gpu;
   if (options.device) {
     TENDON_CHECK(context_.usable("pipe.recv"));
-    TENDON_TRY(wanted, wanted_gpu(options, deadline));
+    TENDON_TRY(wanted, wanted_gpu(options.device, "pipe.recv", deadline));
     want = wanted == nullptr ? Want::on_cpu : Want::on_gpu;
     gpu = std::move(wanted);
   }
@@ -506,7 +487,6 @@ Result<TensorDict> PipeReceiver::deliver(Taken& taken, std::shared_ptr<cuda::Gpu
       TENDON_TRY(found, gpus->find(placement->gpu, deadline));
       gpu = std::move(found);
     }
-    TENDON_CHECK(check_on_cpu(batch, "pipe.recv"));
     return copy_to_gpu(batch,
                        {.gpu = gpu,
                         .pool = context_.memory().devices.of(gpu),

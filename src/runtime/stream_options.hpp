@@ -30,7 +30,7 @@ namespace tendon::v0::detail {
   options.cap_bytes = ours.link_cap_bytes;
   options.peer_cap_bytes = peer.limits->link_cap_bytes;
   options.control = std::move(control);
-  options.pool = context.pool();
+  options.pool = context.memory().host;
   options.lease = ours.lease;
   options.expect_signs_of_life = peer.progress != ProgressMode::manual;
   options.gives_signs_of_life = ours.progress != Progress::manual;

@@ -16,6 +16,7 @@
 #include <tendon/core/words.hpp>
 #include <tendon/fabric/fabric_event.hpp>
 #include <tendon/fabric/sample.hpp>
+#include <tendon/memory/device_target.hpp>
 #include <tendon/session/limits.hpp>
 #include <tendon/tensor/schema.hpp>
 
@@ -128,6 +129,10 @@ class TENDON_API Subscriber {
   ~Subscriber();
 
   [[nodiscard]] Result<Sample> recv(Deadline deadline);
+  /// The same with its tensors on a GPU, by one copy out of the publisher's memory. Errors of the
+  /// GPU leave the sample for the next recv(): unsupported_device, device_lost, resource_exhausted
+  /// beyond ContextOptions::device_cap_bytes, invalid_argument for a stream that is captured.
+  [[nodiscard]] Result<Sample> recv(const DeviceTarget& target, Deadline deadline);
   /// The next recv() returns the sample that the last one returned: see Pipe::give_back().
   void give_back(Sample sample);
   /// The next sample, now or later. Dropping the completion gives a sample back that has come: the

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <tendon/core/words.hpp>
-#include <tendon/memory/device.hpp>
+#include <tendon/memory/device_target.hpp>
 
 namespace tendon {
 inline namespace v0 {
@@ -16,9 +16,6 @@ enum class RecvMode : std::uint8_t {
   copy,          ///< always private memory
 };
 TENDON_WORDS(RecvMode, view_or_copy, view_only, copy);
-
-/// The stream of CUDA that each thread has by default: cudaStreamPerThread.
-inline void* const kStreamPerThread = reinterpret_cast<void*>(2);
 
 /// How a batch is sent. Batches in host memory need none of it.
 ///

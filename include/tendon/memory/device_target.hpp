@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <tendon/memory/device.hpp>
+
+namespace tendon {
+inline namespace v0 {
+
+/// The stream of CUDA that each thread has by default: cudaStreamPerThread.
+inline void* const kStreamPerThread = reinterpret_cast<void*>(2);
+
+/// Where a receive is to put tensors.
+///
+///   Sample sample = frames.recv({.device = Device{DeviceKind::cuda, 0}}, 1s).value();
+struct DeviceTarget {
+  /// Where all leaves are to lie; nothing: where they are.
+  std::optional<Device> device = {};
+  /// Leaves on a GPU are there in the order of this stream, a cudaStream_t: work that it gets later
+  /// reads them. It lives until the last tensor is dropped.
+  void* stream = kStreamPerThread;
+};
+
+}  // namespace v0
+}  // namespace tendon
