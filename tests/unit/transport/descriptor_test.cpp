@@ -69,7 +69,7 @@ TEST(Descriptor, TheTextOfAnErrorAndWhatAnOpenSaysAreInline) {
 }
 
 TEST(Descriptor, AWordAboutTheLinkBelongsToNoPipe) {
-  for (const MessageKind kind : {MessageKind::retire, MessageKind::clock}) {
+  for (const MessageKind kind : {MessageKind::retire, MessageKind::clock, MessageKind::device}) {
     Descriptor word;
     word.kind = kind;
     EXPECT_EQ(check_descriptor(word, kCap), "");
