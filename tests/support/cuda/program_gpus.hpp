@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <tendon/tensor/tensor.hpp>
 #include <tendon/pipe/pipe_options.hpp>
+#include <tendon/tensor/tensor.hpp>
 #include <thread>
 
 #include "cuda/device_pools.hpp"
@@ -105,15 +105,22 @@ class Gate {
     open();
     while (!is_past_.load()) std::this_thread::yield();
   }
+  /// A handler of signals may call it.
   void open() { is_open_.store(true); }
+  /// Returns when the stream has come to it: a context that is lost then lets it go on.
+  void wait_until_reached() const {
+    while (!is_reached_.load()) std::this_thread::yield();
+  }
 
  private:
   static void wait(void* self) {
     auto& gate = *static_cast<Gate*>(self);
+    gate.is_reached_.store(true);
     while (!gate.is_open_.load()) std::this_thread::yield();
     gate.is_past_.store(true);
   }
   std::atomic<bool> is_open_{false};
+  std::atomic<bool> is_reached_{false};
   std::atomic<bool> is_past_{false};
 };
 
