@@ -24,45 +24,14 @@
 #include <tendon/runtime/context.hpp>
 #include <vector>
 
+#include "process/dialogue.hpp"
 #include "support/batches.hpp"
 
 namespace tendon::test {
 namespace {
 
 using std::chrono::milliseconds;
-using Words = std::istringstream;
 
-void answer(const std::string& line) {
-  std::string whole = line + "\n";
-  for (const char* rest = whole.data(); rest != whole.data() + whole.size();) {
-    const ssize_t written =
-        write(STDOUT_FILENO, rest, static_cast<std::size_t>(whole.data() + whole.size() - rest));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) _exit(90);  // nobody listens any more
-    rest += written;
-  }
-}
-
-std::string one_line(std::string text) {
-  for (char& c : text)
-    if (c == '\n') c = '|';
-  return text;
-}
-std::string told(const Error& error) {
-  return "error " + std::string(to_string(error.code)) + " " + one_line(error.detail);
-}
-template <class T>
-std::string told(const Result<T>& result) {
-  return result ? "ok" : told(result.error());
-}
-
-template <class T>
-T next(Words& words, T otherwise) {
-  T value;
-  return words >> value ? value : otherwise;
-}
-/// The last word of a command is its deadline [ms].
-Deadline deadline(Words& words) { return milliseconds(next(words, 20'000)); }
 Profile profile(Words& words) {
   return parse_word<Profile>(next<std::string>(words, "local")).value();
 }
@@ -337,18 +306,6 @@ class Program {
   std::vector<Held> held_;
   rlim_t usual_descriptors_ = 0;
 };
-
-/// One line of standard input, unbuffered: a forked child goes on where its parent stopped.
-std::optional<std::string> read_line() {
-  std::string line;
-  for (char c = 0;;) {
-    const ssize_t got = read(STDIN_FILENO, &c, 1);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return std::nullopt;
-    if (c == '\n') return line;
-    line += c;
-  }
-}
 
 int run(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);

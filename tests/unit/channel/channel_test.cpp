@@ -220,5 +220,41 @@ TEST_F(ChannelTest, OneThatWasOverSaysNoEndUnlessItsOwnerAlwaysDoes) {
   EXPECT_EQ(link_->said, std::vector{MessageKind::end});
 }
 
+// As calls and topics have it.
+TEST_F(ChannelTest, AChannelWithoutGpusRefusesASchemaOfOneAndReadsTheNext) {
+  open();
+  const auto schema = Schema::make({{"x", DType::u8, {1}}}).value();
+  const std::string encoding(as_text(schema->encoding()));
+  const auto announce = [&](std::uint32_t number, const std::string& values) {
+    Descriptor word{.kind = MessageKind::schema, .sequence = ++sequence_, .schema = number};
+    word.values_bytes = static_cast<std::uint32_t>(values.size());
+    word.payload_bytes -= values.size();  // hear() counts the whole text
+    hear(word, encoding + values);
+  };
+  const auto message = [&](std::uint32_t number) {
+    hear({.kind = MessageKind::data, .sequence = ++sequence_, .schema = number});
+  };
+  announce(1, "\x01");
+  EXPECT_EQ(look(), Head::nothing);
+  for (int i = 0; i < 2; ++i) {
+    message(1);
+    EXPECT_EQ(look(), Head::message);
+    {
+      const Lock receiving(channel_->receive_mutex());
+      EXPECT_EQ(channel_->receiver().schema(1), nullptr);
+      EXPECT_EQ(channel_->receiver().why_unknown(1).code, ErrorCode::unsupported_device);
+    }
+    take();
+  }
+  announce(2, "");
+  EXPECT_EQ(look(), Head::nothing);
+  message(2);
+  EXPECT_EQ(look(), Head::message);
+  EXPECT_TRUE(channel_->is_open());
+  const Lock receiving(channel_->receive_mutex());
+  ASSERT_NE(channel_->receiver().schema(2), nullptr);
+  EXPECT_EQ(*channel_->receiver().schema(2), *schema);
+}
+
 }  // namespace
 }  // namespace tendon::test

@@ -129,5 +129,69 @@ TEST(ChannelReceiver, ReadsSchemasWithinTheShareOfItsLink) {
   EXPECT_FALSE(r.receiver.read_schema(incoming)) << "it is none";
 }
 
+/// An announcement of a schema of two leaves, and what is said of their places.
+struct Announcement {
+  Announcement(std::uint32_t number, std::initializer_list<unsigned char> places) {
+    const auto schema = Schema::make({{"a", DType::u8, {1}}, {"b", DType::u8, {1}}}).value();
+    body.assign(schema->encoding().begin(), schema->encoding().end());
+    incoming.descriptor = {.kind = MessageKind::schema,
+                           .sequence = number,
+                           .schema = number,
+                           .payload_bytes = body.size(),
+                           .values_bytes = static_cast<std::uint32_t>(places.size())};
+    for (const unsigned char place : places) body.push_back(std::byte{place});
+    incoming.body.data = body.data();
+  }
+  std::vector<std::byte> body;
+  Incoming incoming;
+};
+
+TEST(ChannelReceiver, ReadsWhereTheLeavesOfASchemaLay) {
+  Receiver r;
+  detail::DeviceOffers peer;
+  detail::DeviceOffers offers;
+  detail::cuda::Uuid gpu{};
+  gpu.bytes.fill(3);
+  (void)peer.number_of(gpu, [&](const Descriptor& word) { EXPECT_EQ(offers.take_in(word), ""); });
+  ASSERT_TRUE(succeeds(r.receiver.read_schema(Announcement(1, {}).incoming, &offers)));
+  ASSERT_TRUE(succeeds(r.receiver.read_schema(Announcement(2, {0, 1}).incoming, &offers)));
+  ASSERT_TRUE(succeeds(r.receiver.read_schema(Announcement(3, {0, 0}).incoming, &offers)));
+  EXPECT_EQ(*r.receiver.schema(1), *r.receiver.schema(2)) << "the places are no part of it";
+  EXPECT_EQ(r.receiver.placement(1), nullptr);
+  EXPECT_EQ(r.receiver.placement(3), nullptr);
+  ASSERT_NE(r.receiver.placement(2), nullptr);
+  EXPECT_EQ(r.receiver.placement(2)->gpu, gpu);
+  EXPECT_FALSE(r.receiver.placement(2)->is_on_gpu(0));
+  EXPECT_TRUE(r.receiver.placement(2)->is_on_gpu(1));
+  r.receiver.forget_schemas();
+  EXPECT_EQ(r.receiver.placement(2), nullptr);
+}
+
+TEST(ChannelReceiver, APlacementThatCannotBeReadIsTheReasonOfItsMessages) {
+  Receiver r;
+  const detail::DeviceOffers offers;
+  EXPECT_TRUE(fails_with(r.receiver.read_schema(Announcement(1, {0, 1}).incoming, &offers),
+                         ErrorCode::corrupt_data, "not offered"));
+  EXPECT_EQ(r.receiver.schema(1), nullptr);
+  EXPECT_EQ(r.receiver.why_unknown(1).code, ErrorCode::corrupt_data);
+  EXPECT_NE(r.receiver.why_unknown(1).detail.find("its schema was refused"), std::string::npos);
+  EXPECT_TRUE(fails_with(r.receiver.read_schema(Announcement(2, {0}).incoming, &offers),
+                         ErrorCode::corrupt_data, "of a schema of 2"));
+  EXPECT_TRUE(succeeds(r.receiver.read_schema(Announcement(3, {}).incoming, &offers)));
+  EXPECT_EQ(r.schemas.bytes(), detail::SchemaTable::cost_bytes(*r.receiver.schema(3)))
+      << "what was refused holds nothing";
+}
+
+TEST(ChannelReceiver, WithoutGpusASchemaOfOneIsRefusedAndOthersAreRead) {
+  Receiver r;
+  EXPECT_TRUE(fails_with(r.receiver.read_schema(Announcement(1, {1, 0}).incoming),
+                         ErrorCode::unsupported_device, "only pipes take"));
+  EXPECT_EQ(r.receiver.schema(1), nullptr);
+  EXPECT_EQ(r.receiver.why_unknown(1).code, ErrorCode::unsupported_device);
+  EXPECT_TRUE(succeeds(r.receiver.read_schema(Announcement(2, {}).incoming)));
+  EXPECT_NE(r.receiver.schema(2), nullptr);
+  EXPECT_EQ(r.receiver.why_unknown(1).code, ErrorCode::unsupported_device) << "for each message";
+}
+
 }  // namespace
 }  // namespace tendon::test

@@ -74,5 +74,53 @@ TEST(SchemaTable, TablesOfOneLinkDrawOnOneShare) {
   EXPECT_EQ(held.most_bytes(), 3 * one);
 }
 
+std::shared_ptr<const detail::Placement> placed(std::vector<std::uint8_t> leaves,
+                                                unsigned char gpu = 7) {
+  auto placement = std::make_shared<detail::Placement>();
+  placement->leaves = std::move(leaves);
+  placement->gpu.bytes.fill(gpu);
+  return placement;
+}
+
+TEST(SchemaTable, OneSchemaHasANumberForEachPlacement) {
+  detail::SchemaTable table(std::uint64_t{1} << 20);
+  const auto make = [] {
+    return Schema::make({{"a", DType::u8, {1}}, {"b", DType::u8, {1}}}).value();
+  };
+  const auto schema = make();
+  const auto all = placed({1, 1});
+  EXPECT_TRUE(table.add(1, schema, all));
+  EXPECT_EQ(table.number_of(schema), 0u) << "in host memory it is another one";
+  EXPECT_TRUE(table.add(2, schema));
+  EXPECT_TRUE(table.add(3, schema, placed({0, 1})));
+  EXPECT_TRUE(table.add(4, schema, placed({1, 1}, 8)));
+  EXPECT_EQ(table.number_of(schema), 2u);
+  EXPECT_EQ(table.number_of(make(), all.get()), 1u);
+  EXPECT_EQ(table.number_of(make(), placed({1, 1}).get()), 1u) << "an equal one";
+  EXPECT_EQ(table.number_of(schema, placed({0, 1}).get()), 3u);
+  EXPECT_EQ(table.number_of(schema, placed({1, 1}, 8).get()), 4u);
+  EXPECT_EQ(table.number_of(schema, placed({1, 0}).get()), 0u);
+  EXPECT_EQ(table.placement(1), all);
+  EXPECT_EQ(table.placement(2), nullptr);
+  EXPECT_EQ(table.placement(9), nullptr);
+}
+
+TEST(SchemaTable, ForgetsPlacementsWithTheirSchemas) {
+  detail::SchemaTable table(std::uint64_t{1} << 20);
+  const auto schema = Schema::make({{"a", DType::u8, {1}}}).value();
+  const auto placement = placed({1});
+  EXPECT_TRUE(table.add(1, schema, placement));
+  constexpr std::uint32_t kSamePlace = 1 + detail::SchemaTable::kMaxSchemas;
+  EXPECT_TRUE(table.add(kSamePlace, schema));
+  EXPECT_EQ(table.placement(1), nullptr);
+  EXPECT_EQ(table.placement(kSamePlace), nullptr);
+  EXPECT_EQ(table.number_of(schema, placement.get()), 0u);
+  EXPECT_TRUE(table.add(kSamePlace + 1, schema, placement));
+  EXPECT_EQ(table.placement(kSamePlace + 1), placement);
+  table.clear();
+  EXPECT_EQ(table.placement(kSamePlace + 1), nullptr);
+  EXPECT_EQ(placement.use_count(), 1) << "nothing keeps it";
+}
+
 }  // namespace
 }  // namespace tendon::test

@@ -78,5 +78,24 @@ TEST(ChannelSender, ASchemaIsAnnouncedOnceUnderBothNumbers) {
   EXPECT_EQ(s.sender.last_sequence(), 2u);
 }
 
+TEST(ChannelSender, APlacementIsAnnouncedBesideItsSchema) {
+  Sender s;
+  const auto known = schema("a");
+  const auto placement = std::make_shared<detail::Placement>();
+  placement->leaves = {1};
+  const Descriptor plain = s.sender.announcement(*known);
+  EXPECT_EQ(plain.values_bytes, 0u);
+  s.sender.announced(plain.schema, known);
+  EXPECT_EQ(s.sender.number_of(known, placement.get()), 0u);
+  const Descriptor placed = s.sender.announcement(*known, placement.get());
+  EXPECT_EQ(placed.schema, 2u);
+  EXPECT_EQ(placed.values_bytes, 1u);
+  EXPECT_EQ(placed.payload_bytes, known->encoding().size());
+  EXPECT_EQ(check_descriptor(placed, 1 << 20), "");
+  s.sender.announced(placed.schema, known, placement);
+  EXPECT_EQ(s.sender.number_of(known), 1u);
+  EXPECT_EQ(s.sender.number_of(known, placement.get()), 2u);
+}
+
 }  // namespace
 }  // namespace tendon::test

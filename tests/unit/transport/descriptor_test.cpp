@@ -46,7 +46,7 @@ TEST(Descriptor, HasTheBytesOfTheProtocol) {
 TEST(Descriptor, KindsHaveTheNumbersOfTheProtocol) {
   constexpr std::string_view kNames[] = {
       "unknown", "data", "bytes", "schema", "segment", "credit", "ack",   "end",    "abort",
-      "cancel",  "ping", "error", "open",   "goodbye", "retire", "clock", "unknown"};
+      "cancel",  "ping", "error", "open",   "goodbye", "retire", "clock", "device"};
   for (std::uint8_t number = 0; number < std::size(kNames); ++number)
     EXPECT_EQ(to_string(MessageKind{number}), kNames[number]) << int{number};
   EXPECT_EQ(to_string(MessageKind{255}), "unknown");
@@ -69,7 +69,7 @@ TEST(Descriptor, TheTextOfAnErrorAndWhatAnOpenSaysAreInline) {
 }
 
 TEST(Descriptor, AWordAboutTheLinkBelongsToNoPipe) {
-  for (const MessageKind kind : {MessageKind::retire, MessageKind::clock}) {
+  for (const MessageKind kind : {MessageKind::retire, MessageKind::clock, MessageKind::device}) {
     Descriptor word;
     word.kind = kind;
     EXPECT_EQ(check_descriptor(word, kCap), "");

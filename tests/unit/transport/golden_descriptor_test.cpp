@@ -150,6 +150,14 @@ Descriptor example(MessageKind kind) {
       descriptor.generation = 0x1112131415161718;
       descriptor.offset = 0x2122232425262728;
       break;
+    case MessageKind::device:
+      descriptor.pipe = 0;
+      descriptor.sequence = 0;
+      descriptor.tag = 1;
+      descriptor.schema = 2;
+      descriptor.generation = 0x1112131415161718;
+      descriptor.offset = 0x2122232425262728;
+      break;
   }
   return descriptor;
 }
@@ -199,6 +207,9 @@ constexpr Golden kGolden[] = {
      "0000000000000000 0000000000000000 0000000000000000 0000000000000000"},
     {MessageKind::clock,
      "0f00000000000000 0807060504030201 0000000001000000 0000000000000000 "
+     "0000000000000000 0000000000000000 1817161514131211 2827262524232221"},
+    {MessageKind::device,
+     "1000000000000000 0000000000000000 0200000001000000 0000000000000000 "
      "0000000000000000 0000000000000000 1817161514131211 2827262524232221"},
     {MessageKind::head,
      "1200000003000000 0900000000000000 0000000000000000 0000000000000000 "

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process with GPUs of the double, told what to do line by line. SIGUSR1 lets the work go on that
+// `gate` stopped.
+#include <signal.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tendon/pipe/listener.hpp>
+#include <tendon/pipe/pipe.hpp>
+#include <tendon/runtime/context.hpp>
+#include <utility>
+#include <vector>
+
+#include "process/dialogue.hpp"
+#include "support/batches.hpp"
+#include "support/child.hpp"
+#include "support/cuda/program_gpus.hpp"
+#include "support/pipe_pair.hpp"
+
+namespace tendon::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::atomic<Gate*> closed_gate{nullptr};
+
+void open_gate(int) {
+  if (Gate* const gate = closed_gate.load()) gate->open();
+}
+
+class Program {
+ public:
+  explicit Program(ContextOptions options)
+      : transport_(options.transport), context_(Context::create(std::move(options)).value()) {}
+  ~Program() {
+    drop_all();
+    closed_gate.store(nullptr);
+  }
+
+  /// False: the end.
+  bool run(const std::string& line) {
+    Words words(line);
+    const std::string verb = next<std::string>(words, "");
+    if (verb == "exit") return false;
+    answer(act(verb, words));
+    return true;
+  }
+
+ private:
+  std::string act(const std::string& verb, Words& words) {
+    if (verb == "listen") return listen();
+    if (verb == "accept") return accept(words);
+    if (verb == "connect") return connect(words);
+    if (verb == "prepare") return prepare(words);
+    if (verb == "gate") return gate();
+    if (verb == "send") return send(words);
+    if (verb == "send-async") return send_async(words);
+    if (verb == "wait") return told(sent_->wait(deadline(words)));
+    if (verb == "recv") return receive(words);
+    if (verb == "release") return held_.clear(), "ok";
+    if (verb == "use") return use(words);
+    if (verb == "calls") return calls(words);
+    if (verb == "lose") return lose(words);
+    if (verb == "child") return run_child();
+    if (verb == "flush") return told(pipe_->flush(deadline(words)));
+    if (verb == "close") return told(pipe_->close(deadline(words)));
+    if (verb == "drop-pipe") return pipe_.reset(), "ok";
+    if (verb == "drop-all") return drop_all(), "ok";
+    return "error unknown " + verb;
+  }
+
+  std::string listen() {
+    auto listener = Listener::bind(*context_, "127.0.0.1:0");
+    if (!listener) return told(listener.error());
+    listener_ = *std::move(listener);
+    return "ok " + listener_->address();
+  }
+  std::string accept(Words& words) {
+    auto made = listener_->accept(deadline(words));
+    if (made) pipe_ = *std::move(made);
+    return told(made);
+  }
+  std::string connect(Words& words) {
+    const auto address = next<std::string>(words, "");
+    auto made = Pipe::connect(*context_, address, deadline(words));
+    if (made) pipe_ = *std::move(made);
+    return told(made);
+  }
+  // The batch that is sent from now on: `seed size device`.
+  std::string prepare(Words& words) {
+    const auto seed = next<std::uint64_t>(words, 0);
+    const auto size = next<std::uint64_t>(words, 0);
+    const Device device = parse_device(next<std::string>(words, "cpu")).value();
+    TensorDict batch = patterned(seed, size);
+    if (device != cpu()) batch.set("x", gpus().on_gpu(batch["x"], device));
+    batch_ = std::move(batch);
+    return "ok";
+  }
+  // The stream of all later sends of GPU 0 has work that waits.
+  std::string gate() {
+    closed_gate.store(nullptr);
+    gate_.reset();
+    stream_ = gpus().make_stream(kGpu0);
+    gate_.emplace(gpus().fake, stream_);
+    gate_->wait_until_reached();
+    closed_gate.store(&*gate_);
+    return "ok";
+  }
+  std::string send(Words& words) {
+    answer("sending");
+    return told(pipe_->send(batch_, deadline(words), {.stream = stream_}));
+  }
+  std::string send_async(Words&) {
+    sent_ = pipe_->send_async(batch_, {.stream = stream_});
+    return "ok";
+  }
+  // `seed size where`: "there" is where the sender had it. Says where it lies.
+  std::string receive(Words& words) {
+    const auto seed = next<std::uint64_t>(words, 0);
+    const auto size = next<std::uint64_t>(words, 0);
+    const auto where = next<std::string>(words, "there");
+    RecvOptions options;
+    if (where != "there") options.device = parse_device(where).value();
+    auto received = pipe_->recv(options, deadline(words));
+    if (!received) return told(received.error());
+    const Device device = (*received)["x"].device();
+    TensorDict host = *received;
+    if (device != cpu()) host.set("x", gpus().read(host["x"]));
+    if (const auto right = is_patterned(host, seed, size); !right)
+      return std::string("error wrong ") + right.message();
+    held_.push_back(*std::move(received));
+    return "ok " + to_string(device);
+  }
+  std::string use(Words& words) {
+    (void)gpus().program.gpu(next(words, 0));
+    return "ok";
+  }
+  std::string calls(Words& words) {
+    const auto name = next<std::string>(words, "all");
+    return "ok " + std::to_string(gpus().fake.calls(name == "all" ? nullptr : name.c_str()));
+  }
+  std::string lose(Words& words) {
+    gpus().fake.lose(next(words, 0), static_cast<int>(cuda::Status::illegal_address));
+    return "ok";
+  }
+
+  // A fork of this process uses what it has, and drops it. No call reaches the driver.
+  std::string run_child() {
+    const std::uint64_t before = gpus().fake.calls(nullptr);
+    const auto is_forked = [](const auto& result) {
+      return !result && result.error().code == ErrorCode::forked;
+    };
+    const int status = run_in_child([&] {
+      if (!is_forked(pipe_->send(batch_, milliseconds(0)))) return 1;
+      if (!is_forked(pipe_->send_async(batch_).wait(milliseconds(0)))) return 2;
+      if (!is_forked(pipe_->recv(milliseconds(0)))) return 3;
+      if (!is_forked(pipe_->recv({.device = kGpu0}, milliseconds(0)))) return 4;
+      {
+        // A Context of its own sends what lies in host memory.
+        PipePair pair = connect_pair({"", transport_});
+        if (!is_forked(pair.client.send(batch_, kPatience))) return 5;
+        if (!is_forked(pair.client.send_async(batch_).wait(kPatience))) return 6;
+        if (!pair.client.send(numbered(7), kPatience)) return 7;
+        if (!is_forked(pair.server.recv({.device = kGpu0}, kPatience))) return 8;
+        const auto received = pair.server.recv(kPatience);
+        if (!received || number_of(*received) != 7) return 9;
+      }
+      held_.clear();
+      batch_ = TensorDict();
+      sent_.reset();
+      pipe_.reset();
+      listener_.reset();
+      context_.reset();
+      return gpus().fake.calls(nullptr) == before ? 0 : 10;
+    });
+    if (!exited_with(status, 0)) return "error child " + std::to_string(status);
+    return "ok";
+  }
+
+  void drop_all() {
+    held_.clear();
+    batch_ = TensorDict();
+    sent_.reset();
+    pipe_.reset();
+    listener_.reset();
+    context_.reset();
+  }
+
+  /// At the first command that needs them: a process that uses no GPU is to stay so.
+  ProgramGpus& gpus() { return gpus_ ? *gpus_ : gpus_.emplace(); }
+
+  const Transport transport_;
+  std::optional<ProgramGpus> gpus_;
+  std::optional<Gate> gate_;
+  void* stream_ = kStreamPerThread;
+  TensorDict batch_;
+  std::optional<Context> context_;
+  std::optional<Listener> listener_;
+  std::optional<Pipe> pipe_;
+  std::optional<Completion<void>> sent_;
+  std::vector<TensorDict> held_;
+};
+
+int run(int argc, char** argv) {
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGUSR1, &open_gate);
+  ContextOptions options;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string_view key = argv[i];
+    const std::string value = argv[i + 1];
+    if (key == "--name")
+      options.name = value;
+    else if (key == "--transport")
+      options.transport = parse_word<Transport>(value).value();
+    else if (key == "--linger-ms")
+      options.linger = milliseconds(std::stoul(value));
+    else
+      return 92;
+  }
+  Program program(options);
+  answer("ready");
+  for (auto line = read_line(); line; line = read_line())
+    if (!program.run(*line)) return 0;
+  return 0;
+}
+
+}  // namespace
+}  // namespace tendon::test
+
+int main(int argc, char** argv) { return tendon::test::run(argc, argv); }
