@@ -23,7 +23,13 @@ class GpuSubscriber : public GpuPipeTest {
   };
   [[nodiscard]] Ends declare(ContextOptions options = {}) {
     Context context = Context::create(with_way(std::move(options), way())).value();
-    Node node = Node::create(context, {.discovery = Discovery::none}).value();
+    Node node = Node::join(context,
+                           {.domain = "gpu",
+                            .name = "robot",
+                            .peers = std::vector<std::string>{},
+                            .listen = "127.0.0.1:0"},
+                           kPatience)
+                    .value();
     Publisher publisher = Publisher::declare(node, "camera").value();
     Subscriber subscriber = Subscriber::declare(node, "camera").value();
     EXPECT_TRUE(succeeds(subscriber.wait_for_publishers(1, kPatience)));

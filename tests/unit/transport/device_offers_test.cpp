@@ -65,7 +65,7 @@ TEST(DeviceOffers, TheBytesOfAUuidArriveInTheirOrder) {
   DeviceOffers peer;
   for (std::size_t n = 0; n < 3; ++n) (void)side.number_of(n);
   EXPECT_EQ(peer.of_peer(0), nullptr);
-  for (const Descriptor& word : side.said) EXPECT_EQ(peer.take_in(word), "");
+  for (const Descriptor& word : side.said) EXPECT_EQ(peer.take_in(word, kDevices), "");
   for (std::uint32_t n = 0; n < 3; ++n) {
     ASSERT_NE(peer.of_peer(n), nullptr) << n;
     EXPECT_EQ(*peer.of_peer(n), gpu(n)) << n;
@@ -80,7 +80,7 @@ TEST(DeviceOffers, TheBytesOfAUuidArriveInTheirOrder) {
 TEST(DeviceOffers, EachSideCountsItsOwn) {
   Side side;
   EXPECT_EQ(side.number_of(7), 0u);
-  for (const Descriptor& word : words_of(3)) EXPECT_EQ(side.offers.take_in(word), "");
+  for (const Descriptor& word : words_of(3)) EXPECT_EQ(side.offers.take_in(word, kDevices), "");
   EXPECT_EQ(side.number_of(8), 1u);
   EXPECT_EQ(side.number_of(0), 2u) << "a GPU that the peer has offered is still ours to offer";
   EXPECT_EQ(*side.offers.of_peer(0), gpu(0));
@@ -97,21 +97,21 @@ TEST(DeviceOffers, AtTheLimitKnownGpusStayKnownAndNoOtherIsOffered) {
 
 TEST(DeviceOffers, ThePeerIsHeldToTheSameLimit) {
   DeviceOffers offers;
-  for (const Descriptor& word : words_of(kMaxDevicesPerLink)) ASSERT_EQ(offers.take_in(word), "");
+  for (const Descriptor& word : words_of(kMaxDevicesPerLink)) ASSERT_EQ(offers.take_in(word, kDevices), "");
   Descriptor beyond = words_of(1).front();
   beyond.schema = kMaxDevicesPerLink;
   beyond.offset = ~std::uint64_t{0};
-  EXPECT_NE(offers.take_in(beyond).find("kMaxDevicesPerLink"), std::string_view::npos);
+  EXPECT_NE(offers.take_in(beyond, kDevices).find("kMaxDevicesPerLink"), std::string_view::npos);
   EXPECT_EQ(offers.of_peer(kMaxDevicesPerLink), nullptr);
 }
 
 TEST(DeviceOffers, AWordThatBreaksARuleIsNamedAndChangesNothing) {
   const std::vector<Descriptor> words = words_of(3);
   DeviceOffers offers;
-  ASSERT_EQ(offers.take_in(words[0]), "");
+  ASSERT_EQ(offers.take_in(words[0], kDevices), "");
   const auto is_refused = [&](Descriptor word, std::string_view why) {
-    EXPECT_NE(offers.take_in(word).find(why), std::string_view::npos)
-        << why << ": " << offers.take_in(word);
+    EXPECT_NE(offers.take_in(word, kDevices).find(why), std::string_view::npos)
+        << why << ": " << offers.take_in(word, kDevices);
     EXPECT_EQ(offers.of_peer(1), nullptr) << why;
     EXPECT_EQ(*offers.of_peer(0), gpu(0)) << why;
   };
@@ -128,7 +128,7 @@ TEST(DeviceOffers, AWordThatBreaksARuleIsNamedAndChangesNothing) {
   word = words[0];
   word.schema = 1;
   is_refused(word, "twice");
-  EXPECT_EQ(offers.take_in(words[1]), "");
+  EXPECT_EQ(offers.take_in(words[1], kDevices), "");
 }
 
 // A thread that gets a number may send by it at once.
@@ -175,7 +175,7 @@ TEST(DeviceOffers, ThreadsThatOfferTheSameGpusAgreeAboutTheirNumbers) {
   for (std::thread& thread : threads) thread.join();
   ASSERT_EQ(said.size(), kMaxDevicesPerLink);
   DeviceOffers peer;
-  for (const Descriptor& word : said) ASSERT_EQ(peer.take_in(word), "");
+  for (const Descriptor& word : said) ASSERT_EQ(peer.take_in(word, kDevices), "");
   for (std::size_t n = 0; n < kMaxDevicesPerLink; ++n) {
     const auto number = offers.number_of(gpu(n), [](const Descriptor&) { ADD_FAILURE(); });
     ASSERT_TRUE(number.has_value());
