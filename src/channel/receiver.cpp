@@ -53,7 +53,10 @@ Result<void> ChannelReceiver::try_read_schema(const Incoming& incoming,
   const Bytes encoding = Bytes(bytes).first(incoming.descriptor.payload_bytes);
   TENDON_TRY(schema, Schema::decode(encoding));
   std::shared_ptr<const Placement> placement;
-  if (size != encoding.size()) {
+  if (incoming.descriptor.header_bytes != 0) {
+    return Error{ErrorCode::corrupt_data, "channel.schema", "announced a schema with a header"};
+  }
+  if (incoming.descriptor.values_bytes != 0) {
     if (offers == nullptr) {
       return Error{ErrorCode::unsupported_device, "channel.schema",
                    "announced tensors on GPUs, which only pipes take"};

@@ -2,6 +2,7 @@
 #include "channel/staging.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <tendon/tensor/packed.hpp>
 #include <utility>
@@ -18,6 +19,7 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::uint64_t kAlignmentBytes = 256;  // of each leaf that is copied by itself
+constexpr std::uint64_t kPieceBytes = std::uint64_t{8} << 20;  // about a millisecond
 
 std::uint64_t aligned(std::uint64_t bytes) {
   return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
@@ -73,18 +75,22 @@ Result<TensorDict> copy_whole(const PackedView& packed, const GpuTarget& target,
   return make_packed(packed.schema, packed.layout, room.part(0, size), packed.values);
 }
 
+bool wants(const GpuTarget& target, std::size_t leaf) {
+  return target.placement == nullptr || target.placement->is_on_gpu(leaf);
+}
+
 Result<TensorDict> copy_leaves(const TensorDict& batch, const GpuTarget& target,
                                cuda::StreamWork& work, Deadline deadline) {
   const auto& leaves = batch.schema()->leaves();
   std::uint64_t size = 0;
   for (std::size_t i = 0; i < leaves.size(); ++i)
-    if (target.placement->is_on_gpu(i)) size += aligned(leaves[i].size_bytes);
+    if (wants(target, i)) size += aligned(leaves[i].size_bytes);
   TENDON_TRY(room, make_room(size, target, deadline));
   work.keep(room.slot);
   TensorDict delivered = batch;
   std::uint64_t offset = 0;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
-    if (!target.placement->is_on_gpu(i)) continue;
+    if (!wants(target, i)) continue;
     const SchemaLeaf& leaf = leaves[i];
     TENDON_CHECK(work.copy(room.slot->address() + offset, address_of(leaf_view(batch, i).data),
                            leaf.size_bytes));
@@ -174,21 +180,44 @@ Result<void> pack_host_leaves(const TensorDict& batch, const Storage& room) {
   return {};
 }
 
-Result<void> pack_gpu_leaves(const TensorDict& batch, const Storage& room, cuda::StreamWork& work) {
+std::vector<GpuCopy> copies_to_host(const TensorDict& batch, const Storage& room) {
   const PackedLayout& layout = batch.schema()->layout(Layout::aligned);
-  work.keep(room.owner());
+  std::vector<GpuCopy> copies;
+  const auto add = [&](std::uint64_t offset, const std::byte* source, std::uint64_t size) {
+    for (std::uint64_t at = 0; at < size; at += kPieceBytes)
+      copies.push_back({address_of(room.data() + offset + at), address_of(source + at),
+                        std::min(kPieceBytes, size - at)});
+  };
   if (const PackedView* const packed = packed_alike(batch);
       packed != nullptr && packed->storage.device() != cpu()) {
-    return work.copy(address_of(room.data()), address_of(packed->storage.data()),
-                     layout.total_bytes);
+    add(0, packed->storage.data(), layout.total_bytes);
+    return copies;
   }
   for (std::size_t i = 0; i < batch.leaf_count(); ++i) {
     const LeafView leaf = leaf_view(batch, i);
-    if (leaf.device == cpu()) continue;
-    TENDON_CHECK(work.copy(address_of(room.data() + layout.offsets[i]), address_of(leaf.data),
-                           leaf.size_bytes));
+    if (leaf.device != cpu()) add(layout.offsets[i], leaf.data, leaf.size_bytes);
   }
-  return {};
+  return copies;
+}
+
+void zero_gaps(const Schema& schema, const Storage& room) {
+  const PackedLayout& layout = schema.layout(Layout::aligned);
+  std::uint64_t end = 0;
+  const auto zero_to = [&](std::uint64_t next) {
+    if (next > end) std::memset(room.data() + end, 0, next - end);
+  };
+  for (std::size_t i = 0; i < schema.leaves().size(); ++i) {
+    zero_to(layout.offsets[i]);
+    end = layout.offsets[i] + schema.leaves()[i].size_bytes;
+  }
+  zero_to(layout.total_bytes);
+}
+
+std::uint64_t bytes_on_gpu(const Schema& schema, const Placement* placement) {
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < schema.leaves().size(); ++i)
+    if (placement == nullptr || placement->is_on_gpu(i)) bytes += schema.leaves()[i].size_bytes;
+  return bytes;
 }
 
 Result<TensorDict> copy_to_gpu(const TensorDict& batch, const GpuTarget& target,
@@ -198,7 +227,9 @@ Result<TensorDict> copy_to_gpu(const TensorDict& batch, const GpuTarget& target,
   const PackedView& packed = *packed_view(host);
   TENDON_TRY(work, cuda::StreamWork::begin(target.gpu, target.stream, where));
   work.keep(packed.storage.owner());
-  if (target.placement == nullptr || target.placement->is_all_on_gpu())
+  // Kernels rely on more alignment than other layouts have.
+  const bool is_aligned = packed.layout == Layout::aligned;
+  if (is_aligned && (target.placement == nullptr || target.placement->is_all_on_gpu()))
     return copy_whole(packed, target, work, deadline);
   return copy_leaves(host, target, work, deadline);
 }

@@ -8,6 +8,7 @@
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
+#include <vector>
 
 #include "channel/placement.hpp"
 #include "cuda/device_pool.hpp"
@@ -36,10 +37,21 @@ namespace tendon::v0::detail {
 
 /// Packs the leaves of host memory into `room`, by Layout::aligned.
 [[nodiscard]] Result<void> pack_host_leaves(const TensorDict& batch, const Storage& room);
-/// The same for those of the GPU, which are there once it has done `work`; that keeps the room. A
-/// copy to host memory that is not registered blocks for what the stream has to do before.
-[[nodiscard]] Result<void> pack_gpu_leaves(const TensorDict& batch, const Storage& room,
-                                           cuda::StreamWork& work);
+
+/// One copy for the GPU. It is small enough to look at a deadline, or at other work, after each.
+struct GpuCopy {
+  cuda::DeviceAddress destination = 0;
+  cuda::DeviceAddress source = 0;
+  std::uint64_t size_bytes = 0;
+};
+/// The copies that pack the leaves of the GPU into `room`, likewise. The driver blocks in one for
+/// what the stream has to do before, because `room` is not registered.
+[[nodiscard]] std::vector<GpuCopy> copies_to_host(const TensorDict& batch, const Storage& room);
+/// Once they are done: what lay in the room before is nobody's business.
+void zero_gaps(const Schema& schema, const Storage& room);
+
+/// Bytes of the leaves on the GPU.
+[[nodiscard]] std::uint64_t bytes_on_gpu(const Schema& schema, const Placement* placement);
 
 /// Where a batch is wanted, and in the order of which stream.
 struct GpuTarget {
@@ -49,7 +61,8 @@ struct GpuTarget {
   const Placement* placement = nullptr;  ///< which leaves; null: all
 };
 
-/// A batch of host memory with the wanted leaves on a GPU, in a slot of its pool. The copies are
+/// A batch of host memory with the wanted leaves on a GPU, in a slot of its pool, each aligned to
+/// 64 bytes or more. The copies are
 /// enqueued; they keep the host memory until they are done. Errors: unsupported_device for a batch
 /// that lies elsewhere, those of the pool and of the driver; the batch stays as it was.
 [[nodiscard]] Result<TensorDict> copy_to_gpu(const TensorDict& batch, const GpuTarget& target,

@@ -16,7 +16,7 @@ namespace tendon::v0::detail::cuda {
 /// Owns:    a share of the primary context; events that nobody uses, for the next one; what is kept
 ///          for good.
 /// Threads: thread-safe; a short lock, under which no call of the driver is made.
-/// Errors:  those of the driver; unsupported_device where the context is lost; forked.
+/// Errors:  those of the driver; device_lost; forked.
 /// Blocks:  never. The device thread destroys the events, after the last share is dropped.
 /// Cost:    take_event(): a lock; about 1 us where none is free.
 class Gpu {
@@ -29,6 +29,9 @@ class Gpu {
   [[nodiscard]] const std::shared_ptr<PrimaryContext>& context() const noexcept { return context_; }
   [[nodiscard]] DeviceThread& thread() const noexcept { return thread_; }
 
+  /// For copies that the device thread makes itself: it waits for no other stream. In the device
+  /// thread alone.
+  [[nodiscard]] Result<StreamHandle> own_stream();
   /// An event without times, for one use.
   [[nodiscard]] Result<EventHandle> take_event();
   /// The use is over: the GPU has reached the event, or nobody asks whether it has.
@@ -39,6 +42,7 @@ class Gpu {
  private:
   const std::shared_ptr<PrimaryContext> context_;
   DeviceThread& thread_;
+  StreamHandle own_stream_ = nullptr;
   Mutex mutex_;
   std::vector<EventHandle> free_events_ TENDON_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<const void>> kept_for_good_ TENDON_GUARDED_BY(mutex_);

@@ -7,6 +7,8 @@
 
 #include "core/process_wide.hpp"
 #include "cuda/driver_errors.hpp"
+#include "cuda/library.hpp"
+#include "cuda/library_choice.hpp"
 #include "cuda/uuid_text.hpp"
 
 namespace tendon::v0::detail::cuda {
@@ -110,6 +112,13 @@ Result<Gpus*> process_gpus() {
   TENDON_TRY(thread, process_device_thread());
   return &made.get(
       [driver = driver, thread = thread] { return std::make_unique<Gpus>(*driver, *thread); });
+}
+
+Result<std::shared_ptr<Gpu>> find_process_gpu(const Uuid& uuid, Deadline deadline) {
+  const auto library = chosen_library();
+  if (!library || !Library::is_open(*library)) return unused_error(uuid);
+  TENDON_TRY(gpus, process_gpus());
+  return gpus->find(uuid, deadline);
 }
 
 }  // namespace tendon::v0::detail::cuda

@@ -20,7 +20,7 @@ namespace tendon::v0::detail::cuda {
 ///
 /// Owns:    shares of the GPUs, from their first use on.
 /// Threads: thread-safe; short locks, under which no call of the driver is made.
-/// Errors:  unsupported_device: no such GPU, or its context is lost; timeout; forked; those of
+/// Errors:  unsupported_device: no such GPU; device_lost; timeout; forked; those of
 ///          Driver::initialise().
 /// Blocks:  at the first use of a GPU for the device thread, once some 200 ms, until the deadline.
 ///          A GPU that is there later is there for the next call.
@@ -34,8 +34,8 @@ class TENDON_API Gpus {
 
   /// The GPU that the driver counts as `ordinal`. It makes the process use CUDA.
   [[nodiscard]] Result<std::shared_ptr<Gpu>> use(int ordinal, Deadline deadline);
-  /// The GPU that a peer names. A process that has not used CUDA is not made to: that is
-  /// unsupported_device, as is a UUID that no GPU here has.
+  /// The GPU that a peer names, which is used from then on. A process that has not used CUDA is not
+  /// made to: that is unsupported_device, as is a UUID that no GPU here has.
   [[nodiscard]] Result<std::shared_ptr<Gpu>> find(const Uuid& uuid, Deadline deadline);
 
  private:
@@ -58,5 +58,8 @@ class TENDON_API Gpus {
 
 /// The GPUs of this process, by the driver that the environment chooses.
 [[nodiscard]] TENDON_API Result<Gpus*> process_gpus();
+/// Gpus::find() of this process, which is not made to load the driver either.
+[[nodiscard]] TENDON_API Result<std::shared_ptr<Gpu>> find_process_gpu(const Uuid& uuid,
+                                                                       Deadline deadline);
 
 }  // namespace tendon::v0::detail::cuda

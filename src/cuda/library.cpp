@@ -15,6 +15,13 @@ Result<Library> Library::open(const std::string& name) {
   return Error{ErrorCode::not_supported, "cuda.load", why != nullptr ? why : "no reason is given"};
 }
 
+bool Library::is_open(const std::string& name) noexcept {
+  void* const opened = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  if (opened == nullptr) return false;
+  (void)dlclose(opened);  // it counts those who opened it
+  return true;
+}
+
 void* Library::symbol(const char* name) const noexcept { return dlsym(opened_, name); }
 
 }  // namespace tendon::v0::detail::cuda

@@ -19,6 +19,8 @@ class TENDON_API Library {
  public:
   /// A name, which is looked for as the system looks for libraries, or a path with a slash.
   [[nodiscard]] static Result<Library> open(const std::string& name);
+  /// Has this process opened it, Tendon or another library?
+  [[nodiscard]] static bool is_open(const std::string& name) noexcept;
   /// The address that the library exports under this name; null where it does not.
   [[nodiscard]] void* symbol(const char* name) const noexcept;
 

@@ -104,7 +104,11 @@ Result<void> StreamWork::wait(Deadline deadline) {
   const auto awaited = std::make_shared<AwaitedAnswer<Result<void>>>();
   TENDON_CHECK(then([awaited](Result<void> done) { awaited->deliver(std::move(done)); }));
   const Error late = this->late();
-  return awaited->wait(deadline, late.where, late.detail);
+  auto answer = awaited->wait(deadline, late.where, late.detail);
+  // The device thread may be late itself.
+  if (answer || answer.error().code != ErrorCode::timeout || stream_.is_replaced_here())
+    return answer;
+  return ask();
 }
 
 Result<void> StreamWork::then(std::function<void(Result<void>)> told) {

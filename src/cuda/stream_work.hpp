@@ -23,7 +23,7 @@ namespace tendon::v0::detail::cuda {
 ///          called, the end of this object does so at once.
 /// Threads: one at a time.
 /// Errors:  invalid_argument: the stream belongs to another context, or is being captured;
-///          unsupported_device: the context is lost; forked; those of the driver.
+///          device_lost; forked; those of the driver.
 /// Blocks:  wait() alone, until its deadline. A copy to or from host memory that is not registered
 ///          blocks in the driver.
 /// Cost:    about 1 us for a copy, 2 us for the end; the device thread looks at an event.

@@ -276,6 +276,7 @@ Subscriber::~Subscriber() {
 Result<Sample> Subscriber::recv(Deadline deadline) { return core_->recv(deadline); }
 Result<Sample> Subscriber::recv(const DeviceTarget& target, Deadline deadline) {
   constexpr std::string_view kWhere = "subscriber.recv";
+  TENDON_CHECK(core_->context()->usable(kWhere));
   TENDON_TRY(gpu, detail::wanted_gpu(target.device, kWhere, deadline));
   TENDON_TRY(sample, core_->recv(deadline));
   if (!sample.tensors) return sample;

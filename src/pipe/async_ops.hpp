@@ -46,6 +46,7 @@ class RecvCompletion : public Awaited<T> {
     if (!result) return;
     PutBack returned;
     returned.number = number_;
+    returned.placement = placement_;
     if constexpr (std::is_same_v<T, TensorDict>)
       returned.message.tensors = *std::move(result);
     else
@@ -53,13 +54,17 @@ class RecvCompletion : public Awaited<T> {
     core_->put_back(std::move(returned));
   }
   /// Called before finish() with a message.
-  virtual void came_from(const Taken& taken) { number_ = taken.number; }
+  virtual void came_from(const Taken& taken) {
+    number_ = taken.number;
+    placement_ = taken.placement;
+  }
 
  private:
   // The other thread has a memcpy left.
   static constexpr std::chrono::seconds kCompletingPatience{1};
   std::shared_ptr<PipeCore> core_;
   std::uint64_t number_ = 0;
+  std::shared_ptr<const Placement> placement_;  // of a recv_into, at the sender
 };
 
 /// A recv_into: what was dropped lies in the caller's memory, and stays there, unless it is given

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <tendon/core/result.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
+#include <vector>
 
+#include "channel/staging.hpp"
 #include "cuda/gpu.hpp"
-#include "cuda/stream_work.hpp"
+#include "pipe/gpu_answer.hpp"
 
 namespace tendon::v0::detail {
 
 /// A copy of a batch in host memory, while its GPU writes it for a caller that does not wait. The
-/// device thread enqueues the copies once the caller's stream has done what it had to do, because a
-/// copy to host memory that is not registered blocks until then.
+/// device thread makes the copies once the caller's stream has done what it had to do, because a
+/// copy to host memory that is not registered blocks until then. It does other work between them.
 ///
-///   behind the caller's stream -> copies -> over
+///   behind the caller's stream -> copies, one after the other -> over
 ///
 /// Owns:    the batch and the host memory, until it is over.
 /// Threads: thread-safe.
@@ -32,24 +33,24 @@ class Filling : public std::enable_shared_from_this<Filling> {
                                                                     void* stream,
                                                                     std::function<void()> on_over);
 
-  [[nodiscard]] bool is_over() const noexcept { return is_over_.load(std::memory_order_acquire); }
-  /// Precondition: it is over.
-  [[nodiscard]] const Result<void>& result() const noexcept { return result_; }
+  [[nodiscard]] const GpuAnswer& answer() const noexcept { return answer_; }
 
  private:
   Filling(TensorDict batch, Storage room, std::shared_ptr<cuda::Gpu> gpu,
           std::function<void()> on_over);
   // In the device thread
-  void copy();
-  [[nodiscard]] Result<void> enqueue();
+  void go_on();
+  [[nodiscard]] Result<void> copy_next();
+  [[nodiscard]] Result<void> copied();
   void finish(Result<void> result);
 
   TensorDict batch_;
   Storage room_;
   std::shared_ptr<cuda::Gpu> gpu_;
   const std::function<void()> on_over_;
-  Result<void> result_;
-  std::atomic<bool> is_over_{false};
+  std::vector<GpuCopy> copies_;
+  std::size_t copied_count_ = 0;
+  GpuAnswer answer_;
 };
 
 }  // namespace tendon::v0::detail

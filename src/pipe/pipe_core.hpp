@@ -54,7 +54,6 @@ class PipeCore final : public ChannelEvents,
 
   [[nodiscard]] PipeSender& sender() noexcept { return sender_; }
   [[nodiscard]] PipeReceiver& receiver() noexcept { return receiver_; }
-  [[nodiscard]] Result<void> check(const TensorDict& batch) const { return sender_.check(batch); }
   Completion<void> send_async(TensorDict batch, const SendOptions& options);
   Completion<void> send_async(Loan&& loan);
   Completion<void> send_async(std::shared_ptr<const KeptBody> kept);
@@ -100,6 +99,7 @@ class PipeCore final : public ChannelEvents,
   }
   // Work
   bool progress() override;
+  [[nodiscard]] bool has_input() const noexcept override { return end_.filled->load(); }
   [[nodiscard]] Unsent unsent() const override {
     const std::size_t count = sender_.queued_count();
     return count == 0 ? Unsent{} : Unsent{end_.link->peer_name(), end_.link->peer().context, count};

@@ -45,6 +45,8 @@ struct PipeEnd {
   SendingLife sending;
   HandleState handle;
   std::atomic<std::uint64_t> waits{0};  // of both halves, for its stats
+  // A GPU has filled what a queued send waits for. The device thread says so.
+  const std::shared_ptr<std::atomic<bool>> filled = std::make_shared<std::atomic<bool>>(false);
 };
 
 }  // namespace tendon::v0::detail

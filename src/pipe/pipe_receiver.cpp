@@ -67,6 +67,14 @@ std::uint64_t copy_pieces(Bytes packed, Layout layout, const TensorDict& destina
   return offset;
 }
 
+// A packed batch in memory of this process.
+Result<TensorDict> private_copy(const TensorDict& batch) {
+  const PackedView& packed = *packed_view(batch);
+  const std::uint64_t size = packed.schema->layout(packed.layout).total_bytes;
+  TENDON_TRY(fresh, copy_out(packed.storage.data(), size));
+  return make_packed(packed.schema, packed.layout, std::move(fresh), packed.values);
+}
+
 bool same_memory(const TensorDict& a, const TensorDict& b) {
   if (a.leaf_count() != b.leaf_count()) return false;
   for (std::size_t i = 0; i < a.leaf_count(); ++i)
@@ -390,7 +398,8 @@ Error PipeReceiver::keep_for_later(const Taken& taken, TensorDict tensors,
   returned.number = taken.number;
   returned.message.tensors = std::move(tensors);
   returned.copied_bytes = copied_bytes;
-  put_back(std::move(returned));
+  returned.placement = taken.placement;
+  put_back(std::move(returned), Place::before_equals);
   return Error{ErrorCode::timeout, "pipe.recv_into",
                "the deadline passed after " + std::to_string(copied_bytes) +
                    " bytes were copied; the message from " + link_.peer_name() +
@@ -478,13 +487,15 @@ Result<TensorDict> PipeReceiver::deliver(Taken& taken, std::shared_ptr<cuda::Gpu
   PutBack returned;
   returned.number = taken.number;
   returned.placement = taken.placement;
-  const Placement* const placement = gpu == nullptr ? taken.placement.get() : nullptr;
+  const Placement* const placement = gpu == nullptr ? returned.placement.get() : nullptr;
+  const bool is_passing = taken.put_back == nullptr &&
+                          taken.incoming.body.place == IncomingBody::Place::peer_slot &&
+                          (placement == nullptr || placement->is_all_on_gpu());
   TENDON_TRY(batch, to_tensors(taken));
   if (gpu != nullptr && lies_on(batch, gpu->context()->device())) return batch;  // it came back
   const auto copied = [&]() -> Result<TensorDict> {
     if (gpu == nullptr) {
-      TENDON_TRY(gpus, cuda::process_gpus());
-      TENDON_TRY(found, gpus->find(placement->gpu, deadline));
+      TENDON_TRY(found, cuda::find_process_gpu(placement->gpu, deadline));
       gpu = std::move(found);
     }
     return copy_to_gpu(batch,
@@ -496,14 +507,17 @@ Result<TensorDict> PipeReceiver::deliver(Taken& taken, std::shared_ptr<cuda::Gpu
   };
   auto delivered = copied();
   if (!delivered) {
+    // It has a slot of the peer that was not lent to stay.
+    if (is_passing) {
+      if (auto own = private_copy(batch)) batch = *std::move(own);
+    }
     returned.message.tensors = std::move(batch);
-    put_back(std::move(returned));
+    put_back(std::move(returned), Place::before_equals);
     return delivered;
   }
-  const std::uint64_t size = batch.schema()->layout(Layout::aligned).total_bytes;
   const Lock receiving(channel_.receive_mutex());
   ++stats_.copies_h2d;
-  stats_.bytes_h2d += size;
+  stats_.bytes_h2d += bytes_on_gpu(*batch.schema(), placement);
   return delivered;
 }
 
@@ -541,6 +555,7 @@ Result<void> PipeReceiver::recv_into(TensorDict& destination, Deadline deadline)
   if (!waited) return waited;
   TENDON_CHECK(fill(taken, destination, deadline));
   filled_values_ = std::move(taken.values);
+  filled_placement_ = std::move(taken.placement);
   return {};
 }
 
@@ -557,7 +572,11 @@ Result<void> PipeReceiver::give_back_from(const TensorDict& destination) {
                  "there was no recv_into() whose message is not given back"};
   }
   TENDON_TRY(batch, message_in(destination, *std::exchange(filled_values_, std::nullopt)));
-  give_back(Message{.tag = 0, .header = {}, .tensors = std::move(batch), .bytes = {}});
+  if (context_.unusable()) return {};
+  PutBack returned;
+  returned.message.tensors = std::move(batch);
+  returned.placement = std::move(filled_placement_);
+  put_back(std::move(returned));
   return {};
 }
 
@@ -701,12 +720,14 @@ bool PipeReceiver::cancel(const CompletionBase* completion) {
   return true;
 }
 
-void PipeReceiver::put_back(PutBack returned) {
+void PipeReceiver::put_back(PutBack returned, Place place) {
   {
     const Lock receiving(channel_.receive_mutex());
-    const auto place =
+    const auto first =
+        std::ranges::lower_bound(put_back_, returned.number, std::less(), &PutBack::number);
+    const auto behind =
         std::ranges::upper_bound(put_back_, returned.number, std::less(), &PutBack::number);
-    put_back_.insert(place, std::move(returned));
+    put_back_.insert(place == Place::before_equals ? first : behind, std::move(returned));
   }
   context_.wake_others();
 }

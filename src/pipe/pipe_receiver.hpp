@@ -51,7 +51,9 @@ class PipeReceiver {
   /// Gives messages to the receives that wait for them, in order. True while some still wait.
   bool progress() TENDON_EXCLUDES(channel_.receive_mutex());
   [[nodiscard]] std::size_t posted_count() const noexcept { return posted_count_.load(); }
-  void put_back(PutBack returned);
+  /// `behind_equals`: it was given back, and others may have been before it. Else it was the head.
+  enum class Place : std::uint8_t { behind_equals, before_equals };
+  void put_back(PutBack returned, Place place = Place::behind_equals);
 
   // What the channel hands over: the link's receive lock is held
   [[nodiscard]] bool claim(const Descriptor& descriptor, std::vector<MutableBytes>& pieces);
@@ -117,6 +119,7 @@ class PipeReceiver {
   std::atomic<bool> user_receiving_{false};
   // The values of the message that the last recv_into() took; of the thread that receives.
   std::optional<std::shared_ptr<const Value>> filled_values_;
+  std::shared_ptr<const Placement> filled_placement_;  // at its sender
   std::deque<PutBack> put_back_ TENDON_GUARDED_BY(channel_.receive_mutex());
   std::deque<std::shared_ptr<PostedRecv>> posted_ TENDON_GUARDED_BY(channel_.receive_mutex());
   std::atomic<std::size_t> posted_count_{0};  // changed under the lock

@@ -10,6 +10,7 @@
 #include "core/stage_clock.hpp"
 #include "pipe/async_ops.hpp"
 #include "pipe/gpu_source.hpp"
+#include "pipe/gpu_wait.hpp"
 #include "runtime/busy.hpp"
 #include "tensor/on_cpu.hpp"
 #include "transport/shared_memory_link.hpp"
@@ -96,7 +97,7 @@ Result<PipeSender::Lies> PipeSender::prepare(Outgoing& out, const TensorDict& ba
   TENDON_CHECK(prepare_values(out, batch));
   TENDON_CHECK(check_size(descriptor));
   if (as_it_is) {
-    if (packed->storage.device() != cpu()) return Lies::on_gpu;
+    if (packed->storage.device() != cpu() && batch.leaf_count() != 0) return Lies::on_gpu;
     if (layout.total_bytes != 0) {
       out.parts.push_back(
           {0, packed->storage.bytes().first(layout.total_bytes), nullptr, layout.total_bytes});
@@ -419,29 +420,40 @@ Result<void> PipeSender::send(Bytes bytes, const MessageOptions& options, Deadli
   return send_now(scratch_, deadline);
 }
 
-// By way of a slot, where the link lets the peer read that, so that the host copies nothing.
+// By way of a slot, where the link lets the peer read that, so that the host copies nothing. Not
+// ahead of queued sends, which may need the last slot.
 Result<void> PipeSender::send_from_gpu(const TensorDict& batch, const SendOptions& options,
                                        Deadline deadline) {
+  const std::uint64_t body_bytes = scratch_.op.descriptor.body_bytes();
   TENDON_TRY(source, gpu_source(batch, link_, deadline));
   const auto& schema = batch.schema();
   const std::uint64_t size = schema->layout(Layout::aligned).total_bytes;
   Storage room;
   std::shared_ptr<LoanedSlot> slot;
-  if (size <= kMaxInlineBytes) {
+  if (body_bytes <= kMaxInlineBytes || queued_count_.load() != 0) {
     TENDON_TRY(storage, Storage::allocate(size));
     room = std::move(storage);
   } else {
-    TENDON_TRY(loaned, loan(schema, deadline));
+    TENDON_TRY(loaned, loan(schema, deadline, body_bytes - size));
     room = packed_view(loaned.dict_)->storage;
     slot = loaned.slot_;
   }
   TENDON_CHECK(pack_host_leaves(batch, room));
+  const auto wait = [&](cuda::StreamWork& work) {
+    return wait_for_gpu(work, end_.context, link_, deadline,
+                        [this] { return usable("pipe.send"); });
+  };
   const auto copy = [&]() -> Result<void> {
     TENDON_TRY(work, cuda::StreamWork::begin(
                          source.gpu, static_cast<cuda::StreamHandle>(options.stream), "pipe.send"));
-    TENDON_CHECK(work.wait(deadline));  // the copy would wait without one
-    TENDON_CHECK(pack_gpu_leaves(batch, room, work));
-    return work.wait(deadline);
+    work.keep(room.owner());
+    TENDON_CHECK(wait(work));  // a copy would wait without a deadline
+    for (const GpuCopy& each : copies_to_host(batch, room)) {
+      if (!deadline.is_poll() && deadline.has_passed())
+        return Error{ErrorCode::timeout, "pipe.send", ""};
+      TENDON_CHECK(work.copy(each.destination, each.source, each.size_bytes));
+    }
+    return wait(work);
   };
   if (const auto copied = copy(); !copied) {
     if (copied.error().code != ErrorCode::timeout) return copied;
@@ -450,8 +462,9 @@ Result<void> PipeSender::send_from_gpu(const TensorDict& batch, const SendOption
         "the GPU had not copied " + std::to_string(size) + " bytes for " + link_.peer_name() +
             " before the deadline: its stream has work to do first; nothing was delivered"};
   }
+  zero_gaps(*schema, room);
   copies_d2h_.fetch_add(1, std::memory_order_relaxed);
-  bytes_d2h_.fetch_add(size, std::memory_order_relaxed);
+  bytes_d2h_.fetch_add(bytes_on_gpu(*schema, source.placement.get()), std::memory_order_relaxed);
   TENDON_TRY(staged, make_packed(schema, Layout::aligned, std::move(room), batch.values()));
   if (slot != nullptr)
     TENDON_CHECK(prepare_loan(scratch_, staged, slot));
@@ -480,7 +493,8 @@ Result<void> PipeSender::check_loan(const Loan& loan, const Link& link) {
   return {};
 }
 
-Result<Loan> PipeSender::loan(const std::shared_ptr<const Schema>& schema, Deadline deadline) {
+Result<Loan> PipeSender::loan(const std::shared_ptr<const Schema>& schema, Deadline deadline,
+                              std::uint64_t beside_bytes) {
   TENDON_CHECK(usable("pipe.loan"));
   if (schema == nullptr)
     return Error{ErrorCode::invalid_argument, "pipe.loan", "schema is null; a Schema is needed"};
@@ -496,7 +510,7 @@ Result<Loan> PipeSender::loan(const std::shared_ptr<const Schema>& schema, Deadl
       error = std::move(acquired).error();
       return true;
     }
-    auto taken = link_.acquire(size);
+    auto taken = link_.acquire(size + beside_bytes);
     if (taken) {
       slot = *std::move(taken);
       error.reset();
@@ -604,21 +618,24 @@ Result<void> PipeSender::prepare(QueuedSend& queued, TensorDict batch, const Sen
 
 // In private memory: a slot may have to be waited for.
 Result<void> PipeSender::stage(QueuedSend& queued, const SendOptions& options) {
+  TENDON_CHECK(usable("pipe.send_async"));
   TENDON_TRY(source, gpu_source(queued.batch, link_, kFirstUse));
   const auto& schema = queued.batch.schema();
   const std::uint64_t size = schema->layout(Layout::aligned).total_bytes;
   TENDON_TRY(room, Storage::allocate(size));
   TENDON_CHECK(pack_host_leaves(queued.batch, room));
   TENDON_TRY(staged, make_packed(schema, Layout::aligned, room, queued.batch.values()));
-  TENDON_TRY(filling,
-             Filling::begin(std::exchange(queued.batch, std::move(staged)), std::move(room),
-                            source.gpu, options.stream, [context = std::weak_ptr(end_.context)] {
-                              if (const auto core = context.lock()) core->wake_for_work();
-                            }));
-  copies_d2h_.fetch_add(1, std::memory_order_relaxed);
-  bytes_d2h_.fetch_add(size, std::memory_order_relaxed);
+  const auto on_over = [filled = end_.filled, context = std::weak_ptr(end_.context)] {
+    filled->store(true);
+    if (const auto core = context.lock()) core->wake_for_work();
+  };
+  TENDON_TRY(filling, Filling::begin(std::exchange(queued.batch, std::move(staged)),
+                                     std::move(room), source.gpu, options.stream, on_over));
   queued.filling = std::move(filling);
   TENDON_CHECK(prepare(queued.out, queued.batch));
+  copies_d2h_.fetch_add(1, std::memory_order_relaxed);
+  bytes_d2h_.fetch_add(bytes_on_gpu(*queued.batch.schema(), source.placement.get()),
+                       std::memory_order_relaxed);
   queued.out.placement = std::move(source.placement);
   return {};
 }
@@ -663,12 +680,14 @@ bool PipeSender::progress() {
   if (queued_count_.load(std::memory_order_acquire) == 0) return false;
   if (!mutex_.try_lock()) return true;  // somebody is at it
   const Lock lock(mutex_, kAdoptLock);
+  end_.filled->store(false);  // before the look
   while (!queue_.empty()) {
     const auto queued = queue_.front();
-    if (queued->filling != nullptr && !queued->filling->is_over()) return true;
-    auto sent = queued->filling != nullptr && !queued->filling->result()
-                    ? Result<bool>(queued->filling->result().error())
-                    : try_send(queued->out, Deadline::never());
+    const GpuAnswer* const filled =
+        queued->filling == nullptr ? nullptr : &queued->filling->answer();
+    if (filled != nullptr && !filled->is_over()) return true;
+    auto sent = filled != nullptr && !filled->result() ? Result<bool>(filled->result().error())
+                                                       : try_send(queued->out, Deadline::never());
     if (sent && !*sent) {
       if (queue_waits_) return true;
       queue_waits_.emplace(context_, link_, WaitsFor::kReturns);
@@ -686,23 +705,28 @@ bool PipeSender::progress() {
 }
 
 void PipeSender::cancel(const CompletionBase* completion) {
-  const Lock lock(mutex_);
-  for (auto queued = queue_.begin(); queued != queue_.end(); ++queued) {
-    if ((*queued)->completion.get() != completion) continue;
-    // As in give_up(): it goes on.
-    if ((*queued)->out.is_first_of_schema && sender_.has_stranded()) return;
-    Result<void> result;
-    if (take_back((*queued)->out)) {
-      if ((*queued)->out.is_first_of_schema) sender_.strand((*queued)->out.op.descriptor.schema);
-      result = Error{ErrorCode::cancelled, "completion.cancel",
-                     "the send was cancelled before it was done"};
+  const auto take_out = [&] {
+    const Lock lock(mutex_);
+    for (auto queued = queue_.begin(); queued != queue_.end(); ++queued) {
+      if ((*queued)->completion.get() != completion) continue;
+      // As in give_up(): it goes on.
+      if ((*queued)->out.is_first_of_schema && sender_.has_stranded()) return false;
+      Result<void> result;
+      if (take_back((*queued)->out)) {
+        if ((*queued)->out.is_first_of_schema) sender_.strand((*queued)->out.op.descriptor.schema);
+        result = Error{ErrorCode::cancelled, "completion.cancel",
+                       "the send was cancelled before it was done"};
+      }
+      auto run = (*queued)->completion->finish(std::move(result));
+      if (run) context_.schedule(std::move(run));
+      queue_.erase(queued);
+      queued_count_.store(queue_.size());
+      return true;
     }
-    auto run = (*queued)->completion->finish(std::move(result));
-    if (run) context_.schedule(std::move(run));
-    queue_.erase(queued);
-    queued_count_.store(queue_.size());
-    return;
-  }
+    return false;
+  };
+  // What was behind it may be ready.
+  if (take_out() && queued_count_.load() != 0) go_on_();
 }
 
 void PipeSender::add_to(PipeStats& stats) const {

@@ -40,7 +40,9 @@ class PipeSender {
   Result<void> send(const TensorDict& batch, const SendOptions& options, Deadline deadline);
   Result<void> send(Loan&& loan, Deadline deadline);
   Result<void> send(Bytes bytes, const MessageOptions& options, Deadline deadline);
-  Result<Loan> loan(const std::shared_ptr<const Schema>& schema, Deadline deadline);
+  /// `beside_bytes`: room behind the tensors.
+  Result<Loan> loan(const std::shared_ptr<const Schema>& schema, Deadline deadline,
+                    std::uint64_t beside_bytes = 0);
   /// The error of a send of it for its size, before anything is copied.
   [[nodiscard]] Result<void> check(const TensorDict& batch) const;
   Result<void> flush(Deadline deadline);

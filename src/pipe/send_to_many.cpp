@@ -10,7 +10,7 @@
 namespace tendon::v0::detail {
 
 Result<void> check_for_many(const Pipe& pipe, const TensorDict& tensors) {
-  return PipeCore::core_of(pipe)->check(tensors);
+  return PipeCore::core_of(pipe)->sender().check(tensors);
 }
 
 Result<std::shared_ptr<const KeptBody>> keep_for_many(const Pipe& pipe, const TensorDict& tensors) {

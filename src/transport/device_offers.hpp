@@ -31,9 +31,10 @@ class DeviceOffers {
     const Lock lock(mutex_);
     const auto known = find(gpu);
     if (known || is_full()) return known;
-    own_.push_back(gpu);
-    const auto number = static_cast<std::uint32_t>(own_.size() - 1);
+    const auto number = static_cast<std::uint32_t>(own_.size());
+    own_.reserve(number + 1u);  // all that may fail comes first
     post(offer(number, gpu));
+    own_.push_back(gpu);
     return number;
   }
 
