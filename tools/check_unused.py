@@ -24,7 +24,7 @@ DECLARED = re.compile(r"[\w>&*\]] [*&]?(\w+)\(|\b(k[A-Z]\w+)\b|\b(?:class|struct
 DEFINED = re.compile(r"^(?! )[\w:<>,&*\[\] ]*?\b(?:\w+::)*(\w+)\(", re.MULTILINE)
 # What only tests ask, which cannot see it otherwise, and what a standard or a scope asks for.
 # Parts of src/cuda of which pipes will be the first user; tests use them meanwhile.
-CUDA = {"process_gpus", "MemoryType", "kRegisterPortable", "kRegisterMapped", "kRegisterReadOnly", "compression",
+CUDA = {"MemoryType", "kRegisterPortable", "kRegisterMapped", "kRegisterReadOnly", "compression",
         "direct_rdma", "source_order", "source_location", "destination_location"}
 ALLOWED = {"anything_sent", "deallocate", "kRunIdBytes", "locale_", "unfinished", "waiting_callbacks", "warm_bytes",
            "zenoh_puts"} | CUDA

@@ -2,7 +2,10 @@
 // Tensors on GPUs through pipes, by way of host memory, on the double of the driver.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <future>
+#include <memory>
 #include <string>
 #include <tendon/tensor/packed.hpp>
 #include <thread>
@@ -411,6 +414,133 @@ TEST_P(StagedPipe, BothDirectionsAtOnceForManyMessages) {
   std::thread other([&] { run(pair.server, 900); });
   run(pair.client, 100);
   other.join();
+}
+
+// What a review found
+
+TEST_P(StagedPipe, GapsBetweenLeavesAreZero) {
+  PipePair pair = connect();
+  for (const std::int64_t size : {3, 20'001}) {
+    TensorDict tree;
+    for (const char* name : {"a", "b", "c"}) tree.set(name, pattern(200, size));
+    const std::uint64_t total = tree.schema()->layout(Layout::aligned).total_bytes;
+    Tensor filled = Tensor::empty(DType::u8, {static_cast<std::int64_t>(total)}).value();
+    std::ranges::fill(filled.mutable_bytes(), std::byte{0xee});
+    const TensorDict packed =
+        make_packed(tree.schema(), Layout::aligned, on_gpu(filled).storage()).value();
+    TensorDict mixed;
+    mixed.set("a", on_gpu(pattern(200, size)));
+    mixed.set("b", pattern(200, size));
+    mixed.set("c", on_gpu(pattern(200, size)));
+    for (const TensorDict& batch : {packed, mixed}) {
+      for (const bool queued : {false, true}) {
+        if (queued)
+          ASSERT_TRUE(succeeds(pair.client.send_async(batch).wait(kPatience)));
+        else
+          ASSERT_TRUE(succeeds(pair.client.send(batch, kPatience)));
+        const auto received = pair.server.recv({.device = cpu()}, kPatience);
+        ASSERT_TRUE(succeeds(received));
+        const PackedView& view = *packed_view(*received);
+        const auto& layout = view.schema->layout(Layout::aligned);
+        for (std::size_t leaf = 0; leaf + 1 < 3; ++leaf) {
+          const std::uint64_t end = layout.offsets[leaf] + static_cast<std::uint64_t>(size);
+          for (std::uint64_t at = end; at < layout.offsets[leaf + 1]; ++at)
+            ASSERT_EQ(view.storage.data()[at], std::byte{0}) << at;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(StagedPipe, LeavesOfOtherLayoutsAreAlignedOnTheGpu) {
+  PipePair pair = connect();
+  TensorDict batch;
+  batch.set("b", pattern(1, 3));
+  batch.set("c", Tensor::of<double>({3}, {1, 2, 3}));
+  batch.set("d", pattern(2, 9'000));
+  ASSERT_TRUE(succeeds(pair.client.send(packed_copy(batch, Layout::tensordict), kPatience)));
+  const auto received = pair.server.recv({.device = kGpu0}, kPatience);
+  ASSERT_TRUE(succeeds(received));
+  for (const auto& [path, leaf] : *received) {
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(leaf.data()) % 64, 0u) << path;
+    EXPECT_TRUE(bitwise_equal(read(leaf), batch[path])) << path;
+  }
+}
+
+TEST_P(StagedPipe, AMessageThatReturnsKeepsItsPlace) {
+  PipePair pair = connect();
+  TensorDict into;
+  into.set("x", Tensor::zeros(DType::u8, {3'000'000}).value());
+  ASSERT_TRUE(succeeds(pair.client.send(gpu_batch(4, 3'000'000), kPatience)));
+  ASSERT_TRUE(succeeds(pair.server.recv_into(into, kPatience)));
+  ASSERT_TRUE(succeeds(pair.server.give_back_from(into)));
+  const auto received = pair.server.recv(kPatience);
+  ASSERT_TRUE(succeeds(received));
+  EXPECT_EQ((*received)["x"].device(), kGpu0);
+  EXPECT_TRUE(holds(read((*received)["x"]), 4));
+}
+
+TEST_P(StagedPipe, AMessageThatFailedKeepsItsTurnAndNoSlotOfThePeer) {
+  PipePair pair = connect({}, {.device_cap_bytes = 4 * kMiB});
+  pair.server.give_back(
+      Message{.tag = 0, .header = {}, .tensors = patterned(1, 5 * kMiB), .bytes = {}});
+  pair.server.give_back(Message{.tag = 0, .header = {}, .tensors = numbered(2), .bytes = {}});
+  ASSERT_TRUE(succeeds(pair.client.send(patterned(3, 5 * kMiB), kPatience)));
+  EXPECT_TRUE(fails_with(pair.server.recv({.device = kGpu0}, kPatience),
+                         ErrorCode::message_too_large, "device_cap_bytes"));
+  EXPECT_TRUE(is_patterned(pair.server.recv(kPatience).value(), 1, 5 * kMiB));
+  EXPECT_EQ(number_of(pair.server.recv(kPatience).value()), 2);
+  EXPECT_TRUE(
+      fails_with(pair.server.recv({.device = kGpu0}, kPatience), ErrorCode::message_too_large));
+  const auto last = pair.server.recv({.mode = RecvMode::copy, .device = cpu()}, kPatience);
+  ASSERT_TRUE(succeeds(last));
+  EXPECT_TRUE(is_patterned(*last, 3, 5 * kMiB));
+  EXPECT_EQ(packed_view(*last)->storage.origin(), Origin::here);
+}
+
+TEST_P(StagedPipe, ASendTakesNoSlotThatAQueuedOneNeeds) {
+  PipePair pair = connect({.link_cap_bytes = 8 * kMiB}, {.link_cap_bytes = 8 * kMiB});
+  const auto stream = make_stream();
+  auto gate = std::make_unique<Gate>(fake, stream);
+  auto first = pair.client.send_async(gpu_batch(1, 6 * kMiB), {.stream = stream});
+  std::thread sender(
+      [&] { EXPECT_TRUE(succeeds(pair.client.send(gpu_batch(2, 6 * kMiB), kPatience))); });
+  gate.reset();
+  for (const std::uint64_t seed : {1u, 2u}) {
+    const auto received = pair.server.recv({.device = cpu()}, kPatience);
+    ASSERT_TRUE(succeeds(received));
+    EXPECT_TRUE(holds((*received)["x"], seed));
+  }
+  sender.join();
+  EXPECT_TRUE(succeeds(first.wait(kPatience)));
+}
+
+TEST_P(StagedPipe, ASendThatWaitsForTheGpuEndsWithItsPipe) {
+  PipePair pair = connect();
+  const auto stream = make_stream();
+  const Gate gate(fake, stream);
+  const TensorDict batch = gpu_batch(1, 100'000);
+  std::promise<void> begins;
+  std::thread sender([&] {
+    begins.set_value();
+    const auto sent = pair.client.send(batch, Deadline::never(), {.stream = stream});
+    EXPECT_FALSE(sent);
+    EXPECT_NE(sent.error().code, ErrorCode::timeout);
+  });
+  begins.get_future().wait();
+  pair.server.cancel();
+  sender.join();
+}
+
+TEST_P(StagedPipe, WhatIsBehindACancelledSendGoesOn) {
+  PipePair pair = connect();
+  const auto stream = make_stream();
+  const Gate gate(fake, stream);
+  auto head = pair.client.send_async(gpu_batch(1, 100'000), {.stream = stream});
+  auto next = pair.client.send_async(numbered(2));
+  head.cancel();
+  EXPECT_TRUE(succeeds(next.wait(kPatience)));
+  EXPECT_EQ(number_of(pair.server.recv(kPatience).value()), 2);
 }
 
 }  // namespace
