@@ -220,6 +220,23 @@ std::uint64_t bytes_on_gpu(const Schema& schema, const Placement* placement) {
   return bytes;
 }
 
+Result<void> copy_into_leaves(const TensorDict& batch, const TensorDict& destination,
+                              cuda::StreamWork& work) {
+  TENDON_CHECK(check_on_cpu(batch, "pipe.recv_into"));
+  TENDON_TRY(host, in_one_run(batch));
+  work.keep(packed_view(host)->storage.owner());
+  work.keep(std::make_shared<const TensorDict>(destination));
+  for (std::size_t i = 0; i < host.leaf_count(); ++i) {
+    const LeafView from = leaf_view(host, i);
+    const LeafView to = leaf_view(destination, i);
+    if (to.device == cpu())
+      copy_strided(destination.leaf(i), host.leaf(i));
+    else
+      TENDON_CHECK(work.copy(address_of(to.data), address_of(from.data), from.size_bytes));
+  }
+  return {};
+}
+
 Result<TensorDict> copy_to_gpu(const TensorDict& batch, const GpuTarget& target,
                                std::string_view where, Deadline deadline) {
   TENDON_CHECK(check_on_cpu(batch, where));

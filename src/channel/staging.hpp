@@ -53,6 +53,11 @@ void zero_gaps(const Schema& schema, const Storage& room);
 /// Bytes of the leaves on the GPU.
 [[nodiscard]] std::uint64_t bytes_on_gpu(const Schema& schema, const Placement* placement);
 
+/// Copies a batch of host memory into leaves that exist, of the same schema, in host memory or on
+/// the GPU of `work`, where they have no gaps. `work` keeps the memory of both.
+[[nodiscard]] Result<void> copy_into_leaves(const TensorDict& batch, const TensorDict& destination,
+                                            cuda::StreamWork& work);
+
 /// Where a batch is wanted, and in the order of which stream.
 struct GpuTarget {
   std::shared_ptr<cuda::Gpu> gpu;

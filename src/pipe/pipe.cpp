@@ -55,8 +55,8 @@ Result<Loan> Pipe::loan(const std::shared_ptr<const Schema>& schema, Deadline de
 Result<TensorDict> Pipe::recv(const RecvOptions& options, Deadline deadline) {
   return core_->receiver().recv(options, deadline);
 }
-Result<void> Pipe::recv_into(TensorDict& destination, Deadline deadline) {
-  return core_->receiver().recv_into(destination, deadline);
+Result<void> Pipe::recv_into(TensorDict& destination, Deadline deadline, const OnStream& on) {
+  return core_->receiver().recv_into(destination, on, deadline);
 }
 Result<Message> Pipe::recv_message(Deadline deadline) {
   return core_->receiver().recv_message(deadline);

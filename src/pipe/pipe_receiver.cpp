@@ -67,6 +67,12 @@ std::uint64_t copy_pieces(Bytes packed, Layout layout, const TensorDict& destina
   return offset;
 }
 
+// It was consumed, and the next one can be received.
+Error unreadable(const Link& link, std::string_view why, ErrorCode code = ErrorCode::corrupt_data) {
+  return Error{code, "pipe.recv",
+               "a message from " + link.peer_name() + " cannot be read: " + std::string(why)};
+}
+
 // A packed batch in memory of this process.
 Result<TensorDict> private_copy(const TensorDict& batch) {
   const PackedView& packed = *packed_view(batch);
@@ -313,27 +319,22 @@ Result<std::shared_ptr<const Value>> PipeReceiver::read_values(const Taken& take
   // A copy first: the peer could change its slot while it is being read.
   const std::vector<std::byte> json(begin, begin + descriptor.values_bytes);
   auto values = parse_json(json);
-  if (!values) return unreadable("its non-tensor data cannot be read: " + values.error().detail);
+  if (!values)
+    return unreadable(link_, "its non-tensor data cannot be read: " + values.error().detail);
   return std::shared_ptr<const Value>(std::make_shared<const Value>(*std::move(values)));
-}
-
-// It was consumed, and the next one can be received.
-Error PipeReceiver::unreadable(std::string_view why, ErrorCode code) const {
-  return Error{code, "pipe.recv",
-               "a message from " + link_.peer_name() + " cannot be read: " + std::string(why)};
 }
 
 Result<void> PipeReceiver::check_schema(const Taken& taken) const {
   const Descriptor& descriptor = taken.incoming.descriptor;
   if (taken.schema == nullptr) {
     const bool is_limit = taken.no_schema->code == ErrorCode::limit_exceeded;
-    return unreadable(taken.no_schema->detail,
+    return unreadable(link_, taken.no_schema->detail,
                       is_limit ? ErrorCode::limit_exceeded : ErrorCode::corrupt_data);
   }
   const std::uint64_t expected = taken.schema->layout(descriptor.layout).total_bytes;
   if (descriptor.payload_bytes == expected) return {};
-  return unreadable("it has " + std::to_string(descriptor.payload_bytes) +
-                    " bytes for a schema of " + std::to_string(expected));
+  return unreadable(link_, "it has " + std::to_string(descriptor.payload_bytes) +
+                               " bytes for a schema of " + std::to_string(expected));
 }
 
 Result<TensorDict> PipeReceiver::to_tensors(Taken& taken) {
@@ -535,11 +536,15 @@ Result<Message> PipeReceiver::recv_message(Deadline deadline) {
   return message;
 }
 
-Result<void> PipeReceiver::recv_into(TensorDict& destination, Deadline deadline) {
+Result<void> PipeReceiver::recv_into(TensorDict& destination, const OnStream& on,
+                                     Deadline deadline) {
   TENDON_CHECK(context_.usable("pipe.recv_into"));
   const Busy busy(user_receiving_);
   if (!busy.mine()) return end_.busy("recv_into");
-  TENDON_CHECK(check_destination(destination));
+  if (auto legal = check_destination(destination); !legal) {
+    if (legal.error().code != ErrorCode::unsupported_device) return legal;
+    return recv_into_gpu(destination, on, deadline);
+  }
   {
     const Lock receiving(channel_.receive_mutex());
     waiting_ = &destination;
@@ -556,6 +561,39 @@ Result<void> PipeReceiver::recv_into(TensorDict& destination, Deadline deadline)
   TENDON_CHECK(fill(taken, destination, deadline));
   filled_values_ = std::move(taken.values);
   filled_placement_ = std::move(taken.placement);
+  return {};
+}
+
+// Without a claim: tcp does not write to memory of a GPU.
+Result<void> PipeReceiver::recv_into_gpu(TensorDict& destination, const OnStream& on,
+                                         Deadline deadline) {
+  constexpr std::string_view kWhere = "pipe.recv_into";
+  TENDON_TRY(device, gpu_of(destination, kWhere));
+  TENDON_CHECK(check_writable(destination));
+  TENDON_TRY(gpu, wanted_gpu(device, kWhere, deadline));
+  TENDON_TRY(work,
+             cuda::StreamWork::begin(gpu, static_cast<cuda::StreamHandle>(on.stream), kWhere));
+  filled_values_.reset();
+  Taken taken;
+  TENDON_CHECK(
+      wait_take(Want::on_gpu, RecvMode::view_or_copy, &destination, deadline, kWhere, taken));
+  PutBack returned;
+  returned.number = taken.number;
+  returned.placement = taken.placement;
+  TENDON_TRY(batch, to_tensors(taken));
+  auto copied = copy_into_leaves(batch, destination, work);
+  if (copied && batch.values() != nullptr)
+    copied = Tree::merge_values(destination, *batch.values());
+  if (!copied) {
+    returned.message.tensors = std::move(batch);
+    put_back(std::move(returned), Place::before_equals);
+    return copied;
+  }
+  const Lock receiving(channel_.receive_mutex());
+  ++stats_.copies_h2d;
+  for (std::size_t i = 0; i < destination.leaf_count(); ++i)
+    if (const LeafView leaf = leaf_view(destination, i); leaf.device != cpu())
+      stats_.bytes_h2d += leaf.size_bytes;
   return {};
 }
 

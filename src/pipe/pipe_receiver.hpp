@@ -38,7 +38,7 @@ class PipeReceiver {
   ~PipeReceiver();
 
   Result<TensorDict> recv(const RecvOptions& options, Deadline deadline);
-  Result<void> recv_into(TensorDict& destination, Deadline deadline);
+  Result<void> recv_into(TensorDict& destination, const OnStream& on, Deadline deadline);
   Result<Message> recv_message(Deadline deadline);
   /// What a receive returned is the next message again.
   void give_back(Message message);
@@ -93,13 +93,12 @@ class PipeReceiver {
   Result<TensorDict> deliver(Taken& taken, std::shared_ptr<cuda::Gpu> gpu,
                              const RecvOptions& options, Deadline deadline)
       TENDON_EXCLUDES(channel_.receive_mutex());
+  Result<void> recv_into_gpu(TensorDict& destination, const OnStream& on, Deadline deadline);
   bool destination_free(const TensorDict* destination) TENDON_REQUIRES(channel_.receive_mutex());
   Error over() const TENDON_REQUIRES(channel_.receive_mutex());
   Result<bool> try_take(Want want, RecvMode mode, const TensorDict* destination, Taken& taken);
   Result<void> wait_take(Want want, RecvMode mode, const TensorDict* destination, Deadline deadline,
                          std::string_view where, Taken& taken);
-  [[nodiscard]] Error unreadable(std::string_view why,
-                                 ErrorCode code = ErrorCode::corrupt_data) const;
   Result<void> check_schema(const Taken& taken) const;
   Result<Message> to_message(Taken taken);
   Result<TensorDict> to_tensors(Taken& taken);

@@ -80,8 +80,7 @@ Error refuse(ErrorCode code, const TensorDict& dict, std::size_t leaf, std::stri
                "leaf " + quote_text(dict.leaf_path(leaf)) + " " + std::string(why)};
 }
 
-Result<void> check_tree_destination(const TensorDict& destination) {
-  TENDON_CHECK(check_on_cpu(destination, "tensor.destination"));
+Result<void> check_tree_writable(const TensorDict& destination) {
   std::vector<Extent> extents;
   for (std::size_t i = 0; i < destination.leaf_count(); ++i) {
     const Tensor tensor = destination.leaf(i);
@@ -115,16 +114,30 @@ Result<void> check_tree_destination(const TensorDict& destination) {
   return {};
 }
 
+Result<void> check_tree_destination(const TensorDict& destination) {
+  TENDON_CHECK(check_on_cpu(destination, "tensor.destination"));
+  return check_tree_writable(destination);
+}
+
+Result<void> check_packed_writable(const PackedView& destination) {
+  if (destination.storage.access() == Access::read_write) return {};
+  return Error{ErrorCode::read_only, "tensor.destination",
+               "the TensorDict lies in memory that may only be read"};
+}
+
 }  // namespace
 
 Result<void> check_destination(const TensorDict& destination) {
   if (const PackedView* packed = packed_view(destination)) {
     TENDON_CHECK(check_on_cpu(destination, "tensor.destination"));
-    if (packed->storage.access() == Access::read_write) return {};
-    return Error{ErrorCode::read_only, "tensor.destination",
-                 "the TensorDict lies in memory that may only be read"};
+    return check_packed_writable(*packed);
   }
   return Tree::destination_check(destination, check_tree_destination);
+}
+
+Result<void> check_writable(const TensorDict& destination) {
+  if (const PackedView* packed = packed_view(destination)) return check_packed_writable(*packed);
+  return check_tree_writable(destination);
 }
 
 }  // namespace tendon::v0::detail

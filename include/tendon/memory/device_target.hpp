@@ -10,6 +10,11 @@ inline namespace v0 {
 /// The stream of CUDA that each thread has by default: cudaStreamPerThread.
 inline void* const kStreamPerThread = reinterpret_cast<void*>(2);
 
+/// A stream of CUDA, a cudaStream_t, in whose order something is done.
+struct OnStream {
+  void* stream = kStreamPerThread;
+};
+
 /// Where a receive is to put tensors.
 ///
 ///   Sample sample = frames.recv({.device = Device{DeviceKind::cuda, 0}}, 1s).value();

@@ -96,11 +96,13 @@ class TENDON_API Pipe {
   /// it lay on one that this process has not: it stays, for a receive with `.device = cpu()`.
   /// Without `.device` a message never makes this process use CUDA.
   [[nodiscard]] Result<TensorDict> recv(const RecvOptions& options, Deadline deadline);
-  /// Into leaves in host memory that exist, of the same schema (schema_mismatch leaves the message
-  /// in the pipe); one copy, over tcp none. The message's non-tensor values are set too: they
-  /// replace values, and TensorDicts without tensors, never a tensor. On an error the elements are
-  /// unspecified, and the values are as before.
-  [[nodiscard]] Result<void> recv_into(TensorDict& destination, Deadline deadline);
+  /// Into leaves that exist, of the same schema (schema_mismatch leaves the message in the pipe);
+  /// one copy, over tcp none. The message's non-tensor values are set too: they replace values, and
+  /// TensorDicts without tensors, never a tensor. On an error the elements are unspecified, and the
+  /// values are as before. Leaves may lie on one GPU, without gaps, where work that the stream gets
+  /// later finds the elements.
+  [[nodiscard]] Result<void> recv_into(TensorDict& destination, Deadline deadline,
+                                       const OnStream& on = {});
   [[nodiscard]] Result<Message> recv_message(Deadline deadline);
   /// Puts back what a receive returned: the next one gets it. For a caller that is interrupted
   /// before it could use the message, as a binding is by a signal.

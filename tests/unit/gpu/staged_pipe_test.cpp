@@ -314,6 +314,53 @@ TEST_P(StagedPipe, RecvIntoHostLeavesTakesThemFromAGpu) {
   }
 }
 
+TEST_P(StagedPipe, RecvIntoFillsLeavesOnAGpu) {
+  PipePair pair = connect();
+  for (const std::int64_t size : {100, 1'000'000}) {
+    TensorDict into;
+    into.set("x", on_gpu(pattern(0, size), kGpu1));
+    into.set("info/joints", Tensor::zeros(DType::f64, {2}).value());
+    for (const Device from : {cpu(), kGpu0}) {
+      TensorDict batch;
+      const Tensor host = pattern(6, size);
+      batch.set("x", from == cpu() ? host : on_gpu(host, from));
+      batch.set("info/joints", Tensor::of<double>({2}, {1, 2}));
+      batch.set("info/step", 7);
+      ASSERT_TRUE(succeeds(pair.client.send(batch, kPatience)));
+      ASSERT_TRUE(succeeds(pair.server.recv_into(into, kPatience)));
+      EXPECT_TRUE(holds(read(into["x"]), 6));
+      EXPECT_TRUE(bitwise_equal(into["info/joints"], batch["info/joints"]));
+      EXPECT_EQ(into.value("info/step").as_i64(), 7);
+      into.set("x", on_gpu(pattern(0, size), kGpu1));
+    }
+  }
+  EXPECT_EQ(pair.server.stats().copies_h2d, 4u);
+  EXPECT_TRUE(fails_with(pair.server.give_back_from(TensorDict()), ErrorCode::invalid_argument));
+}
+
+TEST_P(StagedPipe, WhatCannotBeReceivedIntoAGpuStays) {
+  PipePair pair = connect();
+  ASSERT_TRUE(succeeds(pair.client.send(patterned(3, 1000), kPatience)));
+  TensorDict other;
+  other.set("y", on_gpu(pattern(0, 1000)));
+  EXPECT_TRUE(fails_with(pair.server.recv_into(other, kPatience), ErrorCode::schema_mismatch, "y"));
+  TensorDict two;
+  two.set("a", on_gpu(pattern(0, 10), kGpu0));
+  two.set("b", on_gpu(pattern(0, 10), kGpu1));
+  EXPECT_TRUE(
+      fails_with(pair.server.recv_into(two, kPatience), ErrorCode::unsupported_device, "cuda:1"));
+  const Tensor square = on_gpu(pattern(0, 100).reshape({10, 10}).value());
+  TensorDict gaps;
+  gaps.set("x", square.transpose(0, 1).value());
+  EXPECT_TRUE(fails_with(pair.server.recv_into(gaps, kPatience), ErrorCode::not_contiguous, "x"));
+  TensorDict locked;
+  locked.set(
+      "x",
+      Tensor::view(on_gpu(pattern(0, 1000)).storage().read_only(), 0, DType::u8, {1000}).value());
+  EXPECT_TRUE(fails_with(pair.server.recv_into(locked, kPatience), ErrorCode::read_only, "x"));
+  EXPECT_TRUE(is_patterned(pair.server.recv(kPatience).value(), 3, 1000));
+}
+
 TEST_P(StagedPipe, RecvMessageDeliversToTheGpu) {
   PipePair pair = connect();
   ASSERT_TRUE(succeeds(pair.client.send(gpu_batch(4, 1000), kPatience)));
