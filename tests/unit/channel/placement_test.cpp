@@ -28,7 +28,7 @@ class PlacementTest : public testing::Test {
     DeviceOffers peer;
     for (const std::uint8_t n : std::initializer_list<std::uint8_t>{10, 11}) {
       (void)peer.number_of(uuid_of(n), [this](const detail::Descriptor& word) {
-        EXPECT_EQ(offers_.take_in(word), "");
+        EXPECT_EQ(offers_.take_in(word, detail::Features::of_minor(2)), "");
       });
     }
   }

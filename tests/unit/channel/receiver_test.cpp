@@ -152,7 +152,9 @@ TEST(ChannelReceiver, ReadsWhereTheLeavesOfASchemaLay) {
   detail::DeviceOffers offers;
   detail::cuda::Uuid gpu{};
   gpu.bytes.fill(3);
-  (void)peer.number_of(gpu, [&](const Descriptor& word) { EXPECT_EQ(offers.take_in(word), ""); });
+  (void)peer.number_of(gpu, [&](const Descriptor& word) {
+    EXPECT_EQ(offers.take_in(word, detail::Features::of_minor(2)), "");
+  });
   ASSERT_TRUE(succeeds(r.receiver.read_schema(Announcement(1, {}).incoming, &offers)));
   ASSERT_TRUE(succeeds(r.receiver.read_schema(Announcement(2, {0, 1}).incoming, &offers)));
   ASSERT_TRUE(succeeds(r.receiver.read_schema(Announcement(3, {0, 0}).incoming, &offers)));
