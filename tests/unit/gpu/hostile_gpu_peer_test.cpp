@@ -31,7 +31,10 @@ class HostileGpuPeer : public GpuPipeTest {
   void offer(unsigned char last_byte) {
     cuda::Uuid gpu{};
     gpu.bytes.back() = last_byte;
-    EXPECT_TRUE(succeeds(link()->offer(gpu)));
+    const auto hostile = link();
+    EXPECT_TRUE(
+        hostile->device_offers.number_of(gpu, [&](const Descriptor& word) { hostile->post(word); })
+            .has_value());
   }
   /// One leaf, the number `n`, as numbered() makes it.
   void announce(std::uint32_t number, const std::vector<std::uint8_t>& places) {
@@ -114,10 +117,8 @@ TEST_P(HostileGpuPeer, RefusedMessagesFailInEachWayToReceiveThem) {
   for (int i = 0; i < 5; ++i) send_number(1, i);
   announce(2, {});
   send_number(2, 7);
-  EXPECT_TRUE(
-      fails_with(pair_.server.recv({.device = cpu()}, kPatience), ErrorCode::corrupt_data));
-  EXPECT_TRUE(
-      fails_with(pair_.server.recv({.device = kGpu0}, kPatience), ErrorCode::corrupt_data));
+  EXPECT_TRUE(fails_with(pair_.server.recv({.device = cpu()}, kPatience), ErrorCode::corrupt_data));
+  EXPECT_TRUE(fails_with(pair_.server.recv({.device = kGpu0}, kPatience), ErrorCode::corrupt_data));
   EXPECT_TRUE(fails_with(pair_.server.recv_message(kPatience), ErrorCode::corrupt_data));
   TensorDict into = numbered(3);
   EXPECT_TRUE(fails_with(pair_.server.recv_into(into, kPatience), ErrorCode::corrupt_data));

@@ -16,8 +16,12 @@ namespace {
 
 using detail::Descriptor;
 using detail::DeviceOffers;
+using detail::Feature;
+using detail::Features;
 using detail::MessageKind;
 using detail::cuda::Uuid;
+
+constexpr Features kDevices(static_cast<std::uint64_t>(Feature::devices));
 
 /// Bytes that all differ.
 Uuid gpu(std::size_t number) {
@@ -97,7 +101,8 @@ TEST(DeviceOffers, AtTheLimitKnownGpusStayKnownAndNoOtherIsOffered) {
 
 TEST(DeviceOffers, ThePeerIsHeldToTheSameLimit) {
   DeviceOffers offers;
-  for (const Descriptor& word : words_of(kMaxDevicesPerLink)) ASSERT_EQ(offers.take_in(word, kDevices), "");
+  for (const Descriptor& word : words_of(kMaxDevicesPerLink))
+    ASSERT_EQ(offers.take_in(word, kDevices), "");
   Descriptor beyond = words_of(1).front();
   beyond.schema = kMaxDevicesPerLink;
   beyond.offset = ~std::uint64_t{0};
