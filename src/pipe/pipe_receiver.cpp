@@ -10,6 +10,7 @@
 #include "core/failpoint.hpp"
 #include "core/stage_clock.hpp"
 #include "cuda/gpus.hpp"
+#include "cuda/uuid_text.hpp"
 #include "memory/large_copy.hpp"
 #include "pipe/async_ops.hpp"
 #include "runtime/busy.hpp"
@@ -72,6 +73,19 @@ bool same_memory(const TensorDict& a, const TensorDict& b) {
   for (std::size_t i = 0; i < a.leaf_count(); ++i)
     if (leaf_view(a, i).data != leaf_view(b, i).data) return false;
   return true;
+}
+
+// The GPU on which the sender had leaves. A process without a driver sees it as little as one that
+// hides it.
+Result<std::shared_ptr<cuda::Gpu>> gpu_of_sender(const cuda::Uuid& uuid, Deadline deadline) {
+  auto gpus = cuda::process_gpus();
+  if (gpus) return (*gpus)->find(uuid, deadline);
+  Error error = std::move(gpus).error();
+  if (error.code != ErrorCode::not_supported) return error;
+  error.code = ErrorCode::unsupported_device;
+  error.detail = "the tensor lies on the GPU " + cuda::uuid_text(uuid) + ", and " + error.detail +
+                 ", or receive with device=\"cpu\"";
+  return error;
 }
 
 }  // namespace
@@ -483,8 +497,7 @@ Result<TensorDict> PipeReceiver::deliver(Taken& taken, std::shared_ptr<cuda::Gpu
   if (gpu != nullptr && lies_on(batch, gpu->context()->device())) return batch;  // it came back
   const auto copied = [&]() -> Result<TensorDict> {
     if (gpu == nullptr) {
-      TENDON_TRY(gpus, cuda::process_gpus());
-      TENDON_TRY(found, gpus->find(placement->gpu, deadline));
+      TENDON_TRY(found, gpu_of_sender(placement->gpu, deadline));
       gpu = std::move(found);
     }
     return copy_to_gpu(batch,
