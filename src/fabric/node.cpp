@@ -287,7 +287,7 @@ Result<Sample> Subscriber::recv(const DeviceTarget& target, Deadline deadline) {
   } else if (!detail::lies_on(*there, gpu->context()->device())) {
     there = detail::copy_to_gpu(*sample.tensors,
                                 {.gpu = gpu,
-                                 .pool = core_->context()->memory().devices.of(gpu),
+                                 .pool = core_->context()->memory().devices->of(gpu),
                                  .stream = static_cast<detail::cuda::StreamHandle>(target.stream)},
                                 kWhere, deadline);
   }

@@ -502,7 +502,7 @@ Result<TensorDict> PipeReceiver::deliver(Taken& taken, std::shared_ptr<cuda::Gpu
     }
     return copy_to_gpu(batch,
                        {.gpu = gpu,
-                        .pool = context_.memory().devices.of(gpu),
+                        .pool = context_.memory().devices->of(gpu),
                         .stream = static_cast<cuda::StreamHandle>(options.stream),
                         .placement = placement},
                        "pipe.recv", deadline);

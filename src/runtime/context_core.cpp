@@ -28,7 +28,7 @@ ContextCore::ContextCore(ContextOptions options)
     : options_(std::move(options)),
       memory_{std::make_shared<SlotPool>("pool of this context", options_.pool_cap_bytes,
                                          Writers::maker_only),
-              cuda::DevicePools(options_.device_cap_bytes)},
+              std::make_shared<cuda::DevicePools>(options_.device_cap_bytes)},
       links_(identity_.context, options_.streams),
       publishing_(options_.publish_bytes, links_),
       waiting_({.loop = loop_, .links = links_, .works = works_, .life = life_, .chores = *this},
@@ -155,7 +155,7 @@ std::uint64_t ContextCore::add_timed(Deadline when, std::weak_ptr<Timed> timed) 
 Deadline ContextCore::next_chore(Pace pace) const {
   if (pace == Pace::unhurried && prefaults_.any()) return Deadline::now();
   const Deadline next = earlier(timers_.next(), links_.next_tick());
-  const auto trim = memory_.devices.next_trim();
+  const auto trim = memory_.devices->next_trim();
   return trim ? earlier(next, Deadline::at(*trim)) : next;
 }
 
@@ -163,7 +163,7 @@ void ContextCore::run_chores(Pace pace) {
   timers_.run();
   if (pace == Pace::unhurried) prefaults_.run(*this);
   const auto now = Clock::now();
-  memory_.devices.trim(now);
+  memory_.devices->trim(now);
   const auto entries = links_.take_tick(now);
   if (!entries) return;
   // Nothing else tells of returns on links that have ended.

@@ -64,7 +64,7 @@ class ContextCore final : public LinkObserver,
   [[nodiscard]] std::string log_name() const;
   /// A line about this Context; see tendon::log().
   void log(LogLevel level, std::string_view where, std::string_view text) const noexcept;
-  [[nodiscard]] ContextMemory& memory() noexcept { return memory_; }
+  [[nodiscard]] const ContextMemory& memory() const noexcept { return memory_; }
   [[nodiscard]] FlightRecorder& recorder() noexcept { return recorder_; }
   [[nodiscard]] EventLoop& loop() noexcept { return loop_; }
   [[nodiscard]] Waiting& waiting() noexcept { return waiting_; }
@@ -201,7 +201,7 @@ class ContextCore final : public LinkObserver,
   FlightRecorder recorder_;
   EventLoop loop_;
   UserEvent user_event_;  // with a service thread
-  ContextMemory memory_;
+  const ContextMemory memory_;
   LinkTable links_;
   Publishing publishing_;
   OpenHandlers handlers_;

@@ -11,7 +11,7 @@ namespace tendon::v0::detail {
 /// The memory of a Context that is of no link: its own pool, and those on GPUs.
 struct ContextMemory {
   std::shared_ptr<SlotPool> host;
-  cuda::DevicePools devices;
+  std::shared_ptr<cuda::DevicePools> devices;
 };
 
 }  // namespace tendon::v0::detail

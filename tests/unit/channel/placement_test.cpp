@@ -12,6 +12,7 @@ namespace tendon::test {
 namespace {
 
 using detail::DeviceOffers;
+using detail::Features;
 using detail::Placement;
 using detail::cuda::Uuid;
 
@@ -28,7 +29,7 @@ class PlacementTest : public testing::Test {
     DeviceOffers peer;
     for (const std::uint8_t n : std::initializer_list<std::uint8_t>{10, 11}) {
       (void)peer.number_of(uuid_of(n), [this](const detail::Descriptor& word) {
-        EXPECT_EQ(offers_.take_in(word, detail::Features::of_minor(2)), "");
+        EXPECT_EQ(offers_.take_in(word, Features::of_minor(2)), "");
       });
     }
   }
@@ -37,8 +38,8 @@ class PlacementTest : public testing::Test {
       const std::vector<std::uint8_t>& said) const {
     return read(said, said.size());
   }
-  [[nodiscard]] Result<std::shared_ptr<const Placement>> read(
-      const std::vector<std::uint8_t>& said, std::size_t leaf_count) const {
+  [[nodiscard]] Result<std::shared_ptr<const Placement>> read(const std::vector<std::uint8_t>& said,
+                                                              std::size_t leaf_count) const {
     return Placement::read(std::as_bytes(std::span(said)), leaf_count, offers_);
   }
 

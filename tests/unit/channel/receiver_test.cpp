@@ -153,7 +153,7 @@ TEST(ChannelReceiver, ReadsWhereTheLeavesOfASchemaLay) {
   detail::cuda::Uuid gpu{};
   gpu.bytes.fill(3);
   (void)peer.number_of(gpu, [&](const Descriptor& word) {
-    EXPECT_EQ(offers.take_in(word, detail::Features::of_minor(2)), "");
+    EXPECT_EQ(offers.take_in(word, Features::of_minor(2)), "");
   });
   ASSERT_TRUE(succeeds(r.receiver.read_schema(Announcement(1, {}).incoming, &offers)));
   ASSERT_TRUE(succeeds(r.receiver.read_schema(Announcement(2, {0, 1}).incoming, &offers)));
