@@ -10,7 +10,7 @@ namespace tendon::v0::detail {
 namespace {
 
 /// So that a thread which is about to sleep sees an answer that has just come.
-class Awaited final : public Work {
+class WaitsForGpu final : public Work {
  public:
   [[nodiscard]] GpuAnswer& answer() noexcept { return answer_; }
   bool progress() override { return !answer_.is_over(); }
@@ -27,7 +27,7 @@ Result<void> wait_for_gpu(cuda::StreamWork& work, const std::shared_ptr<ContextC
                           const std::function<Result<void>()>& usable) {
   auto now = work.wait(Deadline::now());
   if (now || now.error().code != ErrorCode::timeout || deadline.is_poll()) return now;
-  const auto awaited = std::make_shared<Awaited>();
+  const auto awaited = std::make_shared<WaitsForGpu>();
   TENDON_CHECK(work.then([awaited, weak = std::weak_ptr(context)](Result<void> done) {
     awaited->answer().finish(std::move(done));
     if (const auto core = weak.lock()) core->wake_for_work();

@@ -46,7 +46,7 @@ class OffersOfAPeer : public testing::Test {
   }
   [[nodiscard]] cuda::Uuid offered(std::uint32_t number) {
     const Lock receiving(peer.end.link->receive_mutex());
-    const cuda::Uuid* const gpu = peer.end.link->offers().of_peer(number);
+    const cuda::Uuid* const gpu = peer.end.link->device_offers.of_peer(number);
     return gpu == nullptr ? cuda::Uuid{} : *gpu;
   }
 
@@ -131,34 +131,13 @@ TYPED_TEST(OffersOfAPeer, BeyondTheLimitEndTheLink) {
   this->expect_end("kMaxDevicesPerLink");
 }
 
-TYPED_TEST(OffersOfAPeer, OurOwnAreNumberedUpToTheLimit) {
-  Link& link = *this->peer.end.link;
-  this->agree();
-  for (int round = 0; round < 2; ++round) {
-    for (std::uint32_t n = 0; n < kMaxDevicesPerLink; ++n) {
-      const auto number = link.offer(gpu_of(n));
-      ASSERT_TRUE(succeeds(number));
-      EXPECT_EQ(*number, n);
-    }
-  }
-  const auto beyond = link.offer(gpu_of(kMaxDevicesPerLink));
-  EXPECT_TRUE(fails_with(beyond, ErrorCode::unsupported_device, "kMaxDevicesPerLink"));
-  EXPECT_TRUE(fails_with(beyond, ErrorCode::unsupported_device, "mallory"));
-  EXPECT_FALSE(link.ended());
-}
-
-TYPED_TEST(OffersOfAPeer, AreNotMadeToAnOlderOne) {
-  this->agree(1);
-  const auto number = this->peer.end.link->offer(gpu_of(0));
-  EXPECT_TRUE(fails_with(number, ErrorCode::unsupported_device, "mallory"));
-  EXPECT_TRUE(fails_with(number, ErrorCode::unsupported_device, "older"));
-}
-
 TEST(OffersToAPeer, AreSaidOnceAndInOrder) {
   RawPeer peer;
-  peer.end.link->agree(Features::of_minor(2), LinkRole::connector);
+  Link& link = *peer.end.link;
+  link.agree(Features::of_minor(2), LinkRole::connector);
+  const auto post = [&](const Descriptor& word) { link.post(word); };
   for (const std::uint32_t n : {0u, 1u, 0u, 2u, 1u})
-    EXPECT_TRUE(succeeds(peer.end.link->offer(gpu_of(n))));
+    EXPECT_EQ(link.device_offers.number_of(gpu_of(n), post), n);
   peer.settle();
   std::vector<Descriptor> offers;
   for (const Descriptor& word : peer.heard())

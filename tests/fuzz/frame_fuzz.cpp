@@ -14,11 +14,14 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
+#include <tendon/core/version.hpp>
 #include <tendon/memory/storage.hpp>
 #include <tendon/session/limits.hpp>
 #include <vector>
 
 #include "require.hpp"
+#include "transport/device_offers.hpp"
 #include "transport/stream/bulk_parser.hpp"
 #include "transport/stream/control_parser.hpp"
 #include "transport/stream/inbound.hpp"
@@ -71,7 +74,16 @@ class Host final : public InboundHost, public MessageSink {
     return Error{ErrorCode::protocol_violation, "fuzz", "more than was announced"};
   }
   void on_room() override {}
-  Result<void> on_word(const Descriptor&) override { return {}; }
+  // As the link does with offers of GPUs.
+  Result<void> on_word(const Descriptor& word) override {
+    require(word.pipe == 0 || word.kind == MessageKind::goodbye);
+    if (word.kind != MessageKind::device) return {};
+    const auto wrong = offers_.take_in(word, Features::of_minor(kProtocolMinor));
+    if (!wrong.empty()) return Error{ErrorCode::protocol_violation, "fuzz", std::string(wrong)};
+    require(word.schema < kMaxDevicesPerLink && offers_.of_peer(word.schema) != nullptr);
+    require(offers_.of_peer(word.schema + 1) == nullptr);
+    return {};
+  }
   void on_open(const Descriptor& descriptor, Bytes ticket) override {
     require(ticket.size() == descriptor.header_bytes);
     detached_ = descriptor.pipe;  // a pipe that goes away, at a time the input chooses
@@ -103,6 +115,7 @@ class Host final : public InboundHost, public MessageSink {
   std::set<const Transfer*> open_;
   std::map<std::uint32_t, std::vector<Incoming>> kept_;
   std::uint64_t credited_bytes_ = 0;
+  DeviceOffers offers_;
   std::vector<std::unique_ptr<std::byte[]>> claimed_;
   std::uint32_t detached_ = 3;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a program of this folder is spoken to by process/peer.hpp: it reads lines of standard input and
+// How process/peer.hpp speaks with a program of this folder: that reads lines of standard input and
 // answers each with one line, "ok ..." or "error <code> <detail>".
 #pragma once
 

@@ -42,7 +42,9 @@ class GpuPeer : public Peer {
                       const std::string& milliseconds = "") {
     return ask("recv " + words(seed, size) + " " + where + " " + milliseconds);
   }
-  std::uint64_t calls(const std::string& name) { return std::stoull(value_of(ask("calls " + name))); }
+  std::uint64_t calls(const std::string& name) {
+    return std::stoull(value_of(ask("calls " + name)));
+  }
   void open_gate() { signal(SIGUSR1); }
 
  private:
@@ -89,7 +91,7 @@ TEST_P(GpuProcesses, AReceiverThatUsesNoCudaIsNotMadeTo) {
       EXPECT_EQ(receiver.receive(size, size, "cpu"), "ok cpu");
     }
     EXPECT_EQ(receiver.calls("cuInit"), 0u);
-    EXPECT_EQ(receiver.calls("all"), receiver.calls("cuDeviceGetCount")) << "nothing but a question";
+    EXPECT_EQ(receiver.calls("all"), receiver.calls("cuDeviceGetCount")) << "only a question";
     // Host memory goes both ways meanwhile.
     ASSERT_TRUE(is_ok(receiver.prepare(3, 1000, "cpu")));
     ASSERT_TRUE(is_ok(receiver.send()));

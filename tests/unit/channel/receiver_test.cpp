@@ -12,6 +12,7 @@ namespace {
 
 using detail::ChannelReceiver;
 using detail::Descriptor;
+using detail::Features;
 using detail::Incoming;
 using detail::MessageKind;
 using Fault = ChannelReceiver::Fault;

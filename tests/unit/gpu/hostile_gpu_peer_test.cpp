@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <tendon/session/limits.hpp>
 #include <vector>
 
 #include "runtime/context_core.hpp"
@@ -21,7 +22,8 @@ using namespace std::chrono_literals;
 
 class HostileGpuPeer : public GpuPipeTest {
  protected:
-  HostileGpuPeer() : pair_(connect()) {}
+  /// This process uses CUDA.
+  HostileGpuPeer() : pair_(connect()) { (void)program.gpu(0); }
 
   [[nodiscard]] std::shared_ptr<detail::Link> link() {
     return detail::ContextCore::of(pair_.client_context)->links().all()->front();
@@ -126,7 +128,6 @@ TEST_P(HostileGpuPeer, RefusedMessagesFailInEachWayToReceiveThem) {
 }
 
 TEST_P(HostileGpuPeer, AGpuThatThisProcessHasNotLeavesTheMessageForHostMemory) {
-  (void)program.gpu(0);  // this process uses CUDA
   offer(0x77);
   announce(1, {1});
   send_number(1, 5);
@@ -163,6 +164,22 @@ TEST_P(HostileGpuPeer, ALeafThatClaimsAGpuAndOneThatDoesNotLieApart) {
   ASSERT_TRUE(succeeds(received));
   EXPECT_EQ((*received)["n"].device(), kGpu1);
   EXPECT_EQ(read((*received)["n"]).item<std::int64_t>(), 5);
+}
+
+// Not by a peer: by a process that has so many.
+TEST_P(HostileGpuPeer, BeyondTheGpusOfALinkABatchIsRefusedAndHostMemoryGoesOn) {
+  for (std::size_t n = 0; n < kMaxDevicesPerLink; ++n) offer(static_cast<unsigned char>(100 + n));
+  TensorDict batch;
+  batch.set("n", on_gpu(numbered(1)["n"]));
+  const auto refused = pair_.client.send(batch, kPatience);
+  EXPECT_TRUE(fails_with(refused, ErrorCode::unsupported_device, "kMaxDevicesPerLink"));
+  EXPECT_TRUE(fails_with(refused, ErrorCode::unsupported_device, "server"));
+  EXPECT_TRUE(
+      fails_with(pair_.client.send_async(batch).wait(kPatience), ErrorCode::unsupported_device));
+  ASSERT_TRUE(succeeds(pair_.client.send(numbered(4), kPatience)));
+  EXPECT_EQ(number_of(pair_.server.recv(kPatience).value()), 4);
+  ASSERT_TRUE(succeeds(pair_.server.send(batch, kPatience))) << "each side counts its own";
+  EXPECT_TRUE(succeeds(pair_.client.recv(kPatience)));
 }
 
 }  // namespace

@@ -136,6 +136,13 @@ TEST(DeviceOffers, AWordThatBreaksARuleIsNamedAndChangesNothing) {
   EXPECT_EQ(offers.take_in(words[1], kDevices), "");
 }
 
+TEST(DeviceOffers, WithoutTheFeatureNoneIsTakenIn) {
+  DeviceOffers offers;
+  EXPECT_NE(offers.take_in(words_of(1).front(), Features::of_minor(1)).find("`devices`"),
+            std::string_view::npos);
+  EXPECT_EQ(offers.of_peer(0), nullptr);
+}
+
 // A thread that gets a number may send by it at once.
 TEST(DeviceOffers, AnOfferIsPostedBeforeASecondThreadGetsItsNumber) {
   DeviceOffers offers;
