@@ -327,9 +327,11 @@ Result<std::shared_ptr<const Value>> PipeReceiver::read_values(const Taken& take
 Result<void> PipeReceiver::check_schema(const Taken& taken) const {
   const Descriptor& descriptor = taken.incoming.descriptor;
   if (taken.schema == nullptr) {
-    const bool is_limit = taken.no_schema->code == ErrorCode::limit_exceeded;
+    const ErrorCode why = taken.no_schema->code;
+    const bool is_of_the_peer =
+        why != ErrorCode::limit_exceeded && why != ErrorCode::unsupported_device;
     return unreadable(link_, taken.no_schema->detail,
-                      is_limit ? ErrorCode::limit_exceeded : ErrorCode::corrupt_data);
+                      is_of_the_peer ? ErrorCode::corrupt_data : why);
   }
   const std::uint64_t expected = taken.schema->layout(descriptor.layout).total_bytes;
   if (descriptor.payload_bytes == expected) return {};

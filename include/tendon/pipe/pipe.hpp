@@ -93,7 +93,8 @@ class TENDON_API Pipe {
     return recv(RecvOptions{.mode = mode}, deadline);
   }
   /// unsupported_device where the message is wanted on a GPU that this process has not, and where
-  /// it lay on one that this process has not: it stays, for a receive with `.device = cpu()`.
+  /// it lay on one that this process has not, not_supported where a GPU is wanted and there is no
+  /// driver: it stays, for a receive with `.device = cpu()`.
   /// Without `.device` a message never makes this process use CUDA.
   [[nodiscard]] Result<TensorDict> recv(const RecvOptions& options, Deadline deadline);
   /// Into leaves that exist, of the same schema (schema_mismatch leaves the message in the pipe);

@@ -99,10 +99,10 @@ TEST_F(GpusTest, AGpuThatIsLateIsThereForTheNextCall) {
 TEST_F(GpusTest, ALostContextAnswersItsError) {
   const auto gpu = gpus->use(0, kPatience).value();
   fake.lose(0, static_cast<int>(Status::illegal_address));
-  EXPECT_TRUE(fails_with(gpu->take_event(), ErrorCode::unsupported_device));
+  EXPECT_TRUE(fails_with(gpu->take_event(), ErrorCode::device_lost));
   EXPECT_TRUE(
-      fails_with(gpus->use(0, kPatience), ErrorCode::unsupported_device, "ILLEGAL_ADDRESS"));
-  EXPECT_TRUE(fails_with(gpus->find(cuda::Uuid{}, kPatience), ErrorCode::unsupported_device,
+      fails_with(gpus->use(0, kPatience), ErrorCode::device_lost, "ILLEGAL_ADDRESS"));
+  EXPECT_TRUE(fails_with(gpus->find(cuda::Uuid{}, kPatience), ErrorCode::device_lost,
                          "ILLEGAL_ADDRESS"));
   EXPECT_TRUE(succeeds(gpus->use(1, kPatience))) << "it is of one GPU";
 }
@@ -197,7 +197,7 @@ TEST_F(GpuEvents, ThatCannotBeMadeAreErrors) {
 TEST_F(GpuEvents, EndWithALostContext) {
   gpu->put_event(gpu->take_event().value());
   fake.lose(0, static_cast<int>(Status::illegal_address));
-  EXPECT_TRUE(fails_with(create(), ErrorCode::unsupported_device)) << "which notes it";
+  EXPECT_TRUE(fails_with(create(), ErrorCode::device_lost)) << "which notes it";
   gpu.reset();
   settle();
   EXPECT_EQ(fake.calls("cuEventDestroy_v2"), 0u);

@@ -101,7 +101,7 @@ TEST_F(StreamWorkTest, DropsAtOnceWhatNothingWasEnqueuedFor) {
     auto work = work_on(stream);
     work.keep(owner.share());
     EXPECT_TRUE(succeeds(work.copy(0, 0, 0)));
-    EXPECT_TRUE(succeeds(work.wait(Deadline::now())));
+    EXPECT_TRUE(fails_with(work.wait(Deadline::now()), ErrorCode::timeout)) << "of others";
   }
   EXPECT_TRUE(owner.is_dropped());
   EXPECT_EQ(fake.calls("cuEventRecord"), 0u);
@@ -295,23 +295,23 @@ TEST_F(StreamWorkTest, ALostContextIsNamed) {
   auto work = copying_on(stream, owner);
   std::atomic<bool> is_told = false;
   ASSERT_TRUE(succeeds(work.then([&](Result<void> done) {
-    EXPECT_TRUE(fails_with(done, ErrorCode::unsupported_device, "ILLEGAL_ADDRESS"));
+    EXPECT_TRUE(fails_with(done, ErrorCode::device_lost, "ILLEGAL_ADDRESS"));
     is_told = true;
   })));
   std::thread waiting([&] {
-    EXPECT_TRUE(fails_with(work.wait(kPatience), ErrorCode::unsupported_device, "ILLEGAL_ADDRESS"));
+    EXPECT_TRUE(fails_with(work.wait(kPatience), ErrorCode::device_lost, "ILLEGAL_ADDRESS"));
   });
   EXPECT_TRUE(eventually([&] { return fake.calls("cuEventRecord") == 2; }));
   fake.lose(0, static_cast<int>(Status::illegal_address));
   waiting.join();
   EXPECT_TRUE(eventually([&] { return is_told.load(); }));
-  EXPECT_TRUE(fails_with(copy(work), ErrorCode::unsupported_device));
-  EXPECT_TRUE(fails_with(work.then({}), ErrorCode::unsupported_device));
+  EXPECT_TRUE(fails_with(copy(work), ErrorCode::device_lost));
+  EXPECT_TRUE(fails_with(work.then({}), ErrorCode::device_lost));
   EXPECT_FALSE(owner.is_dropped());
   { const auto ended = std::move(work); }
   EXPECT_TRUE(owner.is_dropped_eventually());
   EXPECT_EQ(owner.where(), device_thread());
-  EXPECT_TRUE(fails_with(StreamWork::begin(gpu, stream, "test"), ErrorCode::unsupported_device,
+  EXPECT_TRUE(fails_with(StreamWork::begin(gpu, stream, "test"), ErrorCode::device_lost,
                          "ILLEGAL_ADDRESS"));
 }
 
