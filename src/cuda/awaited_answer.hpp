@@ -2,6 +2,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <string_view>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
@@ -34,14 +36,13 @@ class AwaitedAnswer {
     answer_.emplace(std::move(answer));
     delivered_.notify_one();
   }
-  [[nodiscard]] R wait(Deadline deadline) {
+  /// `late`: the detail of the error where the answer is late.
+  [[nodiscard]] R wait(Deadline deadline, std::string_view where, std::string_view late) {
     const Lock lock(mutex_);
     while (!answer_) {
       if (delivered_.wait_until(mutex_, deadline) || answer_) continue;
       is_withdrawn_ = true;
-      return Error{ErrorCode::timeout, "cuda.thread",
-                   "the device thread, which creates, maps and releases memory of GPUs one after "
-                   "the other, was not done with it before the deadline"};
+      return Error{ErrorCode::timeout, where, std::string(late)};
     }
     return std::move(*answer_);
   }

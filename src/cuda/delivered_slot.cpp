@@ -14,7 +14,11 @@ class DeliveredSlot {
       : gpu_(std::move(gpu)), slot_(std::move(slot)), stream_(stream) {}
   DeliveredSlot(const DeliveredSlot&) = delete;
   DeliveredSlot& operator=(const DeliveredSlot&) = delete;
-  ~DeliveredSlot() { drop_behind(std::move(gpu_), stream_, {std::move(slot_)}); }
+  ~DeliveredSlot() {
+    Owners owners;
+    owners.push_back(std::move(slot_));
+    drop_behind(std::move(gpu_), stream_, std::move(owners));
+  }
 
  private:
   std::shared_ptr<Gpu> gpu_;

@@ -61,7 +61,9 @@ class TENDON_API DeviceThread {
       else
         awaited->deliver(std::move(ready).error());
     }));
-    return awaited->wait(deadline);
+    return awaited->wait(deadline, "cuda.thread",
+                         "the device thread, which creates, maps and releases memory of GPUs one "
+                         "after the other, was not done with it before the deadline");
   }
 
   /// Tells of an event when the GPU has reached it, in the device thread.

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <utility>
 
+#include "cuda/stream_name.hpp"
+
 namespace tendon::v0::detail::cuda {
 
 void EventWatch::add(std::vector<WatchedEvent> events) {
@@ -18,7 +20,8 @@ void EventWatch::add(std::vector<WatchedEvent> events) {
 Status EventWatch::query(const WatchedEvent& watched) const {
   if (const Status pushed = table_.context_push(watched.context); pushed != Status::success)
     return pushed;
-  const Status status = table_.event_query(watched.event);
+  const Status status = watched.event != nullptr ? table_.event_query(watched.event)
+                                                 : look_at_capture(table_, watched.captured);
   ContextHandle popped = nullptr;
   (void)table_.context_pop(&popped);
   return status;

@@ -16,6 +16,8 @@ struct WatchedEvent {
   EventHandle event = nullptr;
   /// Receives `success`, or the status of a lost context, whose events are never reached.
   std::function<void(Status)> then;
+  /// Without an event: a stream, of which it is told when it is not being captured.
+  StreamHandle captured = nullptr;
 };
 
 /// Events that the device thread looks at.

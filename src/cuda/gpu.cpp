@@ -44,6 +44,11 @@ Result<EventHandle> Gpu::take_event() {
   return event;
 }
 
+void Gpu::keep_for_good(std::vector<std::shared_ptr<const void>> owners) {
+  const Lock lock(mutex_);
+  kept_for_good_.insert(kept_for_good_.end(), owners.begin(), owners.end());
+}
+
 void Gpu::put_event(EventHandle event) {
   const Lock lock(mutex_);
   free_events_.push_back(event);

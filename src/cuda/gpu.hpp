@@ -13,7 +13,8 @@ namespace tendon::v0::detail::cuda {
 
 /// A GPU that this process uses, with what all its work there shares.
 ///
-/// Owns:    a share of the primary context; events that nobody uses, for the next one.
+/// Owns:    a share of the primary context; events that nobody uses, for the next one; what is kept
+///          for good.
 /// Threads: thread-safe; a short lock, under which no call of the driver is made.
 /// Errors:  those of the driver; unsupported_device where the context is lost; forked.
 /// Blocks:  never. The device thread destroys the events, after the last share is dropped.
@@ -32,12 +33,15 @@ class Gpu {
   [[nodiscard]] Result<EventHandle> take_event();
   /// The use is over: the GPU has reached the event, or nobody asks whether it has.
   void put_event(EventHandle event);
+  /// Memory of which nothing tells when the GPU is done with it stays as long as the GPU is used.
+  void keep_for_good(std::vector<std::shared_ptr<const void>> owners);
 
  private:
   const std::shared_ptr<PrimaryContext> context_;
   DeviceThread& thread_;
   Mutex mutex_;
   std::vector<EventHandle> free_events_ TENDON_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<const void>> kept_for_good_ TENDON_GUARDED_BY(mutex_);
 };
 
 }  // namespace tendon::v0::detail::cuda

@@ -66,10 +66,13 @@ PrimaryContext::Current::Current(PrimaryContext& context) : context_(context) {
     return std::string(call) + " of " + to_string(context.device());
   };
   made_ = context.check_usable("cuda.context");
-  if (!made_) return;
-  const Status status = table.context_push(context.handle());
-  if (status != Status::success) {
-    made_ = context.check(status, "cuda.context", what("cuCtxPushCurrent_v2"));
+  if (!made_) {
+    if (context.is_of_this_process()) status_ = context.loss();
+    return;
+  }
+  status_ = table.context_push(context.handle());
+  if (status_ != Status::success) {
+    made_ = context.check(status_, "cuda.context", what("cuCtxPushCurrent_v2"));
     return;
   }
   (void)table.thread_exchange_capture_mode(&mode_);

@@ -59,9 +59,12 @@ class PrimaryContext {
     Current& operator=(const Current&) = delete;
     ~Current();
     [[nodiscard]] const Result<void>& made() const noexcept { return made_; }
+    /// The driver's answer; is_released() says of it whether anything still runs in the context.
+    [[nodiscard]] Status status() const noexcept { return status_; }
 
    private:
     PrimaryContext& context_;
+    Status status_ = Status::not_initialized;  // in a forked child
     CaptureMode mode_ = CaptureMode::relaxed;  // the thread has the other one: they are exchanged
     Result<void> made_;
   };

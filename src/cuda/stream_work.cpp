@@ -101,7 +101,8 @@ Result<void> StreamWork::wait(Deadline deadline) {
   if (deadline.has_passed() && !stream_.is_replaced_here()) return ask();
   const auto awaited = std::make_shared<AwaitedAnswer<Result<void>>>();
   TENDON_CHECK(then([awaited](Result<void> done) { awaited->deliver(std::move(done)); }));
-  return awaited->wait(deadline, late());
+  const Error late = this->late();
+  return awaited->wait(deadline, late.where, late.detail);
 }
 
 Result<void> StreamWork::then(std::function<void(Result<void>)> told) {

@@ -55,8 +55,9 @@ class StreamWork {
 
  private:
   StreamWork(std::shared_ptr<Gpu> gpu, StreamName stream, std::string_view where);
-  /// Nothing, where the GPU has done all.
+  /// Success where the GPU has done all.
   [[nodiscard]] Result<void> ask() const;
+  [[nodiscard]] Error late() const;
   void end() noexcept;
 
   std::shared_ptr<Gpu> gpu_;  // none of one that was moved from

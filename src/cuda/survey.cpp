@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cuda/driver_errors.hpp"
+#include "cuda/uuid_text.hpp"
 
 namespace tendon::v0::detail::cuda {
 namespace {
@@ -20,17 +21,6 @@ constexpr std::pair<DeviceAttribute, std::string_view> kNeeds[] = {
     {DeviceAttribute::stream_operations_of_64_bits, "words of 64 bits that streams write"},
     {DeviceAttribute::host_register, "registration of host memory"},
 };
-
-std::string uuid_text(const Uuid& uuid) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text = "GPU-";
-  for (std::size_t i = 0; i < uuid.bytes.size(); ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += kDigits[uuid.bytes[i] >> 4];
-    text += kDigits[uuid.bytes[i] & 15];
-  }
-  return text;
-}
 
 }  // namespace
 

@@ -101,6 +101,7 @@ Status stream_get_capture_info(StreamHandle handle, CaptureStatus* capture_statu
   Status status = Status::success;
   const auto stream = stream_of(all, handle, status);
   if (stream == nullptr) return status;
+  if (is_beside_capture(*stream)) return Status::stream_capture_implicit;  // and breaks nothing
   const Capture* const capture = stream->capture.get();
   *capture_status = capture != nullptr ? capture->status : CaptureStatus::none;
   if (id != nullptr && capture != nullptr) *id = capture->id;

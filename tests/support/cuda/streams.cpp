@@ -105,14 +105,11 @@ void add_legacy_order(const std::shared_ptr<Stream>& stream, std::vector<Point>&
 
 /// The legacy default stream cannot be used while one that synchronises with it is captured.
 bool breaks_capture(const Stream& stream) {
-  if (&stream != stream.context.legacy.get()) return false;
-  bool breaks = false;
-  for (const auto& other : stream.context.streams) {
-    if (!other->is_blocking || other->capture == nullptr) continue;
-    other->capture->status = CaptureStatus::invalidated;
-    breaks = true;
-  }
-  return breaks;
+  if (!is_beside_capture(stream)) return false;
+  for (const auto& other : stream.context.streams)
+    if (other->is_blocking && other->capture != nullptr)
+      other->capture->status = CaptureStatus::invalidated;
+  return true;
 }
 
 }  // namespace
@@ -155,6 +152,14 @@ std::shared_ptr<Stream> stream_of(World& world, StreamHandle handle, Status& sta
         return stream;
   status = Status::invalid_handle;
   return nullptr;
+}
+
+bool is_beside_capture(const Stream& stream) {
+  const auto& all = stream.context.streams;
+  return &stream == stream.context.legacy.get() &&
+         std::any_of(all.begin(), all.end(), [](const std::shared_ptr<Stream>& other) {
+           return other->is_blocking && other->capture != nullptr;
+         });
 }
 
 Status enqueue(WorldLock& lock, const std::shared_ptr<Stream>& stream, std::function<void()> work,

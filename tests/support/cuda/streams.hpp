@@ -89,6 +89,8 @@ std::shared_ptr<Stream> stream_of(World& world, StreamHandle handle, Status& sta
 /// Waits for a place in the queue; the stream runs `work` behind its own work and all of `after`.
 Status enqueue(WorldLock& lock, const std::shared_ptr<Stream>& stream, std::function<void()> work,
                std::vector<Point> after = {});
+/// Is it the legacy default stream, while one that synchronises with it is captured?
+bool is_beside_capture(const Stream& stream);
 /// Waits for the work up to a point to be done, or to be lost.
 Status wait_for(WorldLock& lock, const Point& point);
 /// Waits for all work of all streams, as releasing calls do.

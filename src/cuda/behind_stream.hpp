@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What happens when the GPU has done all that a stream has now.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <tendon/core/result.hpp>
+#include <vector>
+
+#include "cuda/gpu.hpp"
+#include "cuda/stream_name.hpp"
+
+namespace tendon::v0::detail::cuda {
+
+using Owners = std::vector<std::shared_ptr<const void>>;
+
+/// Drops `owners` in the device thread then, or when the context is lost. Never earlier: where no
+/// event can be recorded, the device thread tries again, once the stream is not being captured, and
+/// then synchronises it. Where nothing tells that the GPU has done it, they stay, which is logged.
+/// In a forked child they are dropped at once.
+void drop_behind(std::shared_ptr<Gpu> gpu, StreamName stream, Owners owners);
+
+/// Calls `told` in the device thread then, or with the error of a lost context. After an error of
+/// this call, such as invalid_argument for a stream that is being captured, nothing is told.
+[[nodiscard]] Result<void> tell_behind(const std::shared_ptr<Gpu>& gpu, StreamName stream,
+                                       std::string_view where,
+                                       std::function<void(Result<void>)> told);
+
+/// Is the stream free of a capture? The error says what to do. The context is current.
+[[nodiscard]] Result<void> check_capture(PrimaryContext& context, StreamHandle stream,
+                                         std::string_view where);
+
+}  // namespace tendon::v0::detail::cuda

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "cuda/driver_types.hpp"
+
+namespace tendon::v0::detail::cuda {
+
+/// "GPU-" and 32 digits, as nvidia-smi and CUDA_VISIBLE_DEVICES write a GPU.
+[[nodiscard]] std::string uuid_text(const Uuid& uuid);
+
+}  // namespace tendon::v0::detail::cuda
