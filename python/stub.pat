@@ -25,13 +25,13 @@
     \from types import ModuleType
     \from tendon._each import Each
     @overload
-    def recv(self, timeout: float | None = ..., *, mode: str = 'view_or_copy', as_: None = None, device: object = None) -> TensorDict:
+    def recv(self, timeout: float | None = ..., *, mode: str = 'view_or_copy', as_: None = None, device: object = None, stream: object = None) -> TensorDict:
         \doc
     @overload
-    def recv(self, timeout: float | None = ..., *, mode: str = 'view_or_copy', as_: ModuleType, device: object = None) -> dict[str, Any]:
+    def recv(self, timeout: float | None = ..., *, mode: str = 'view_or_copy', as_: ModuleType, device: object = None, stream: object = None) -> dict[str, Any]:
         \doc
     @overload
-    def recv(self, timeout: float | None = ..., *, mode: str = 'view_or_copy', as_: type[_T], device: object = None) -> _T:
+    def recv(self, timeout: float | None = ..., *, mode: str = 'view_or_copy', as_: type[_T], device: object = None, stream: object = None) -> _T:
         \doc
 
 ^_tendon\.Pipe\.irecv$:

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 tools/python_env.sh tests
 exec 9>build/python/lock
 flock --shared 9
-tools/build.sh python-asan tendon_python_modules python_peer
+tools/build.sh python-asan tendon_python_modules python_peer tendon_cuda_double
 
 # The package as a wheel lays it out; it goes before the installed one.
 folder=build/python-asan
@@ -29,6 +29,7 @@ environment=(
   ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1:strict_string_checks=1
   UBSAN_OPTIONS=print_stacktrace=1
   TENDON_PYTHON_PEER="$PWD/$folder/tests/python_peer"
+  TENDON_CUDA_DOUBLE="$PWD/$folder/tests/libtendon_cuda_double.so"
 )
 
 python() {

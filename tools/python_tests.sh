@@ -11,6 +11,7 @@ exec 9>build/python/lock
 flock --shared 9
 echo "== test: python"
 export TENDON_PYTHON_PEER=$PWD/build/test/tests/python_peer
+export TENDON_CUDA_DOUBLE=$PWD/build/test/tests/libtendon_cuda_double.so
 export TENDON_BRAIN_PROGRAMS=$PWD/build/test/examples/brain
 export TENDON_ENGINE_CONTROLLER=$PWD/build/test/examples/engine/engine_controller
 export TENDON_ENGINE_WORKER=$PWD/build/test/examples/engine/engine_worker

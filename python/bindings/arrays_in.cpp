@@ -13,9 +13,11 @@
 #include "deferred.hpp"
 #include "dtypes.hpp"
 #include "errors.hpp"
+#include "gpu_order.hpp"
 #include "numpy_api.hpp"
 #include "plain_memory.hpp"
 #include "torch_api.hpp"
+#include "without_gil.hpp"
 
 namespace tendon::python {
 namespace {
@@ -67,6 +69,7 @@ struct Description {
   const Py_ssize_t* shape = nullptr;
   const Py_ssize_t* strides_bytes = nullptr;  // null: row-major
   bool read_only = false;
+  Device device = cpu();
 };
 
 Tensor unwrap_for(nb::handle object, const std::string& name, Result<Tensor> tensor) {
@@ -125,7 +128,7 @@ Tensor make_tensor(const Description& from, std::shared_ptr<const void> owner, n
   }
   const DLPackType type = to_dlpack_type(from.dtype);
   const dlpack::DLTensor view{from.data,
-                              {static_cast<std::int32_t>(DeviceKind::cpu), 0},
+                              {static_cast<std::int32_t>(from.device.kind), from.device.index},
                               from.dimension_count,
                               {type.code, type.bits, 1},
                               shape.data(),
@@ -172,12 +175,17 @@ std::optional<Tensor> from_buffer(nb::handle object, const std::string& name) {
                  name.c_str(), quoted_type(object).c_str(), why.c_str());
 }
 
-/// Reads `__array_interface__` so that nothing that it says can harm.
+constexpr const char* kArrayInterface = "__array_interface__";
+constexpr const char* kCudaArrayInterface = "__cuda_array_interface__";
+
+/// Reads `__array_interface__`, and its like of CUDA, so that nothing that it says can harm.
 /// https://numpy.org/doc/stable/reference/arrays.interface.html
+/// https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html
 class ArrayInterface {
  public:
-  ArrayInterface(nb::handle object, nb::dict interface, const std::string& name)
-      : object_(object), interface_(std::move(interface)), name_(name) {
+  ArrayInterface(nb::handle object, nb::dict interface, const std::string& name,
+                 const char* attribute)
+      : object_(object), interface_(std::move(interface)), name_(name), attribute_(attribute) {
     if (!entry("mask").is_none()) {
       refuse(
           "has a mask, which would be lost; legal are the elements and the mask under names of "
@@ -201,16 +209,8 @@ class ArrayInterface {
                             .shape = shape_.data(),
                             .strides_bytes = strides_.empty() ? nullptr : strides_.data()};
     if (PyTuple_Check(data.ptr()) != 0) {
-      const bool is_pair = nb::len(data) == 2 && PyLong_Check(nb::object(data[0]).ptr()) != 0;
-      description.data = is_pair ? PyLong_AsVoidPtr(nb::object(data[0]).ptr()) : nullptr;
-      const int read_only = is_pair ? PyObject_IsTrue(nb::object(data[1]).ptr()) : -1;
-      if (PyErr_Occurred() != nullptr || read_only < 0) {
-        PyErr_Clear();
-        refuse("names no memory: data is " + nb::cast<std::string>(nb::repr(data)) +
-               "; legal are (address, read-only), what has the buffer protocol, and None");
-      }
-      if (description.data == nullptr && !is_empty()) refuse("names the address 0");
-      description.read_only = read_only != 0;
+      read_address(data, "(address, read-only), what has the buffer protocol, and None",
+                   description);
       return make_tensor(description, keep(nb::make_tuple(object_, interface_)), object_, name_);
     }
     // A buffer, as of PIL's images, whose data is made for this look alone; None: the object's own.
@@ -228,9 +228,53 @@ class ArrayInterface {
     return make_tensor(description, share(std::move(held)), object_, name_);
   }
 
+  /// The memory lies on a GPU, in the order of the stream that the interface names.
+  [[nodiscard]] Tensor gpu_tensor() {
+    Description description{.data = nullptr,
+                            .dtype = element_type(),
+                            .dimension_count = dimension_count(),
+                            .shape = shape_.data(),
+                            .strides_bytes = strides_.empty() ? nullptr : strides_.data()};
+    read_address(entry("data"), "(address, read-only)", description);
+    // An empty array may have no address, which would say where it is.
+    description.device = {DeviceKind::cuda, 0};
+    if (!is_empty()) {
+      auto device = without_gil([&] { return gpu_of_address(description.data); });
+      if (!device) {
+        Error error = std::move(device).error();
+        error.detail = name_ + " is a " + quoted_type(object_) + ": " + error.detail;
+        throw to_exception(error);
+      }
+      description.device = *device;
+    }
+    Tensor tensor =
+        make_tensor(description, keep(nb::make_tuple(object_, interface_)), object_, name_);
+    const nb::object stream = entry("stream");
+    if (stream.is_none()) return tensor;
+    std::uintptr_t number = 0;
+    if (!nb::try_cast(stream, number) || number == 0) {
+      refuse("has the stream " + nb::cast<std::string>(nb::repr(stream)) +
+             "; legal are None, 1, 2 and handles of CUDA");
+    }
+    return in_order_of(stream_of(number), tensor);
+  }
+
  private:
   [[noreturn]] void refuse(const std::string& why) const {
-    raise_type_error(name_ + " is a " + quoted_type(object_) + " whose __array_interface__ " + why);
+    raise_type_error(name_ + " is a " + quoted_type(object_) + " whose " + attribute_ + " " + why);
+  }
+  void read_address(const nb::object& data, const char* legal, Description& description) const {
+    const bool is_pair = PyTuple_Check(data.ptr()) != 0 && nb::len(data) == 2 &&
+                         PyLong_Check(nb::object(data[0]).ptr()) != 0;
+    description.data = is_pair ? PyLong_AsVoidPtr(nb::object(data[0]).ptr()) : nullptr;
+    const int read_only = is_pair ? PyObject_IsTrue(nb::object(data[1]).ptr()) : -1;
+    if (PyErr_Occurred() != nullptr || read_only < 0) {
+      PyErr_Clear();
+      refuse("names no memory: data is " + nb::cast<std::string>(nb::repr(data)) + "; legal are " +
+             legal);
+    }
+    if (description.data == nullptr && !is_empty()) refuse("names the address 0");
+    description.read_only = read_only != 0;
   }
   [[nodiscard]] nb::object entry(const char* key) const {
     return interface_.contains(key) ? nb::object(interface_[key]) : nb::none();
@@ -261,14 +305,7 @@ class ArrayInterface {
     if (!nb::try_cast(entry("typestr"), typestr)) refuse("has no typestr");
     // The interface calls ml_dtypes "<V2"; the array's own dtype has the name.
     if (const auto dtype = dtype_from_array_name(dtype_text(object_, ""))) return *dtype;
-    static constexpr std::pair<std::string_view, DType> kTypestrs[] = {
-        {"b1", DType::boolean}, {"u1", DType::u8},   {"i1", DType::i8},  {"u2", DType::u16},
-        {"i2", DType::i16},     {"u4", DType::u32},  {"i4", DType::i32}, {"u8", DType::u64},
-        {"i8", DType::i64},     {"f2", DType::f16},  {"f4", DType::f32}, {"f8", DType::f64},
-        {"c8", DType::c64},     {"c16", DType::c128}};
-    const bool is_native = typestr.find_first_of("<|=") == 0;
-    for (const auto& [text, dtype] : kTypestrs)
-      if (is_native && std::string_view(typestr).substr(1) == text) return dtype;
+    if (const auto dtype = dtype_from_typestr(typestr)) return *dtype;
     refuse_elements(name_, object_, dtype_text(object_, "'" + typestr + "'"),
                     shape_text(shape_.data(), dimension_count()));
   }
@@ -295,25 +332,40 @@ class ArrayInterface {
   nb::handle object_;
   nb::dict interface_;
   const std::string& name_;
+  const char* attribute_;
   std::vector<Py_ssize_t> shape_;
   std::vector<Py_ssize_t> strides_;
 };
 
-std::optional<Tensor> from_array_interface(nb::handle object, const std::string& name) {
-  const nb::object found = nb::steal(PyObject_GetAttrString(object.ptr(), "__array_interface__"));
+std::optional<ArrayInterface> interface_of(nb::handle object, const std::string& name,
+                                           const char* attribute) {
+  const nb::object found = nb::steal(PyObject_GetAttrString(object.ptr(), attribute));
   if (!found.is_valid()) {
     nb::python_error error;
     if (error.matches(PyExc_AttributeError)) return std::nullopt;
     refuse_access(error, name, object);
   }
   if (!nb::isinstance<nb::dict>(found)) return std::nullopt;
-  return ArrayInterface(object, nb::borrow<nb::dict>(found), name).tensor();
+  return ArrayInterface(object, nb::borrow<nb::dict>(found), name, attribute);
+}
+
+std::optional<Tensor> from_array_interface(nb::handle object, const std::string& name) {
+  auto interface = interface_of(object, name, kArrayInterface);
+  return interface ? std::optional(interface->tensor()) : std::nullopt;
+}
+
+std::optional<Tensor> from_cuda_array_interface(nb::handle object, const std::string& name) {
+  // The type is asked: objects may answer for whatever they are asked, by slow functions.
+  if (!nb::hasattr(object.type(), kCudaArrayInterface)) return std::nullopt;
+  auto interface = interface_of(object, name, kCudaArrayInterface);
+  return interface ? std::optional(interface->gpu_tensor()) : std::nullopt;
 }
 
 // https://dmlc.github.io/dlpack/latest/python_spec.html
 std::optional<Tensor> from_dlpack_protocol(nb::handle object, const std::string& name) {
   const nb::object method = nb::getattr(object, "__dlpack__", nb::none());
   if (method.is_none()) return std::nullopt;
+  bool is_on_gpu = false;
   if (nb::hasattr(object, "__dlpack_device__")) {
     nb::object device;
     try {
@@ -328,23 +380,29 @@ std::optional<Tensor> from_dlpack_protocol(nb::handle object, const std::string&
       raise_type_error(name + " is a " + quoted_type(object) +
                        " whose __dlpack_device__() is no pair of integers");
     }
-    if (number != static_cast<int>(DeviceKind::cpu)) {
+    is_on_gpu = number == static_cast<int>(DeviceKind::cuda);
+    if (number != static_cast<int>(DeviceKind::cpu) && !is_on_gpu) {
       const auto kind = device_kind_from_dlpack(number);
       throw to_exception({ErrorCode::unsupported_device, "python.array",
                           name + " is a " + quoted_type(object) + " on " +
                               (kind ? to_string(Device{*kind, index})
                                     : "DLPack device " + std::to_string(number)) +
-                              "; legal is cpu: move it there first, nothing is copied in secret"});
+                              "; legal are cpu and cuda: move it there first, nothing is copied in "
+                              "secret"});
     }
   }
   nb::object capsule;
   try {
+    const auto version = nb::make_tuple(dlpack::kMajorVersion, dlpack::kMinorVersion);
+    // The legacy stream is the one that every library takes; torch refuses that of the thread.
+    constexpr std::uintptr_t kStream = detail::cuda::kLegacyStream;
     try {
-      capsule = method(nb::arg("max_version").none() =
-                           nb::make_tuple(dlpack::kMajorVersion, dlpack::kMinorVersion));
+      capsule = is_on_gpu ? method(nb::arg("stream") = kStream, nb::arg("max_version") = version)
+                          : method(nb::arg("max_version") = version);
     } catch (nb::python_error& error) {
       if (!error.matches(PyExc_TypeError)) throw;
-      capsule = method();  // a producer from before 1.0
+      // A producer from before 1.0
+      capsule = is_on_gpu ? method(nb::arg("stream") = kStream) : method();
     }
   } catch (nb::python_error& error) {
     refuse_access(error, name, object);
@@ -370,10 +428,11 @@ std::optional<Tensor> from_dlpack_protocol(nb::handle object, const std::string&
   const DType dtype = foreign.dtype();
   const Shape shape = foreign.shape();
   const Strides strides = foreign.strides();
-  return unwrap(Tensor::view(
-      Storage(share(std::make_unique<HeldTensor>(std::move(foreign))), storage.data(),
-              storage.size_bytes(), storage.access(), storage.origin(), storage.device()),
-      offset, dtype, shape, strides));
+  std::shared_ptr<const void> owner = share(std::make_unique<HeldTensor>(std::move(foreign)));
+  if (storage.device() != cpu()) owner = in_order_of(legacy_stream(), std::move(owner));
+  return unwrap(Tensor::view(Storage(std::move(owner), storage.data(), storage.size_bytes(),
+                                     storage.access(), storage.origin(), storage.device()),
+                             offset, dtype, shape, strides));
 }
 
 std::optional<Tensor> from_torch(nb::handle object, const std::string& name) {
@@ -387,7 +446,10 @@ std::optional<Tensor> from_torch(nb::handle object, const std::string& name) {
     refuse_access(error, name, object);
   }
   if (const auto view = exchanged_view(object)) {
-    return tensor_of_view(*view, Access::read_write, keep(storage_of(object)), object, name);
+    Tensor tensor =
+        tensor_of_view(*view, Access::read_write, keep(storage_of(object)), object, name);
+    if (tensor.device() == cpu()) return tensor;
+    return in_order_of(stream_of(torch_stream(tensor.device().index)), tensor);
   }
   // A subclass, or a torch without the table of C functions; sooner so than by the protocol.
   nb::object tensor = nb::borrow(object);
@@ -408,16 +470,38 @@ void refuse_masked(nb::handle object, const std::string& name) {
                    ".mask under names of their own");
 }
 
+std::optional<Tensor> from_protocols(nb::handle object, const std::string& name) {
+  if (auto tensor = from_torch(object, name)) return tensor;
+  refuse_masked(object, name);
+  if (auto tensor = from_buffer(object, name)) return tensor;
+  if (auto tensor = from_array_interface(object, name)) return tensor;
+  if (auto tensor = from_dlpack_protocol(object, name)) return tensor;
+  return from_cuda_array_interface(object, name);
+}
+
+/// What the framework of an array has for a copy without gaps: a method of torch's name, or a
+/// function of NumPy's name in its package. None where it has neither.
+nb::object without_gaps(nb::handle object) {
+  const nb::object method = nb::getattr(object, "contiguous", nb::none());
+  if (PyCallable_Check(method.ptr()) != 0) return method();
+  const auto module = nb::cast<std::string>(nb::str(nb::getattr(object.type(), "__module__")));
+  const nb::handle package =
+      PyDict_GetItemString(PyImport_GetModuleDict(), module.substr(0, module.find('.')).c_str());
+  if (!package.is_valid()) return nb::none();
+  const nb::object function = nb::getattr(package, "ascontiguousarray", nb::none());
+  return PyCallable_Check(function.ptr()) != 0 ? function(object) : nb::none();
+}
+
 }  // namespace
 
 std::optional<Tensor> tensor_from(nb::handle object, const std::string& name) {
   if (nb::isinstance<Tensor>(object)) return nb::cast<const Tensor&>(object);
   if (auto tensor = from_plain_memory(object)) return tensor;
-  if (auto tensor = from_torch(object, name)) return tensor;
-  refuse_masked(object, name);
-  if (auto tensor = from_buffer(object, name)) return tensor;
-  if (auto tensor = from_array_interface(object, name)) return tensor;
-  return from_dlpack_protocol(object, name);
+  auto tensor = from_protocols(object, name);
+  if (!tensor || tensor->device() == cpu() || tensor->is_contiguous() || !GapsAreCopied::here())
+    return tensor;
+  const nb::object whole = without_gaps(object);
+  return whole.is_none() ? tensor : from_protocols(whole, name);
 }
 
 std::optional<Storage> bytes_from(nb::handle object) {

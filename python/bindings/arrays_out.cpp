@@ -15,9 +15,11 @@
 #include "copies.hpp"
 #include "dtypes.hpp"
 #include "errors.hpp"
+#include "gpu_order.hpp"
 #include "numpy_api.hpp"
 #include "schema.hpp"
 #include "torch_api.hpp"
+#include "without_gil.hpp"
 
 namespace tendon::python {
 namespace {
@@ -28,6 +30,9 @@ constexpr const char* kTensorDoc =
     "for the rest: bf16, the eight-bit floats and c32. torch.from_dlpack(tensor)\n"
     "and jax.numpy.from_dlpack(tensor) share its memory, numpy.asarray(tensor)\n"
     "too where the package ml_dtypes is installed.\n\n"
+    "A tensor on a GPU is handed out as one too: by DLPack, whose consumer says on\n"
+    "which stream it reads, and by __cuda_array_interface__. What would read its\n"
+    "elements on the CPU raises UnsupportedDevice.\n\n"
     "Tensor(array) is the memory of any array, without a copy.";
 
 /// What one view by the buffer protocol points to.
@@ -40,6 +45,14 @@ struct Exported {
 int get_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
   const Tensor& tensor = *nb::inst_ptr<Tensor>(self);
   view->obj = nullptr;
+  if (tensor.device() != cpu()) {
+    try {
+      refuse_gpu(tensor, "the buffer protocol");
+    } catch (nb::python_error& error) {
+      error.restore();
+    }
+    return -1;
+  }
   const char* const format = format_of(tensor.dtype());
   if (format == nullptr) {
     PyErr_Format(PyExc_BufferError, "the buffer protocol has no element type %s; use DLPack",
@@ -90,6 +103,10 @@ nb::tuple shape_of(const Tensor& tensor) {
   return nb::tuple(sizes);
 }
 
+nb::tuple dlpack_device(const Tensor& tensor) {
+  return nb::make_tuple(static_cast<int>(tensor.device().kind), tensor.device().index);
+}
+
 template <class Managed>
 nb::object capsule_of(Managed* managed, const char* name) {
   return nb::steal(PyCapsule_New(managed, name, [](PyObject* capsule) {
@@ -103,43 +120,123 @@ nb::object capsule_of(Managed* managed, const char* name) {
 
 std::atomic<std::uint64_t> copied_read_only{0};
 
-// https://dmlc.github.io/dlpack/latest/python_spec.html
-nb::object export_dlpack(const Tensor& tensor, nb::handle stream, nb::handle max_version,
-                         nb::handle dl_device, nb::handle copy) {
-  if (!stream.is_none()) raise_value_error("stream is given; a tensor on the CPU has none");
-  const auto device = nb::make_tuple(static_cast<int>(DeviceKind::cpu), 0);
-  if (!dl_device.is_none() && !dl_device.equal(device)) {
-    PyErr_SetString(PyExc_BufferError, "the tensor is on the CPU, and is not moved in secret");
-    throw nb::python_error();
-  }
-  Tensor exported = tensor;
-  const bool versioned =
-      !max_version.is_none() && nb::cast<unsigned>(max_version[0]) >= dlpack::kMajorVersion;
-  // torch takes DLPack 1.0 and lets its users write to memory that is flagged READ_ONLY.
-  const bool would_write =
-      tensor.access() == Access::read_only && (!versioned || called_by_torch());
-  if (would_write && copy.is(Py_False)) {
-    PyErr_SetString(PyExc_BufferError,
-                    "this memory may be read, not written; torch and the struct before DLPack 1.0 "
-                    "have no word for that, so a copy is needed, and copy is False");
-    throw nb::python_error();
-  }
-  const bool copied = copy.is(Py_True) || would_write;
-  if (would_write && !copy.is(Py_True)) copied_read_only.fetch_add(1, std::memory_order_relaxed);
-  if (copied)
-    exported = unwrap(
-        Tensor::from_bytes(tensor.dtype(), tensor.shape(), unwrap(tensor.contiguous()).bytes()));
+[[noreturn]] void refuse_export(const std::string& why) {
+  PyErr_SetString(PyExc_BufferError, why.c_str());
+  throw nb::python_error();
+}
+
+nb::object capsule_of(const Tensor& exported, bool versioned, bool copied) {
   if (versioned) {
     auto* const managed = to_dlpack(exported);
     if (copied) managed->flags |= dlpack::kFlagIsCopied;
     return capsule_of(managed, "dltensor_versioned");
   }
   auto managed = to_dlpack_unversioned(exported);
-  if (!managed) {
-    PyErr_SetString(PyExc_BufferError, managed.error().detail.c_str());
-    throw nb::python_error();
-  }
+  if (!managed) refuse_export(managed.error().detail);
   return capsule_of(*managed, "dltensor");
+}
+
+/// What a consumer reads on its stream: the memory is used again behind that.
+class ReadOnStream {
+ public:
+  ReadOnStream(const Tensor& tensor, Stream written, Stream reader)
+      : memory_(tensor.storage()), written_(written), reader_(reader) {}
+  ReadOnStream(const ReadOnStream&) = delete;
+  ReadOnStream& operator=(const ReadOnStream&) = delete;
+  // In any thread. A GPU that is lost, and a forked child, need no order.
+  ~ReadOnStream() { (void)let_wait(memory_.device(), reader_, written_); }
+
+ private:
+  const Storage memory_;
+  const Stream written_;
+  const Stream reader_;
+};
+
+nb::object export_from_gpu(const Tensor& tensor, nb::handle stream, bool versioned,
+                           nb::handle copy) {
+  const std::string device = to_string(tensor.device());
+  if (copy.is(Py_True))
+    refuse_export("the tensor lies on " + device +
+                  ", where Tendon copies nothing; copy what is made");
+  if (tensor.access() == Access::read_only && (!versioned || called_by_torch())) {
+    refuse_export("this memory on " + device +
+                  " may be read, not written; torch and the struct before DLPack 1.0 have no word "
+                  "for that");
+  }
+  const auto written = order_of(tensor);
+  std::int64_t number = detail::cuda::kLegacyStream;  // what None stands for
+  if (!stream.is_none() && (PyLong_Check(stream.ptr()) == 0 || !nb::try_cast(stream, number) ||
+                            number < -1 || number == 0)) {
+    raise_value_error("stream is " + shown(stream) +
+                      "; legal are None, -1, 1, 2 and handles of CUDA as an int");
+  }
+  if (!written || number == -1) return capsule_of(tensor, versioned, false);
+  const Stream reader = stream_of(static_cast<std::uintptr_t>(number));
+  unwrap(without_gil([&] { return let_wait(tensor.device(), *written, reader); }));
+  const Storage& memory = tensor.storage();
+  const auto offset = static_cast<std::uint64_t>(tensor.data() - memory.data());
+  const Storage read(std::make_shared<ReadOnStream>(tensor, *written, reader), memory.data(),
+                     memory.size_bytes(), memory.access(), memory.origin(), memory.device());
+  return capsule_of(
+      unwrap(Tensor::view(read, offset, tensor.dtype(), tensor.shape(), tensor.strides())),
+      versioned, false);
+}
+
+// https://dmlc.github.io/dlpack/latest/python_spec.html
+nb::object export_dlpack(const Tensor& tensor, nb::handle stream, nb::handle max_version,
+                         nb::handle dl_device, nb::handle copy) {
+  const bool is_on_gpu = tensor.device() != cpu();
+  if (!is_on_gpu && !stream.is_none())
+    raise_value_error("stream is given; a tensor on the CPU has none");
+  if (!dl_device.is_none() && !dl_device.equal(dlpack_device(tensor))) {
+    refuse_export("the tensor is on " + (is_on_gpu ? to_string(tensor.device()) : "the CPU") +
+                  ", and is not moved in secret");
+  }
+  Tensor exported = tensor;
+  const bool versioned =
+      !max_version.is_none() && nb::cast<unsigned>(max_version[0]) >= dlpack::kMajorVersion;
+  if (is_on_gpu) return export_from_gpu(tensor, stream, versioned, copy);
+  // torch takes DLPack 1.0 and lets its users write to memory that is flagged READ_ONLY.
+  const bool would_write =
+      tensor.access() == Access::read_only && (!versioned || called_by_torch());
+  if (would_write && copy.is(Py_False)) {
+    refuse_export(
+        "this memory may be read, not written; torch and the struct before DLPack 1.0 have no word "
+        "for that, so a copy is needed, and copy is False");
+  }
+  const bool copied = copy.is(Py_True) || would_write;
+  if (would_write && !copy.is(Py_True)) copied_read_only.fetch_add(1, std::memory_order_relaxed);
+  if (copied)
+    exported = unwrap(
+        Tensor::from_bytes(tensor.dtype(), tensor.shape(), unwrap(tensor.contiguous()).bytes()));
+  return capsule_of(exported, versioned, copied);
+}
+
+// https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html
+nb::dict cuda_array_interface(const Tensor& tensor) {
+  constexpr const char* kNoSuchAttribute =
+      "a tensor on the CPU, or of a type that NumPy lacks, has no __cuda_array_interface__; use "
+      "DLPack";
+  if (tensor.device() == cpu() || format_of(tensor.dtype()) == nullptr)
+    throw nb::attribute_error(kNoSuchAttribute);
+  nb::dict said;
+  said["version"] = 3;
+  said["shape"] = shape_of(tensor);
+  said["typestr"] = typestr_of(tensor.dtype());
+  said["data"] = nb::make_tuple(reinterpret_cast<std::uintptr_t>(tensor.data()),
+                                tensor.access() == Access::read_only);
+  nb::object strides = nb::none();
+  if (!tensor.is_contiguous()) {
+    nb::list steps;
+    for (const std::int64_t stride : tensor.strides().span())
+      steps.append(stride * static_cast<std::int64_t>(item_size_bytes(tensor.dtype())));
+    strides = nb::tuple(steps);
+  }
+  said["strides"] = strides;
+  const auto order = order_of(tensor);
+  said["stream"] = order ? nb::cast(reinterpret_cast<std::uintptr_t>(handle_of(*order)))
+                         : nb::object(nb::none());
+  return said;
 }
 
 /// On the memory of `self`, which is the Python object of a Tensor whose type NumPy has.
@@ -171,6 +268,7 @@ nb::object as_ml_dtypes(const Tensor& tensor) {
 
 nb::object as_numpy(nb::handle self, nb::handle dtype, nb::handle copy) {
   const auto& tensor = nb::cast<const Tensor&>(self);
+  if (tensor.device() != cpu()) refuse_gpu(tensor, "NumPy");
   nb::object array;
   if (format_of(tensor.dtype()) == nullptr)
     array = as_ml_dtypes(tensor);
@@ -186,9 +284,9 @@ nb::object as_numpy(nb::handle self, nb::handle dtype, nb::handle copy) {
 }  // namespace
 
 nb::object to_array(Tensor tensor) {
-  const bool has_format = format_of(tensor.dtype()) != nullptr;
+  const bool is_numpy = tensor.device() == cpu() && format_of(tensor.dtype()) != nullptr;
   nb::object made = nb::cast(std::move(tensor));
-  return has_format ? numpy_array(std::move(made)) : made;
+  return is_numpy ? numpy_array(std::move(made)) : made;
 }
 
 nb::object to_memoryview(const Storage& bytes) {
@@ -207,7 +305,7 @@ void bind_tensor(nb::module_& module) {
             if (!tensor) {
               raise_type_error("a " + quoted_type(array) +
                                " is no array; legal is what has the buffer protocol, "
-                               "__array_interface__ or __dlpack__");
+                               "__array_interface__, __dlpack__ or __cuda_array_interface__");
             }
             new (self) Tensor(*std::move(tensor));
           },
@@ -219,7 +317,7 @@ void bind_tensor(nb::module_& module) {
                    nb::sig("def shape(self) -> tuple[int, ...]"))
       .def_prop_ro(
           "device", [](const Tensor& t) { return to_string(t.device()); },
-          "Where the memory is: 'cpu'.")
+          "Where the memory is: 'cpu', 'cuda:0'.")
       .def_prop_ro("nbytes", &Tensor::size_bytes, "Bytes of all elements, without gaps.")
       .def_prop_ro(
           "readonly", [](const Tensor& t) { return t.access() == Access::read_only; },
@@ -231,16 +329,20 @@ void bind_tensor(nb::module_& module) {
           })
       .def("__dlpack__", export_dlpack, nb::kw_only(), nb::arg("stream").none() = nb::none(),
            nb::arg("max_version").none() = nb::none(), nb::arg("dl_device").none() = nb::none(),
-           nb::arg("copy").none() = nb::none(), "The capsule of the DLPack protocol.",
-           nb::sig("def __dlpack__(self, *, stream: None = None, max_version: tuple[int, int] | "
-                   "None = None, dl_device: tuple[int, int] | None = None, copy: bool | None = "
-                   "None) -> object"))
-      .def(
-          "__dlpack_device__",
-          [](const Tensor& t) {
-            return nb::make_tuple(static_cast<int>(t.device().kind), t.device().index);
-          },
-          nb::sig("def __dlpack_device__(self) -> tuple[int, int]"))
+           nb::arg("copy").none() = nb::none(),
+           "The capsule of the DLPack protocol. Of a tensor on a GPU stream is what reads it:\n"
+           "it waits on the GPU until the elements are there.",
+           nb::sig(
+               "def __dlpack__(self, *, stream: int | None = None, max_version: tuple[int, int] | "
+               "None = None, dl_device: tuple[int, int] | None = None, copy: bool | None = "
+               "None) -> object"))
+      .def("__dlpack_device__", dlpack_device,
+           nb::sig("def __dlpack_device__(self) -> tuple[int, int]"))
+      .def_prop_ro("__cuda_array_interface__", cuda_array_interface,
+                   "Version 3, of a tensor on a GPU: its stream is that behind whose work the\n"
+                   "elements are there. Other streams wait for that, and the memory is kept until\n"
+                   "they are done.",
+                   nb::sig("def __cuda_array_interface__(self) -> dict[str, typing.Any]"))
       .def("__array__", as_numpy, nb::arg("dtype").none() = nb::none(),
            nb::arg("copy").none() = nb::none(), "For numpy.asarray; without a copy.",
            nb::sig("def __array__(self, dtype: object = None, copy: bool | None = None) -> "

@@ -4,6 +4,8 @@
 
 #include <nanobind/nanobind.h>
 
+#include <optional>
+#include <tendon/memory/device.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
 
 namespace tendon::python {
@@ -14,6 +16,11 @@ namespace nb = nanobind;
 /// mistake should not need a message to be noticed. TypeError, and UnsupportedDevice for every
 /// device but the CPU.
 [[nodiscard]] nb::object conversion_from(nb::handle as, nb::handle device);
+/// The same for a receive that may deliver to GPUs.
+[[nodiscard]] nb::object gpu_conversion_from(nb::handle as, nb::handle device);
+/// The argument `device`: None, 'cpu', 'cuda', 'cuda:1', or a torch.device. TypeError, and
+/// UnsupportedDevice for other kinds of device.
+[[nodiscard]] std::optional<Device> device_from(nb::handle device);
 
 /// A batch in the form of that conversion; None: the batch itself.
 [[nodiscard]] nb::object converted(TensorDict batch, nb::handle conversion);

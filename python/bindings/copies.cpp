@@ -14,6 +14,8 @@
 #include "dicts.hpp"
 #include "dtypes.hpp"
 #include "errors.hpp"
+#include "gpu_order.hpp"
+#include "tensor/on_cpu.hpp"
 #include "values.hpp"
 #include "without_gil.hpp"
 
@@ -88,10 +90,12 @@ nb::object unpickling(const char* function) {
 
 TensorDict private_copy(const TensorDict& batch) {
   if (batch.leaf_count() == 0) return batch;
+  unwrap(detail::check_on_cpu(batch, "python.copy"));
   return unwrap(without_gil([&] { return copied(batch); }));
 }
 
 Tensor private_copy(const Tensor& tensor) {
+  if (tensor.device() != cpu()) refuse_gpu(tensor, "Python");
   return unwrap(without_gil([&] { return copied(tensor); }));
 }
 
@@ -137,6 +141,7 @@ void bind_copies(nb::class_<Tensor>& type) {
       .def(
           "__reduce__",
           [](const Tensor& self) {
+            if (self.device() != cpu()) refuse_gpu(self, "Python");
             const Tensor whole = unwrap(self.contiguous());
             const auto offset = static_cast<std::uint64_t>(whole.data() - whole.storage().data());
             const auto count = static_cast<std::int64_t>(whole.size_bytes());

@@ -17,6 +17,7 @@
 #include "errors.hpp"
 #include "plain_memory.hpp"
 #include "same_again.hpp"
+#include "tensor/on_cpu.hpp"
 #include "tensordict_api.hpp"
 #include "torch_api.hpp"
 #include "values.hpp"
@@ -295,6 +296,7 @@ void bind_tensor_dict(nb::module_& module) {
            [](const TensorDict& self) {
              const PackedView* const packed = packed_view(self);
              if (packed == nullptr) raise_value_error("the batch is not in one run of bytes");
+             unwrap(detail::check_on_cpu(self, "python.batch"));
              const auto size = packed->schema->layout(packed->layout).total_bytes;
              return unwrap(Tensor::view(packed->storage, 0, DType::u8,
                                         Shape{static_cast<std::int64_t>(size)}));

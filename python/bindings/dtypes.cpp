@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 
 #include <array>
+#include <utility>
 
 #include "errors.hpp"
 
@@ -24,6 +25,12 @@ constexpr std::array kFormats = {
     Format{DType::c64, "Zf"},    Format{DType::c128, "Zd"},
 };
 static_assert(sizeof(long) == 8, "the formats l and L are 64 bits wide on every system we run on");
+
+constexpr std::pair<std::string_view, DType> kTypestrs[] = {
+    {"b1", DType::boolean}, {"u1", DType::u8},   {"i1", DType::i8},  {"u2", DType::u16},
+    {"i2", DType::i16},     {"u4", DType::u32},  {"i4", DType::i32}, {"u8", DType::u64},
+    {"i8", DType::i64},     {"f2", DType::f16},  {"f4", DType::f32}, {"f8", DType::f64},
+    {"c8", DType::c64},     {"c16", DType::c128}};
 
 // Names that are Tendon's and, with another meaning, codes of NumPy, which count bytes.
 struct TwoReadings {
@@ -54,6 +61,19 @@ std::optional<DType> integer(Py_ssize_t item_bytes, bool is_signed) {
 }
 
 }  // namespace
+
+std::optional<DType> dtype_from_typestr(std::string_view typestr) {
+  if (typestr.find_first_of("<|=") != 0) return std::nullopt;
+  for (const auto& [text, dtype] : kTypestrs)
+    if (typestr.substr(1) == text) return dtype;
+  return std::nullopt;
+}
+
+std::string typestr_of(DType dtype) {
+  for (const auto& [text, known] : kTypestrs)
+    if (known == dtype) return (item_size_bytes(dtype) == 1 ? "|" : "<") + std::string(text);
+  return "";
+}
 
 std::optional<DType> dtype_from_format(const char* format, Py_ssize_t item_bytes) {
   std::string_view text = format == nullptr ? "B" : format;

@@ -17,6 +17,11 @@ namespace nb = nanobind;
 [[nodiscard]] std::optional<DType> dtype_from_format(const char* format, Py_ssize_t item_bytes);
 /// The format of the buffer protocol, nullptr for types that it (and NumPy) has no word for.
 [[nodiscard]] const char* format_of(DType dtype);
+/// The type of an array interface's typestr: "<f4", "|u1". nullopt for another byte order and for
+/// types that NumPy lacks.
+[[nodiscard]] std::optional<DType> dtype_from_typestr(std::string_view typestr);
+/// Its inverse; empty for types that NumPy lacks.
+[[nodiscard]] std::string typestr_of(DType dtype);
 /// The type that NumPy, ml_dtypes and torch call so: "float32", "torch.bfloat16", "float8_e4m3fn".
 [[nodiscard]] std::optional<DType> dtype_from_array_name(std::string_view name);
 /// From a `dtype` argument: "float32", numpy.float32, torch.float32, and Tendon's own names that

@@ -18,6 +18,7 @@
 #include "dicts.hpp"
 #include "first_use.hpp"
 #include "future.hpp"
+#include "gpu_order.hpp"
 #include "loan.hpp"
 #include "schema.hpp"
 #include "values.hpp"
@@ -46,10 +47,26 @@ void refuse_tag_and_header(nb::handle data, std::uint32_t tag, const nb::bytes& 
                     quoted_type(data) + ": a number or text of a batch is an entry of it");
 }
 
+/// They name where tensors are read: what is sent in place of a batch has none on a GPU.
+void refuse_stream(nb::handle data, const std::optional<Stream>& stream) {
+  if (!stream) return;
+  raise_value_error("stream is given, and a " + quoted_type(data) +
+                    " has no tensors on a GPU; legal is a batch with it");
+}
+
+/// A batch, on its stream as the sending thread names it.
+auto sender_of(const std::shared_ptr<Pipe>& pipe, const std::optional<Stream>& stream) {
+  return [pipe, stream](const TensorDict& batch, Deadline end) {
+    return pipe->send(batch, end, {.stream = handle_of(stream)});
+  };
+}
+
 void send(const PipeHandle& self, nb::object data, nb::object timeout, std::uint32_t tag,
-          nb::bytes header) {
+          nb::bytes header, nb::object on_stream) {
   const Deadline deadline = until(self, timeout);
   const auto pipe = self.pipe;
+  const auto wanted = stream_from(on_stream);
+  const GapsAreCopied contiguous;
   if (SameAgain::may_know(data)) {
     refuse_tag_and_header(data, tag, header);
     auto same = self.same_again != nullptr ? std::exchange(self.same_again, nullptr)
@@ -57,18 +74,22 @@ void send(const PipeHandle& self, nb::object data, nb::object timeout, std::uint
     same->take(data);
     // Only shared with what may go on after Ctrl-C: then an exception leaves here.
     send_with(deadline, same->batch().size_bytes(),
-              [pipe, same](Deadline end) { return pipe->send(same->batch(), end); });
+              [send = sender_of(pipe, stream_for(same->batch(), wanted)), same](Deadline end) {
+                return send(same->batch(), end);
+              });
     same->let_go();
     self.same_again = std::move(same);
     return;
   }
   if (nb::isinstance<LoanHandle>(data)) {
     refuse_tag_and_header(data, tag, header);
+    refuse_stream(data, wanted);
     const auto loan = nb::cast<const LoanHandle&>(data).loan;
     return send_with(deadline, 0,
                      [pipe, loan](Deadline end) { return pipe->send(std::move(*loan), end); });
   }
   if (const auto bytes = bytes_from(data)) {
+    refuse_stream(data, wanted);
     return send_with(deadline, bytes->size_bytes(),
                      [pipe, bytes = *bytes, tag,
                       header = std::string(header.c_str(), header.size())](Deadline end) {
@@ -80,15 +101,19 @@ void send(const PipeHandle& self, nb::object data, nb::object timeout, std::uint
   TensorDict batch = dict_from(data);
   const std::uint64_t size_bytes = batch.size_bytes();
   send_with(deadline, size_bytes,
-            [pipe, batch = std::move(batch)](Deadline end) { return pipe->send(batch, end); });
+            [send = sender_of(pipe, stream_for(batch, wanted)),
+             batch = std::move(batch)](Deadline end) { return send(batch, end); });
 }
 
 std::unique_ptr<Future> send_async(const PipeHandle& self, nb::object data, nb::object timeout,
-                                   std::uint32_t tag, nb::bytes header) {
+                                   std::uint32_t tag, nb::bytes header, nb::object on_stream) {
   const auto pipe = self.pipe;
+  const auto wanted = stream_from(on_stream);
+  const GapsAreCopied contiguous;
   const auto start = [&]() -> Completion<void> {
     if (nb::isinstance<LoanHandle>(data)) {
       refuse_tag_and_header(data, tag, header);
+      refuse_stream(data, wanted);
       const auto given = nb::cast<const LoanHandle&>(data).loan;
       Loan loan = std::move(*given);  // another thread may send it too
       auto sending = without_gil([&] { return pipe->send_async(std::move(loan)); });
@@ -96,12 +121,15 @@ std::unique_ptr<Future> send_async(const PipeHandle& self, nb::object data, nb::
       return sending;
     }
     if (auto bytes = bytes_from(data)) {
+      refuse_stream(data, wanted);
       const MessageOptions options{.tag = tag, .header = as_bytes({header.c_str(), header.size()})};
       return without_gil([&] { return pipe->send_async(*std::move(bytes), options); });
     }
     refuse_tag_and_header(data, tag, header);
     TensorDict batch = dict_from(data);
-    return without_gil([&] { return pipe->send_async(std::move(batch)); });
+    const auto stream = stream_for(batch, wanted);
+    return without_gil(
+        [&] { return pipe->send_async(std::move(batch), {.stream = handle_of(stream)}); });
   };
   return make_future(
       self.context, timeout, start(), [] { return nb::none(); }, "pipe.send",
@@ -121,6 +149,14 @@ auto giving_back(const std::shared_ptr<Pipe>& pipe) {
   };
 }
 
+/// The same of a receive on a stream: what is received again is there in the order of this one.
+auto giving_back(const std::shared_ptr<Pipe>& pipe, const std::optional<Stream>& stream) {
+  return [give_back = giving_back(pipe), stream](Result<TensorDict> batch) {
+    set_order(stream, *batch);
+    give_back(std::move(batch));
+  };
+}
+
 nb::object converted_or_given_back(const std::shared_ptr<Pipe>& pipe, TensorDict batch,
                                    nb::handle as) {
   if (as.is_none()) return converted(std::move(batch), as);
@@ -130,13 +166,17 @@ nb::object converted_or_given_back(const std::shared_ptr<Pipe>& pipe, TensorDict
 }
 
 nb::object recv(const PipeHandle& self, nb::object timeout, const std::string& mode, nb::object as,
-                nb::object device) {
-  as = conversion_from(as, device);
-  const RecvMode how = word_from<RecvMode>("mode", mode);
+                nb::object device, nb::object on_stream) {
+  as = gpu_conversion_from(as, device);
+  const auto stream = stream_from(on_stream);
+  const RecvOptions how{.mode = word_from<RecvMode>("mode", mode),
+                        .device = device_from(device),
+                        .stream = handle_of(stream)};
   const auto pipe = self.pipe;
   auto batch = wait_in_slices(
       until(self, timeout), [&](Deadline slice) { return pipe->recv(how, slice); },
-      giving_back(pipe));
+      giving_back(pipe, stream));
+  if (batch) set_order(stream, *batch);
   return converted_or_given_back(pipe, unwrap(std::move(batch)), as);
 }
 
@@ -156,7 +196,7 @@ std::unique_ptr<Future> recv_async(const PipeHandle& self, nb::object timeout, n
 }
 
 nb::object each(nb::object self, nb::object timeout, nb::object as, nb::object device) {
-  (void)conversion_from(as, device);
+  (void)gpu_conversion_from(as, device);
   nb::dict arguments;
   arguments["as_"] = as;
   arguments["device"] = device;
@@ -231,9 +271,14 @@ std::unique_ptr<Future> recv_message_async(const PipeHandle& self, nb::object ti
 
 Message recv_message(const PipeHandle& self, nb::object timeout) {
   const auto pipe = self.pipe;
-  return unwrap(wait_in_slices(
+  const auto ordered = [](Result<Message> message) {
+    Message taken = unwrap(std::move(message));
+    if (taken.tensors) set_order(std::nullopt, *taken.tensors);
+    return taken;
+  };
+  return ordered(wait_in_slices(
       until(self, timeout), [&](Deadline slice) { return pipe->recv_message(slice); },
-      [&](Result<Message> message) { pipe->give_back(*std::move(message)); }));
+      [&](Result<Message> message) { pipe->give_back(ordered(std::move(message))); }));
 }
 
 LoanHandle loan(const PipeHandle& self, nb::object schema, nb::object timeout) {
@@ -246,8 +291,10 @@ LoanHandle loan(const PipeHandle& self, nb::object schema, nb::object timeout) {
 nb::object next(const PipeHandle& self) {
   const auto pipe = self.pipe;
   auto batch = wait_in_slices(
-      Deadline::never(), [&](Deadline slice) { return pipe->recv(slice); }, giving_back(pipe));
+      Deadline::never(), [&](Deadline slice) { return pipe->recv(slice); },
+      giving_back(pipe, std::nullopt));
   if (!batch && batch.error().code == ErrorCode::end_of_stream) throw nb::stop_iteration();
+  if (batch) set_order(std::nullopt, *batch);
   return nb::cast(unwrap(std::move(batch)));
 }
 
@@ -348,23 +395,32 @@ using Class = nb::class_<PipeHandle>;
 void bind_sending(Class& pipe) {
   pipe.def("send", send, nb::arg("data").none(), nb::arg("timeout").none() = nb::ellipsis(),
            nb::kw_only(), nb::arg("tag") = 0, nb::arg("header") = nb::bytes("", 0),
+           nb::arg("stream").none() = nb::none(),
            "Sends a mapping of arrays and values, a Loan, or bytes (with tag and\n"
            "header, a raw message). Returns when the arguments may be reused; flush()\n"
            "says when they have arrived.\n\n"
+           "Arrays may lie in host memory and on one GPU. stream: that on which those of the\n"
+           "GPU are read, a stream of torch, CuPy or cuda.core or its handle; by default that\n"
+           "of the first one: torch's current stream, that of __cuda_array_interface__, else\n"
+           "the legacy stream, which arrays with __dlpack__ are made ready on. It waits for\n"
+           "the streams of the others on the GPU. Arrays on a GPU that have gaps are copied\n"
+           "by their library, or NotContiguous.\n\n"
            "Raises Timeout, ResourceExhausted, MessageTooLarge, PeerLost, Cancelled,\n"
+           "UnsupportedDevice, DeviceLost,\n"
            "TypeError and ValueError that name key, dtype, shape and what is legal.",
            nb::sig("def send(self, data: object, timeout: float | None = ..., *, tag: int = 0, "
-                   "header: bytes = b'') -> None"))
+                   "header: bytes = b'', stream: object = None) -> None"))
       .def("isend", send_async, nb::arg("data").none(), nb::arg("timeout").none() = nb::ellipsis(),
            nb::kw_only(), nb::arg("tag") = 0, nb::arg("header") = nb::bytes("", 0),
+           nb::arg("stream").none() = nb::none(),
            "Starts sending and returns a Future; the arrays are kept until it is done.",
            nb::sig("def isend(self, data: object, timeout: float | None = ..., *, tag: int = 0, "
-                   "header: bytes = b'') -> Future[None]"))
+                   "header: bytes = b'', stream: object = None) -> Future[None]"))
       .def("asend", send_async, nb::arg("data").none(), nb::arg("timeout").none() = nb::ellipsis(),
            nb::kw_only(), nb::arg("tag") = 0, nb::arg("header") = nb::bytes("", 0),
-           "`await pipe.asend(batch)`.",
+           nb::arg("stream").none() = nb::none(), "`await pipe.asend(batch)`.",
            nb::sig("def asend(self, data: object, timeout: float | None = ..., *, tag: int = 0, "
-                   "header: bytes = b'') -> Future[None]"))
+                   "header: bytes = b'', stream: object = None) -> Future[None]"))
       .def("loan", loan, nb::arg("schema").none(), nb::arg("timeout").none() = nb::ellipsis(),
            "Memory in which the peer can read: fill it and send() it.\n\n"
            "schema: a Schema, or a mapping from names to (dtype, shape).",
@@ -389,25 +445,34 @@ void bind_sending(Class& pipe) {
 void bind_receiving(Class& pipe) {
   pipe.def("recv", recv, nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
            nb::arg("mode") = "view_or_copy", nb::arg("as_").none() = nb::none(),
-           nb::arg("device").none() = nb::none(),
+           nb::arg("device").none() = nb::none(), nb::arg("stream").none() = nb::none(),
            "The next batch.\n\n"
            "mode: 'view_or_copy' (views while the sender has free memory, else a\n"
            "copy), 'view_only' (else NoCredit), 'copy'.\n"
            "as_: torch (the module) for nested dicts of torch tensors,\n"
            "tensordict.TensorDict, or dict.\n"
-           "device: where its tensors are to be: 'cpu', or torch.device('cpu').\n\n"
+           "device: where its tensors are to be: 'cpu', 'cuda:0', or a torch.device; None:\n"
+           "where the sender had them, in host memory or on the same GPU.\n"
+           "stream: behind whose work tensors arrive on a GPU, a stream of torch, CuPy or\n"
+           "cuda.core or its handle; by default the per-thread default stream. It lives until\n"
+           "they are dropped. Consumers of __dlpack__ on other streams wait by themselves.\n\n"
            "Raises Timeout, EndOfStream, PeerLost, Cancelled, WrongKind (raw bytes come\n"
-           "next: recv_message()).",
+           "next: recv_message()), UnsupportedDevice (a GPU that this process has not, or the\n"
+           "sender's where this process has not used CUDA: the batch stays, for a recv with\n"
+           "device='cpu'), NotSupported (no driver of CUDA).",
            nb::sig("def recv(self, timeout: float | None = ..., *, mode: str = 'view_or_copy', "
-                   "as_: typing.Any = None, device: object = None) -> typing.Any"))
+                   "as_: typing.Any = None, device: object = None, stream: object = None) -> "
+                   "typing.Any"))
       .def("irecv", recv_async, nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
            nb::arg("as_").none() = nb::none(), nb::arg("device").none() = nb::none(),
-           "Starts receiving and returns a Future.",
+           "Starts receiving and returns a Future.\n\n"
+           "It returns host memory: device is 'cpu' or None, and UnsupportedDevice for a batch\n"
+           "that lies on a GPU, which stays for recv().",
            nb::sig("def irecv(self, timeout: float | None = ..., *, as_: typing.Any = None, "
                    "device: object = None) -> Future[typing.Any]"))
       .def("arecv", recv_async, nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
            nb::arg("as_").none() = nb::none(), nb::arg("device").none() = nb::none(),
-           "`batch = await pipe.arecv()`.",
+           "`batch = await pipe.arecv()`; into host memory, as irecv().",
            nb::sig("def arecv(self, timeout: float | None = ..., *, as_: typing.Any = None, "
                    "device: object = None) -> Future[typing.Any]"))
       .def("recv_into", recv_into, nb::arg("destination").none(),
@@ -438,7 +503,8 @@ void bind_receiving(Class& pipe) {
       .def("each", each, nb::arg("timeout").none() = nb::none(), nb::kw_only(),
            nb::arg("as_").none() = nb::none(), nb::arg("device").none() = nb::none(),
            "Reads to the end of the stream, as iterating the pipe does, with what recv() is\n"
-           "given: `for batch in pipe.each(as_=torch)`, and `async for`.\n\n"
+           "given: `for batch in pipe.each(as_=torch)`, and `async for`, which has what arecv()\n"
+           "has.\n\n"
            "timeout: of each batch [s]; None: for ever.",
            nb::sig("def each(self, timeout: float | None = None, *, as_: typing.Any = None, "
                    "device: object = None) -> Each[typing.Any]"))

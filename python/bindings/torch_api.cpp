@@ -182,12 +182,25 @@ std::optional<dlpack::DLTensor> exchanged_view(nb::handle object) {
   return view;
 }
 
+std::uintptr_t torch_stream(int device) {
+  const DLPackExchangeAPI* const api = Torch::imported()->api();
+  void* stream = nullptr;
+  if (api != nullptr && api->current_work_stream != nullptr) {
+    if (api->current_work_stream(static_cast<std::int32_t>(DeviceKind::cuda), device, &stream) != 0)
+      throw nb::python_error();
+    return reinterpret_cast<std::uintptr_t>(stream);
+  }
+  const nb::object cuda = nb::module_::import_("torch.cuda");
+  return nb::cast<std::uintptr_t>(cuda.attr("current_stream")(device).attr("cuda_stream"));
+}
+
 nb::object storage_of(nb::handle object) { return object.attr("untyped_storage")(); }
 
 nb::object to_torch(Tensor tensor) {
   const Torch* const torch = Torch::imported();
+  // On a GPU by Python: torch's stream has to wait for the memory.
   if (torch == nullptr || torch->api() == nullptr || tensor.access() == Access::read_only ||
-      !torch_takes(tensor))
+      tensor.device() != cpu() || !torch_takes(tensor))
     return nb::module_::import_("torch").attr("from_dlpack")(to_array(std::move(tensor)));
   void* made = nullptr;
   if (torch->api()->managed_tensor_to_py_object_no_sync(to_dlpack(tensor), &made) != 0)

@@ -4,6 +4,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cstdint>
 #include <optional>
 #include <tendon/tensor/dlpack_abi.hpp>
 #include <tendon/tensor/tensor.hpp>
@@ -34,6 +35,9 @@ namespace nb = nanobind;
 /// The pointers to shape and strides live until the next call of Python, that to the memory as long
 /// as storage_of(object). Precondition: is_torch_tensor(object).
 [[nodiscard]] std::optional<dlpack::DLTensor> exchanged_view(nb::handle object);
+
+/// The number of the stream on which torch works now on a GPU. Precondition: a tensor lies there.
+[[nodiscard]] std::uintptr_t torch_stream(int device);
 
 /// What owns the memory of a tensor, also when the tensor is given another one meanwhile.
 /// Precondition: plain_tensor(object) or exchanged_view(object) has found memory.

@@ -161,10 +161,16 @@ Result<std::vector<Tensor>> take(const table::Tensors& given) {
   for (std::uint64_t i = 0; i < given.count; ++i) {
     // Each is taken over, also behind one that is refused.
     auto tensor = from_dlpack(static_cast<dlpack::DLManagedTensorVersioned*>(given.tensors[i]));
-    if (tensor)
+    if (!tensor) {
+      if (!wrong) wrong = std::move(tensor).error();
+    } else if (tensor->device() != cpu()) {
+      if (!wrong) {
+        wrong = Error{ErrorCode::unsupported_device, "python.torch",
+                      "a tensor lies on " + to_string(tensor->device()) + "; legal is cpu"};
+      }
+    } else {
       taken.push_back(*std::move(tensor));
-    else if (!wrong)
-      wrong = std::move(tensor).error();
+    }
   }
   if (wrong) return *std::move(wrong);
   return taken;

@@ -199,7 +199,8 @@ def _to_value(item: Any, path: str, mark: dict[str, Any], key: str) -> Any:
 def from_batch(batch: Batch, device: Any = None) -> Any:
     """A tensordict.TensorDict (or what was registered) on the memory of `batch`, or on the device."""
     locked: list[tuple[str, ...]] = []
-    made = _from_level(batch._levels(), (), locked)
+    on_gpu = device is not None and torch.device(device).type != "cpu"
+    made = _from_level(batch._levels(), (), locked, on_gpu)
     if device is not None:
         made = made.to(device)
     for names in locked:  # last, since nothing is put into what is locked, and what is put in may be copied
@@ -216,13 +217,15 @@ def _at(made: Any, names: tuple[str, ...]) -> Any:
     return made
 
 
-def _from_level(level: Level, names: tuple[str, ...], locked: list[tuple[str, ...]]) -> Any:
+def _from_level(level: Level, names: tuple[str, ...], locked: list[tuple[str, ...]], on_gpu: bool) -> Any:
     path = "/".join(names)
     mark = _mark.read(level, path)
+    if on_gpu:  # the tensors are there already: what the sender says of its own would move them away and back
+        mark.pop("device", None)
     if "locked" in mark:
         locked.append(names)
     level.values.pop(MARK, None)
-    below = {name: _from_level(entry, (*names, name), locked)
+    below = {name: _from_level(entry, (*names, name), locked, on_gpu)
              for name, entry in level.entries.items() if isinstance(entry, Level)}
     made = (_from_parts if "stack_dim" in mark else _from_entries)(level, mark, below, path)
     if "class" not in mark:

@@ -389,7 +389,7 @@ Result<void> ControllerCore::broadcast(StepCall& call, Deadline deadline) {
   TENDON_CHECK(await_room(inputs.schedule_id, deadline));
   while (!inputs.tensors.empty()) {
     // Tensors that cannot be sent to one rank are given to none.
-    for (const auto& pipe : tensor_pipes()) TENDON_CHECK(pipe->sender().check(inputs.tensors));
+    for (const auto& pipe : tensor_pipes()) TENDON_CHECK(pipe->check(inputs.tensors));
     if (call.tensors != nullptr) break;
     const std::shared_ptr<WorkerPipe> any = pipes_.front().words;
     lock.unlock();  // a large copy takes long

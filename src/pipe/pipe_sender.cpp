@@ -447,6 +447,7 @@ Result<void> PipeSender::send_from_gpu(const TensorDict& batch, const SendOption
     TENDON_TRY(work, cuda::StreamWork::begin(
                          source.gpu, static_cast<cuda::StreamHandle>(options.stream), "pipe.send"));
     work.keep(room.owner());
+    work.keep(std::make_shared<const TensorDict>(batch));
     TENDON_CHECK(wait(work));  // a copy would wait without a deadline
     for (const GpuCopy& each : copies_to_host(batch, room)) {
       if (!deadline.is_poll() && deadline.has_passed())

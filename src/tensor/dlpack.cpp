@@ -47,16 +47,21 @@ Managed* export_tensor(const Tensor& tensor) {
   return &held->managed;
 }
 
+/// There is one CPU, whatever its number.
+Result<Device> device_of(const dlpack::DLDevice& given) {
+  if (given.device_type == static_cast<std::int32_t>(DeviceKind::cpu)) return cpu();
+  const auto kind = device_kind_from_dlpack(given.device_type);
+  if (kind == DeviceKind::cuda) return Device{*kind, given.device_id};
+  return error(ErrorCode::unsupported_device,
+               "the tensor lies on " +
+                   (kind ? to_string(Device{*kind, given.device_id})
+                         : "device type " + std::to_string(given.device_type)) +
+                   "; legal are cpu and cuda");
+}
+
 Result<Tensor> import_tensor(const DLTensor& view, const std::shared_ptr<const void>& owner,
                              Access access) {
-  if (view.device.device_type != static_cast<std::int32_t>(DeviceKind::cpu)) {
-    const auto kind = device_kind_from_dlpack(view.device.device_type);
-    return error(ErrorCode::unsupported_device,
-                 "the tensor lies on " +
-                     (kind ? to_string(Device{*kind, view.device.device_id})
-                           : "device type " + std::to_string(view.device.device_type)) +
-                     "; legal is cpu");
-  }
+  TENDON_TRY(device, device_of(view.device));
   const auto dtype = dtype_from_dlpack({view.dtype.code, view.dtype.bits});
   if (!dtype || view.dtype.lanes != 1) {
     return error(ErrorCode::unsupported_dtype,
@@ -79,7 +84,8 @@ Result<Tensor> import_tensor(const DLTensor& view, const std::shared_ptr<const v
     strides = given;
   }
   if (element_count == 0)
-    return Tensor::view(Storage(owner, nullptr, 0, access), 0, *dtype, shape, strides);
+    return Tensor::view(Storage(owner, nullptr, 0, access, Origin::here, device), 0, *dtype, shape,
+                        strides);
 
   const auto extent = detail::byte_extent(*dtype, shape, strides);
   std::uintptr_t first = 0;
@@ -96,9 +102,9 @@ Result<Tensor> import_tensor(const DLTensor& view, const std::shared_ptr<const v
   }
   std::byte* const base = static_cast<std::byte*>(view.data) + view.byte_offset + extent->begin;
   const auto before = -static_cast<std::uint64_t>(extent->begin);
-  return Tensor::view(
-      Storage(owner, base, before + static_cast<std::uint64_t>(extent->end), access), before,
-      *dtype, shape, strides);
+  return Tensor::view(Storage(owner, base, before + static_cast<std::uint64_t>(extent->end), access,
+                              Origin::here, device),
+                      before, *dtype, shape, strides);
 }
 
 template <class Managed>

@@ -22,9 +22,11 @@ inline namespace v0 {
 /// Takes the tensor over. Its deleter is called exactly once: when the last share of the memory
 /// goes, or before an error is returned, so the caller never calls it.
 ///
-/// unsupported_device off the CPU, unsupported_dtype for lanes or parts of bytes, version_mismatch
-/// for another major version, invalid_argument for a shape that cannot be (negative, null, too
-/// large), limit_exceeded for too many dimensions.
+/// Memory of a GPU is taken as it is: the caller knows in the order of which stream it may be read.
+///
+/// unsupported_device off the CPU and the GPUs of CUDA, unsupported_dtype for lanes or parts of
+/// bytes, version_mismatch for another major version, invalid_argument for a shape that cannot be
+/// (negative, null, too large), limit_exceeded for too many dimensions.
 [[nodiscard]] TENDON_API Result<Tensor> from_dlpack(dlpack::DLManagedTensorVersioned* managed);
 [[nodiscard]] TENDON_API Result<Tensor> from_dlpack(dlpack::DLManagedTensor* managed);
 

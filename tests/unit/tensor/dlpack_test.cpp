@@ -106,6 +106,15 @@ TYPED_TEST(Import, NoDeleterIsLegal) {
   EXPECT_TRUE(succeeds(from_dlpack(&foreign.managed)));
 }
 
+TYPED_TEST(Import, MemoryOfAGpuStaysThere) {
+  Foreign<TypeParam> foreign;
+  foreign.managed.dl_tensor.device = {2, 1};
+  const Tensor tensor = from_dlpack(&foreign.managed).value();
+  EXPECT_EQ(tensor.device(), (Device{DeviceKind::cuda, 1}));
+  EXPECT_EQ(tensor.storage().device(), tensor.device());
+  EXPECT_TRUE(fails_with(tensor.try_bytes(), ErrorCode::unsupported_device, "cuda:1"));
+}
+
 TYPED_TEST(Import, RefusalsDeleteTheTensorOnce) {
   const auto refused = [](auto change, ErrorCode code, std::string_view what) {
     Foreign<TypeParam> foreign;
@@ -114,7 +123,7 @@ TYPED_TEST(Import, RefusalsDeleteTheTensorOnce) {
     EXPECT_EQ(foreign.deleted, 1) << what;
   };
   constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
-  refused([](DLTensor& t) { t.device = {2, 1}; }, ErrorCode::unsupported_device, "cuda:1");
+  refused([](DLTensor& t) { t.device = {3, 1}; }, ErrorCode::unsupported_device, "cuda_host:1");
   refused([](DLTensor& t) { t.device = {99, 0}; }, ErrorCode::unsupported_device, "99");
   refused([](DLTensor& t) { t.dtype.lanes = 4; }, ErrorCode::unsupported_dtype, "4 lanes");
   refused([](DLTensor& t) { t.dtype = {17, 4, 1}; }, ErrorCode::unsupported_dtype, "4 bits");
