@@ -35,8 +35,8 @@ class ProgramMemory {
     return *used;
   }
   [[nodiscard]] Storage allocate(std::uint64_t size_bytes, Device device) {
-    auto slot = pools_.of(gpu(device.index))->acquire(std::max<std::uint64_t>(size_bytes, 1),
-                                                      kPatience);
+    auto slot =
+        pools_.of(gpu(device.index))->acquire(std::max<std::uint64_t>(size_bytes, 1), kPatience);
     EXPECT_TRUE(succeeds(slot));
     auto* const data = reinterpret_cast<std::byte*>((*slot)->address());
     return {*slot, data, size_bytes, Access::read_write, Origin::here, device};
@@ -80,9 +80,8 @@ class ProgramGpus {
     const auto gpu = program.gpu(device.index);
     const cuda::PrimaryContext::Current current(*gpu->context());
     cuda::StreamHandle stream = nullptr;
-    EXPECT_EQ(
-        gpu->context()->table().stream_create(&stream, cuda::StreamFlags::non_blocking),
-        cuda::Status::success);
+    EXPECT_EQ(gpu->context()->table().stream_create(&stream, cuda::StreamFlags::non_blocking),
+              cuda::Status::success);
     return stream;
   }
   static std::uint64_t address(const Storage& memory) {

@@ -100,10 +100,9 @@ TEST_F(GpusTest, ALostContextAnswersItsError) {
   const auto gpu = gpus->use(0, kPatience).value();
   fake.lose(0, static_cast<int>(Status::illegal_address));
   EXPECT_TRUE(fails_with(gpu->take_event(), ErrorCode::device_lost));
+  EXPECT_TRUE(fails_with(gpus->use(0, kPatience), ErrorCode::device_lost, "ILLEGAL_ADDRESS"));
   EXPECT_TRUE(
-      fails_with(gpus->use(0, kPatience), ErrorCode::device_lost, "ILLEGAL_ADDRESS"));
-  EXPECT_TRUE(fails_with(gpus->find(cuda::Uuid{}, kPatience), ErrorCode::device_lost,
-                         "ILLEGAL_ADDRESS"));
+      fails_with(gpus->find(cuda::Uuid{}, kPatience), ErrorCode::device_lost, "ILLEGAL_ADDRESS"));
   EXPECT_TRUE(succeeds(gpus->use(1, kPatience))) << "it is of one GPU";
 }
 

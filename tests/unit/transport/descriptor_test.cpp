@@ -45,7 +45,7 @@ TEST(Descriptor, HasTheBytesOfTheProtocol) {
 
 TEST(Descriptor, KindsHaveTheNumbersOfTheProtocol) {
   constexpr std::string_view kNames[] = {
-      "unknown", "data", "bytes", "schema", "segment", "credit", "ack",   "end",    "abort",
+      "unknown", "data", "bytes", "schema", "segment", "credit", "ack",   "end",   "abort",
       "cancel",  "ping", "error", "open",   "goodbye", "retire", "clock", "device"};
   for (std::uint8_t number = 0; number < std::size(kNames); ++number)
     EXPECT_EQ(to_string(MessageKind{number}), kNames[number]) << int{number};
