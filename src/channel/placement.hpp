@@ -8,7 +8,7 @@
 #include <tendon/core/result.hpp>
 #include <vector>
 
-#include "cuda/driver_types.hpp"
+#include "cuda/uuid.hpp"
 #include "transport/device_offers.hpp"
 
 namespace tendon::v0::detail {

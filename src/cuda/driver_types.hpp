@@ -167,7 +167,6 @@ inline constexpr unsigned kRegisterReadOnly = 8;  // CU_MEMHOSTREGISTER_READ_ONL
 
 struct Uuid {                           // CUuuid
   std::array<unsigned char, 16> bytes;  // bytes
-  friend bool operator==(const Uuid&, const Uuid&) = default;
 };
 
 struct Location {     // CUmemLocation

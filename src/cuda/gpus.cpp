@@ -9,7 +9,7 @@
 #include "cuda/driver_errors.hpp"
 #include "cuda/library.hpp"
 #include "cuda/library_choice.hpp"
-#include "cuda/uuid_text.hpp"
+#include "cuda/uuid.hpp"
 
 namespace tendon::v0::detail::cuda {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "cuda/driver_errors.hpp"
-#include "cuda/uuid_text.hpp"
+#include "cuda/uuid.hpp"
 
 namespace tendon::v0::detail::cuda {
 namespace {

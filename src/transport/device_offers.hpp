@@ -7,7 +7,7 @@
 #include <tendon/core/mutex.hpp>
 #include <vector>
 
-#include "cuda/driver_types.hpp"
+#include "cuda/uuid.hpp"
 #include "session/features.hpp"
 #include "transport/descriptor.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/uuid_text.hpp"
+#include "cuda/uuid.hpp"
 
 #include <cstddef>
 #include <string_view>
