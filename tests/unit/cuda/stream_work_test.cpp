@@ -370,10 +370,17 @@ TEST_F(StreamWorkTest, AnEventThatCannotBeAskedIsNotBelieved) {
   for (const Status status : {Status::invalid_handle, Status::captured_event}) {
     const StreamHandle stream = new_stream();
     const std::uint64_t synchronised = fake.calls("cuStreamSynchronize");
+    std::atomic<bool> is_open = false;
+    ASSERT_EQ(fake.launch(
+                  stream, [](void* open) { static_cast<std::atomic<bool>*>(open)->wait(false); },
+                  &is_open),
+              0);
     Owner owner;
     auto work = copying_on(stream, owner);
     fail("cuEventQuery", status);
     EXPECT_FALSE(work.wait(kPatience).has_value());
+    is_open = true;
+    is_open.notify_all();
     { const auto ended = std::move(work); }
     EXPECT_TRUE(owner.is_dropped_eventually());
     EXPECT_EQ(fake.calls("cuStreamSynchronize"), synchronised + 1);
