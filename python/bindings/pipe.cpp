@@ -21,6 +21,7 @@
 #include "gpu_order.hpp"
 #include "loan.hpp"
 #include "schema.hpp"
+#include "tensor/on_cpu.hpp"
 #include "values.hpp"
 
 namespace tendon::python {
@@ -237,6 +238,8 @@ void store_values(nb::handle destination, const Value* before, const Value* afte
 void recv_into(const PipeHandle& self, nb::object destination, nb::object timeout) {
   const Deadline deadline = until(self, timeout);
   TensorDict arrays = dict_from(destination);
+  // Nothing would tell the consumer of an array on a GPU which stream it was filled on.
+  unwrap(detail::check_on_cpu(arrays, "pipe.recv_into"));
   const auto pipe = self.pipe;
   const auto before = arrays.values();
   const auto give_back = [&](const auto&) { note_lost(pipe->give_back_from(arrays)); };

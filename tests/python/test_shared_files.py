@@ -133,8 +133,8 @@ import tendon
 
 path, kind, timeout = sys.argv[1:]
 load = tendon.load_memmap if kind == "memmap" else tendon.load_consolidated
-print("waits", flush=True)
 try:
+    print("waits", flush=True)
     print(load(path, mode="r", as_=dict, timeout=float(timeout))["x"].sum(), flush=True)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
