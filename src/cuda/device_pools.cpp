@@ -14,6 +14,7 @@ std::shared_ptr<DevicePool> DevicePools::of(const std::shared_ptr<Gpu>& gpu) {
 std::vector<std::shared_ptr<DevicePool>> DevicePools::all() const {
   std::vector<std::shared_ptr<DevicePool>> pools;
   const Lock lock(mutex_);
+  pools.reserve(pools_.size());
   for (const auto& [ordinal, pool] : pools_) pools.push_back(pool);
   return pools;
 }
