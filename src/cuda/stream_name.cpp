@@ -9,8 +9,8 @@ namespace {
 /// The number of the calling thread. An id of the system may name a later thread too.
 std::uint64_t thread_number() {
   static constinit std::atomic<std::uint64_t> last{0};
-  static thread_local const std::uint64_t mine = ++last;
-  return mine;
+  static thread_local const std::uint64_t kMine = ++last;
+  return kMine;
 }
 
 StreamHandle handle_of(std::uintptr_t number) { return reinterpret_cast<StreamHandle>(number); }
