@@ -456,7 +456,7 @@ Result<void> PipeSender::send_from_gpu(const TensorDict& batch, const SendOption
     }
     return wait(work);
   };
-  if (const auto copied = copy(); !copied) {
+  if (auto copied = copy(); !copied) {
     if (copied.error().code != ErrorCode::timeout) return copied;
     return Error{
         ErrorCode::timeout, "pipe.send",

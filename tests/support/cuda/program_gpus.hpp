@@ -53,7 +53,7 @@ class ProgramGpus {
   [[nodiscard]] Tensor on_gpu(const Tensor& host, Device device = kGpu0) {
     const Storage memory = program.allocate(host.size_bytes(), device);
     void* const room = fake.writes(address(memory), memory.size_bytes());
-    std::memcpy(room, host.bytes().data(), host.size_bytes());
+    if (host.size_bytes() != 0) std::memcpy(room, host.bytes().data(), host.size_bytes());
     return Tensor::view(memory, 0, host.dtype(), host.shape()).value();
   }
   /// The bytes of a tensor on a GPU, past all streams: the caller knows that they are there.
