@@ -62,7 +62,8 @@ class ProgramGpus {
     const void* const bytes =
         fake.reads(reinterpret_cast<std::uint64_t>(on_gpu.data()), on_gpu.size_bytes());
     EXPECT_NE(bytes, nullptr);
-    if (bytes != nullptr) std::memcpy(host.mutable_bytes().data(), bytes, on_gpu.size_bytes());
+    if (bytes != nullptr && on_gpu.size_bytes() != 0)
+      std::memcpy(host.mutable_bytes().data(), bytes, on_gpu.size_bytes());
     return host;
   }
   /// The same, once what the per-thread stream has is done.
