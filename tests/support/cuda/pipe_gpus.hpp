@@ -16,6 +16,14 @@ inline const bool kUsesDouble = setenv("TENDON_CUDA_LIBRARY", TENDON_CUDA_DOUBLE
                                 setenv("TENDON_CUDA_DOUBLE_DEVICES", "2", 1) == 0;
 
 /// On every way, two Contexts of one process with two GPUs.
-class GpuPipeTest : public PipeTest, protected ProgramGpus {};
+class GpuPipeTest : public PipeTest, protected ProgramGpus {
+ protected:
+  /// What the test before released is: the double waits for all streams to release memory, so the
+  /// device thread would wait for a gate of this test.
+  GpuPipeTest() {
+    auto* const thread = cuda::process_device_thread().value();
+    EXPECT_TRUE(succeeds(thread->run([] { return Result<void>(); }, kPatience)));
+  }
+};
 
 }  // namespace tendon::test
