@@ -94,7 +94,7 @@ Fingerprint numbered(std::uint32_t sequence) {
 }
 
 /// Rounds that call the test.
-class Told final : public Rounds {
+class ToldOfBoard final : public Rounds {
  public:
   std::uint64_t count = 1;
   std::function<void(std::uint64_t i, Board& board, std::uint64_t round)> on_stage = [](auto...) {};
@@ -115,7 +115,7 @@ TEST(BoardOperation, NothingIsSeenBeforeAllOfItIsWritten) {
   Host host(2);
   std::array<std::shared_ptr<Operation>, 2> operations;
   for (std::uint32_t m = 0; m < 2; ++m) {
-    auto rounds = std::make_unique<Told>();
+    auto rounds = std::make_unique<ToldOfBoard>();
     rounds->count = 9;
     rounds->on_stage = [&, m](std::uint64_t, Board& board, std::uint64_t round) {
       EXPECT_FALSE(host.board(1 - m).arrived(m, round)) << "while it is written";
@@ -132,7 +132,7 @@ TEST(BoardOperation, NothingIsSeenBeforeAllOfItIsWritten) {
 
 TEST(BoardOperation, TakesWhenAllItReadsAreThereAndCountsEachRound) {
   Host host(3);
-  auto rounds = std::make_unique<Told>();
+  auto rounds = std::make_unique<ToldOfBoard>();
   int taken = 0;
   rounds->count = 3;
   rounds->does_read = [](std::uint64_t i, std::uint32_t member) { return i != 1 || member == 2; };
@@ -175,7 +175,7 @@ TEST(BoardOperation, TakesWhenAllItReadsAreThereAndCountsEachRound) {
 // The root of a broadcast reads nobody, and yet waits for the member that is furthest behind.
 TEST(BoardOperation, WhoHoldsBackIsWaitedForAndWakes) {
   Host host(3);
-  auto rounds = std::make_unique<Told>();
+  auto rounds = std::make_unique<ToldOfBoard>();
   rounds->count = Board::kRounds + 2;
   rounds->does_read = [](auto...) { return false; };
   const auto operation = make_board_operation(numbered(1), 1, std::move(rounds));
@@ -249,7 +249,7 @@ TEST(BoardOperation, WhatIsReadInAnothersPoolStaysThere) {
 TEST(BoardOperation, AnotherOperationIsSeenInWhicheverRoundItBegins) {
   for (std::uint64_t differs = 0; differs < 3; ++differs) {
     Host host(2);
-    auto rounds = std::make_unique<Told>();
+    auto rounds = std::make_unique<ToldOfBoard>();
     rounds->count = 3;
     const auto operation = make_board_operation(numbered(1), 1, std::move(rounds));
     for (std::uint64_t i = 0; i <= differs; ++i) {
