@@ -395,6 +395,7 @@ TEST_F(StreamWorkTest, MemoryStaysWhereNothingTellsWhenTheWorkIsDone) {
   fail("cuEventRecord", Status::invalid_value);
   fail("cuStreamSynchronize", Status::invalid_value);
   { const auto work = copying_on(new_stream(), on_a_stream); }
+  EXPECT_TRUE(eventually([&] { return fake.pending(0) == 0; }));  // both copy to one place
   { const auto work = copying_on(always(kPerThreadStream), on_that_of_a_thread); }
   settle();
   settle();
