@@ -71,8 +71,7 @@ Result<std::shared_ptr<Gpu>> Gpus::find(const Uuid& uuid, Deadline deadline) {
   TENDON_CHECK(driver_.check_process());
   if (!driver_.is_in_use()) return unused_error(uuid);
   TENDON_TRY(all, uuids());
-  const auto at = std::find_if(all.begin(), all.end(),
-                               [&](const Uuid& each) { return each.bytes == uuid.bytes; });
+  const auto at = std::find(all.begin(), all.end(), uuid);
   if (at == all.end()) return absent_error(uuid, all.size());
   return use(static_cast<int>(at - all.begin()), deadline);
 }

@@ -167,12 +167,7 @@ class Program {
         const auto received = pair.server.recv(kPatience);
         if (!received || number_of(*received) != 7) return 9;
       }
-      held_.clear();
-      batch_ = TensorDict();
-      sent_.reset();
-      pipe_.reset();
-      listener_.reset();
-      context_.reset();
+      drop_all();
       return gpus().fake.calls(nullptr) == before ? 0 : 10;
     });
     if (!exited_with(status, 0)) return "error child " + std::to_string(status);
