@@ -479,8 +479,8 @@ std::optional<Tensor> from_protocols(nb::handle object, const std::string& name)
   return from_cuda_array_interface(object, name);
 }
 
-/// What the framework of an array has for a copy without gaps: a method of torch's name, or a
-/// function of NumPy's name in its package. None where it has neither.
+/// The call by which the framework of an array copies it without gaps: a method of torch's name, or
+/// a function of NumPy's name in its package. None where it has neither.
 nb::object without_gaps(nb::handle object) {
   const nb::object method = nb::getattr(object, "contiguous", nb::none());
   if (PyCallable_Check(method.ptr()) != 0) return method();

@@ -136,7 +136,7 @@ nb::object capsule_of(const Tensor& exported, bool versioned, bool copied) {
   return capsule_of(*managed, "dltensor");
 }
 
-/// What a consumer reads on its stream: the memory is used again behind that.
+/// Memory that a consumer reads on its stream. It is used again only behind that work.
 class ReadOnStream {
  public:
   ReadOnStream(const Tensor& tensor, Stream written, Stream reader)

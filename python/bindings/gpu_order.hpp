@@ -44,9 +44,9 @@ void set_order(const std::optional<Stream>& stream, TensorDict& batch);
 /// Nothing for elements that are there whatever the stream, and for host memory.
 [[nodiscard]] std::optional<Stream> order_of(const Tensor& tensor);
 
-/// On which GPU memory lies that an array says to be on one. `address` is not touched. Errors:
-/// unsupported_device for memory of the host, managed one, and an address that no GPU knows; those
-/// of a driver that is missing.
+/// The GPU on which memory lies that an array says to be on one. `address` is not touched. Errors:
+/// unsupported_device for memory of the host, managed memory, and an address that no GPU knows;
+/// not_supported where there is no driver.
 [[nodiscard]] Result<Device> gpu_of_address(const void* address);
 
 /// Work that `after` receives from now on runs behind what `before` has now: on the GPU, nothing

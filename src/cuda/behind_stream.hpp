@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens when the GPU has done all that a stream has now.
+// Calls that take effect when the GPU has done all that a stream has now.
 #pragma once
 
 #include <functional>

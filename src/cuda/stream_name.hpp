@@ -32,9 +32,9 @@ class StreamName {
   std::uint64_t thread_;  // which named it
 };
 
-/// `success` for a stream that is not being captured, `not_ready` for one that is, or for the
-/// legacy stream while a blocking one is, which it may not be used meanwhile either. Else the error
-/// of the driver. The context is current; no capture is broken.
+/// Answers `success` for a stream that is not being captured, and `not_ready` for one that is. The
+/// legacy stream counts as captured while any blocking stream is. Else the answer is the driver's
+/// error. The context is current; the call breaks no capture.
 [[nodiscard]] Status look_at_capture(const DriverTable& table, StreamHandle stream);
 
 }  // namespace tendon::v0::detail::cuda

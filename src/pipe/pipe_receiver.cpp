@@ -484,7 +484,7 @@ Result<TensorDict> PipeReceiver::recv(const RecvOptions& options, Deadline deadl
   return deliver(taken, std::move(gpu), options, deadline);
 }
 
-// What fails here puts the message back, for another try or another place.
+// A failure puts the message back, for another try or another place.
 Result<TensorDict> PipeReceiver::deliver(Taken& taken, std::shared_ptr<cuda::Gpu> gpu,
                                          const RecvOptions& options, Deadline deadline) {
   PutBack returned;

@@ -726,7 +726,7 @@ void PipeSender::cancel(const CompletionBase* completion) {
     }
     return false;
   };
-  // What was behind it may be ready.
+  // The send behind it may be ready.
   if (take_out() && queued_count_.load() != 0) go_on_();
 }
 

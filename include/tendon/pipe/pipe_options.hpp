@@ -25,7 +25,7 @@ struct SendOptions {
   void* stream = kStreamPerThread;
 };
 
-/// What a receive returns.
+/// How a batch is received, and where it is to lie.
 ///
 ///   TensorDict batch = pipe.recv({.device = Device{DeviceKind::cuda, 0}}, 1s).value();
 struct RecvOptions {
