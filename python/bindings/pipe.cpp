@@ -101,9 +101,9 @@ void send(const PipeHandle& self, nb::object data, nb::object timeout, std::uint
   refuse_tag_and_header(data, tag, header);
   TensorDict batch = dict_from(data);
   const std::uint64_t size_bytes = batch.size_bytes();
+  const auto send = sender_of(pipe, stream_for(batch, wanted));  // before the batch moves
   send_with(deadline, size_bytes,
-            [send = sender_of(pipe, stream_for(batch, wanted)),
-             batch = std::move(batch)](Deadline end) { return send(batch, end); });
+            [send, batch = std::move(batch)](Deadline end) { return send(batch, end); });
 }
 
 std::unique_ptr<Future> send_async(const PipeHandle& self, nb::object data, nb::object timeout,

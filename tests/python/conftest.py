@@ -132,8 +132,10 @@ def package_folder() -> Path:
     return Path(tendon.__file__).parent
 
 
-# Below those that the kernel gives to a program that asks for any. Processes of pytest begin far from each other.
-_ports = (10000 + (61 * os.getpid() + number) % 20000 for number in itertools.count())
+# Below those that the kernel gives to a program that asks for any. Each process of pytest-xdist has 2,000 of its own:
+# a port is taken a while after it was found free, in which another process must not find it too.
+_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 10
+_ports = (10000 + 2000 * _worker + (61 * os.getpid() + number) % 2000 for number in itertools.count())
 
 
 def free_address() -> str:
