@@ -43,6 +43,8 @@ std::string_view check_descriptor(const Descriptor& descriptor, std::uint64_t ca
   if (to_string(descriptor.kind) == "unknown") return "unknown message kind";
   if ((descriptor.flags & ~Descriptor::kInline) != 0) return "unknown flags";
   if (descriptor.reserved != decltype(descriptor.reserved){}) return "reserved bytes are not zero";
+  if (descriptor.device_parts > (descriptor.kind == MessageKind::data ? 1 : 0))
+    return "more device parts than are legal";
   const bool packed =
       descriptor.layout == Layout::aligned || descriptor.layout == Layout::tensordict;
   if (descriptor.kind == MessageKind::data ? !packed : descriptor.layout != Layout{})

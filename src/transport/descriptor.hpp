@@ -35,10 +35,8 @@ enum class MessageKind : std::uint8_t {
   /// pipe 0 (Feature::clock): `tag` 0 asks, `sequence` is the time here; `tag` 1 returns it, with
   /// the times there of its arrival, `generation`, and of this message, `offset` [ns]
   clock = 15,
-  /// pipe 0 (Feature::devices): `tag` 1 offers a GPU, number `schema`; its UUID is in `generation`
-  /// and `offset`
-  device = 16,
-  head = 18,  ///< (Feature::heads) the publisher of this channel has published up to `sequence`
+  device = 16,  ///< pipe 0 (Feature::devices): a word about a GPU, see device_word.hpp
+  head = 18,    ///< (Feature::heads) the publisher of this channel has published up to `sequence`
 };
 TENDON_WORDS(MessageKind, data, bytes, schema, segment, credit, ack, end, abort, cancel, ping,
              error, open, goodbye, retire, clock, device, head);
@@ -55,8 +53,20 @@ enum class Purpose : std::uint32_t {
 /// Do messages of this kind have a body? It may be empty.
 [[nodiscard]] bool has_body(MessageKind kind);
 
-/// One message, on every transport. Whole body = payload, then values, then header, without gaps.
-/// The values of a schema are one byte a leaf: see Placement.
+/// Where those leaves of a message are that lie on a GPU: in a slot that its sender owns.
+struct DevicePart {
+  std::uint32_t device = 0;   ///< its number in the sender's offers
+  std::uint32_t segment = 0;  ///< as the sender announced it
+  std::uint32_t slot = 0;
+  std::uint32_t zero = 0;
+  std::uint64_t generation = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t word = 0;  ///< the number of the message among those of the link with such parts
+};
+static_assert(sizeof(DevicePart) == 40 && std::is_trivially_copyable_v<DevicePart>);
+
+/// One message, on every transport. Whole body = payload, then values, then header, then device
+/// parts, without gaps. The values of a schema are one byte a leaf: see Placement.
 struct Descriptor {
   MessageKind kind = MessageKind::data;
   std::uint8_t flags = 0;
@@ -67,8 +77,9 @@ struct Descriptor {
   std::uint32_t tag = 0;
   std::uint64_t payload_bytes = 0;
   std::uint32_t values_bytes = 0;
-  Layout layout = {};  ///< data: how the payload is packed; else zero
-  std::array<std::uint8_t, 3> reserved{};
+  Layout layout = {};             ///< data: how the payload is packed; else zero
+  std::uint8_t device_parts = 0;  ///< data: how many stand behind the header, at most 1
+  std::array<std::uint8_t, 2> reserved{};
   // Where the body is. shm: {segment, slot, generation, offset}; inline in shm: {inline_bytes, 0,
   // 0, offset in the arena}; tcp: {inline_bytes, 0, 0, 0}, the rest comes as bulk frames.
   std::uint32_t segment_or_inline_bytes = 0;
@@ -82,7 +93,7 @@ struct Descriptor {
   [[nodiscard]] bool is_inline() const { return (flags & kInline) != 0; }
   /// Never overflows: payload_bytes is checked against the link's cap first.
   [[nodiscard]] std::uint64_t body_bytes() const {
-    return payload_bytes + values_bytes + header_bytes;
+    return payload_bytes + values_bytes + header_bytes + device_parts * sizeof(DevicePart);
   }
 };
 static_assert(sizeof(Descriptor) == 64 && std::is_trivially_copyable_v<Descriptor>);

@@ -38,8 +38,8 @@ class DeviceOffers {
     return number;
   }
 
-  /// A word of kind `device` has arrived on a link with these features. Returns what is wrong with
-  /// it, or an empty text.
+  /// An offer has arrived on a link with these features. Returns what is wrong with it, or an empty
+  /// text.
   [[nodiscard]] std::string_view take_in(const Descriptor& word, Features features);
   /// The GPU that the peer offered under this number; null: none.
   [[nodiscard]] const cuda::Uuid* of_peer(std::uint32_t number) const noexcept {

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words of kind `device`: docs/protocol.md, "GPUs".
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "cuda/uuid.hpp"
+#include "transport/descriptor.hpp"
+
+namespace tendon::v0::detail {
+
+/// What a word is: its `tag`. Numbers are wire contract: append only.
+enum class DeviceWord : std::uint32_t {
+  offer = 1,  ///< GPU number `schema` of the sender; its UUID
+  /// May the peer send where the tensors lie? Answer number `sequence`, from 1 on, about GPU
+  /// `schema` of its offers; `slot`: a DeviceAnswer. The last number counts.
+  answer = 2,
+  /// shm, on the socket with a descriptor: a segment on GPU `schema`, with its UUID; otherwise as
+  /// kind `segment`
+  segment = 3,
+  incomplete = 4,  ///< the device part with word `sequence` will not be there
+  gone = 5,        ///< no slot of segment `segment_or_inline_bytes` is shown any more
+};
+
+/// Numbers are wire contract: append only.
+enum class DeviceAnswer : std::uint32_t {
+  direct = 0,      ///< on the socket, with the descriptor of ReadyWords
+  unused = 1,      ///< this process has not used CUDA
+  absent = 2,      ///< it has no such GPU
+  unmappable = 3,  ///< its driver cannot map that memory
+};
+
+static_assert(offsetof(Descriptor, offset) == offsetof(Descriptor, generation) + 8 &&
+              sizeof(cuda::Uuid) == 16);
+
+[[nodiscard]] inline Descriptor device_word(DeviceWord what, std::uint32_t number) noexcept {
+  Descriptor word;
+  word.kind = MessageKind::device;
+  word.tag = static_cast<std::uint32_t>(what);
+  word.schema = number;
+  return word;
+}
+[[nodiscard]] inline Descriptor device_word(DeviceWord what, std::uint32_t number,
+                                            const cuda::Uuid& gpu) noexcept {
+  Descriptor word = device_word(what, number);
+  std::memcpy(&word.generation, gpu.bytes.data(), 8);
+  std::memcpy(&word.offset, gpu.bytes.data() + 8, 8);
+  return word;
+}
+[[nodiscard]] inline cuda::Uuid uuid_of(const Descriptor& word) noexcept {
+  cuda::Uuid gpu;
+  std::memcpy(gpu.bytes.data(), &word.generation, 8);
+  std::memcpy(gpu.bytes.data() + 8, &word.offset, 8);
+  return gpu;
+}
+
+}  // namespace tendon::v0::detail
