@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "channel/placed_layout.hpp"
-#include "cuda/delivered_slot.hpp"
 #include "cuda/gpu.hpp"
 #include "tensor/tree.hpp"
 
@@ -26,13 +25,12 @@ std::string_view check_direct(const DirectMessage& message, const Descriptor& de
   return {};
 }
 
-Result<TensorDict> direct_batch(DirectMessage message, cuda::StreamHandle stream) {
+Result<TensorDict> direct_batch(DirectMessage message, std::shared_ptr<const void> owner) {
   const DeviceBody& body = *message.body;
   const Schema& schema = *message.schema;
   auto* const data = reinterpret_cast<std::byte*>(body.address());
-  const Storage on_gpu(cuda::deliver(body.gpu(), message.body, stream), data,
-                       body.part().size_bytes, Access::read_only, Origin::peer_slot,
-                       body.gpu()->context()->device());
+  const Storage on_gpu(std::move(owner), data, body.part().size_bytes, Access::read_only,
+                       Origin::peer_slot, body.gpu()->context()->device());
   if (message.placement->is_all_on_gpu())
     return make_packed(std::move(message.schema), Layout::aligned, on_gpu,
                        std::move(message.values));

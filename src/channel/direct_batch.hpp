@@ -6,7 +6,6 @@
 #include <tendon/tensor/tensor_dict.hpp>
 
 #include "channel/placement.hpp"
-#include "cuda/stream_name.hpp"
 #include "transport/device_body.hpp"
 
 namespace tendon::v0::detail {
@@ -24,9 +23,9 @@ struct DirectMessage {
 [[nodiscard]] std::string_view check_direct(const DirectMessage& message,
                                             const Descriptor& descriptor);
 
-/// Its batch where it lies, to be read only. The slot returns to the peer when the GPU has done what
-/// `stream` has at the drop of the last tensor. Errors: those of its values. Precondition:
-/// check_direct() has found nothing.
-[[nodiscard]] Result<TensorDict> direct_batch(DirectMessage message, cuda::StreamHandle stream);
+/// Its batch where it lies, to be read only. `owner` of the tensors there has a share of the body.
+/// Errors: those of its values. Precondition: check_direct() has found nothing.
+[[nodiscard]] Result<TensorDict> direct_batch(DirectMessage message,
+                                              std::shared_ptr<const void> owner);
 
 }  // namespace tendon::v0::detail
