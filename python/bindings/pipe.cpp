@@ -377,12 +377,16 @@ void bind_stats(nb::module_& module) {
               "Received while too many slots were held: copied instead of lent.")
       .def_ro("copied_other_link", &PipeStats::copied_other_link,
               "Sent on although they lay in another link's slots.")
-      .def_ro("copies_d2h", &PipeStats::copies_d2h,
-              "Messages copied from a GPU to host memory, to be sent.")
+      .def_ro("copies_d2h", &PipeStats::copies_d2h, "Messages copied from a GPU to host memory.")
       .def_ro("bytes_d2h", &PipeStats::bytes_d2h)
       .def_ro("copies_h2d", &PipeStats::copies_h2d,
               "Messages copied from host memory to a GPU, as received.")
       .def_ro("bytes_h2d", &PipeStats::bytes_h2d)
+      .def_ro("copies_d2d", &PipeStats::copies_d2d,
+              "Messages copied within a GPU, or from one to another.")
+      .def_ro("bytes_d2d", &PipeStats::bytes_d2d)
+      .def_ro("incomplete", &PipeStats::incomplete,
+              "Lost with their sender, before its GPU had made them.")
       .def_ro("schemas_announced", &PipeStats::schemas_announced)
       .def_ro("waits", &PipeStats::waits, "Calls that had to wait.")
       .def_ro("dropped", &PipeStats::dropped, "Unread messages that were dropped.")

@@ -62,6 +62,8 @@ void Channel::take_in(Incoming&& incoming) {
   }
   // A small one comes without a question.
   if (is_too_large(incoming.descriptor)) return;
+  if (incoming.descriptor.device_parts != 0 && !options_.takes_gpus)
+    return break_off(violation("sent tensors on a GPU, which only pipes take"));
   const std::uint64_t sequence = incoming.descriptor.sequence;
   if (incoming.descriptor.kind == MessageKind::end && !said_end_) {
     said_end_ = incoming.descriptor;
@@ -110,7 +112,10 @@ Channel::Head Channel::look_further() {
   while (!receiver_.empty()) {
     Incoming& head = receiver_.front();
     if (head.aborted()) {
-      (void)receiver_.pop_front();
+      if (head.device != nullptr)
+        post(receiver_.drop_incomplete());
+      else
+        (void)receiver_.pop_front();
       continue;
     }
     if (!head.arrived()) return Head::nothing;

@@ -127,7 +127,8 @@ class Channel final : public MessageSink {
     const Incoming& head = receiver_.front();
     const MessageKind kind = head.descriptor.kind;
     const bool is_message = kind == MessageKind::data || kind == MessageKind::bytes;
-    return is_message && head.transfer == nullptr ? Head::message : look_further();
+    const bool is_here = head.transfer == nullptr && head.device == nullptr;
+    return is_message && is_here ? Head::message : look_further();
   }
   [[nodiscard]] ChannelReceiver& receiver() TENDON_REQUIRES(link_->receive_mutex()) {
     return receiver_;

@@ -80,6 +80,14 @@ class ChannelReceiver {
     message.held.give_back();
     return window_.take(pipe_, message.descriptor.payload_bytes);
   }
+  /// Drops the head, whose tensors on a GPU will not be there. The credit as of take_front().
+  [[nodiscard]] Descriptor drop_incomplete() {
+    ++incomplete_count_;
+    const Descriptor credit = take_front();
+    (void)pop_front();
+    return credit;
+  }
+  [[nodiscard]] std::uint64_t incomplete_count() const noexcept { return incomplete_count_; }
   /// The credit for what was taken and is not told yet, if there is any.
   [[nodiscard]] Descriptor tell() noexcept { return window_.tell(pipe_); }
   [[nodiscard]] std::uint64_t taken_messages() const noexcept { return window_.taken_messages(); }
@@ -121,6 +129,7 @@ class ChannelReceiver {
   SchemaTable schemas_;
   std::optional<std::pair<std::uint32_t, Error>> unread_schema_;  // the last one that was refused
   std::uint64_t last_sequence_ = 0;
+  std::uint64_t incomplete_count_ = 0;
 };
 
 }  // namespace tendon::v0::detail

@@ -35,9 +35,10 @@ const PackedView* packed_alike(const TensorDict& batch) {
   return packed != nullptr && packed->layout == Layout::aligned ? packed : nullptr;
 }
 
-/// The batch, with all leaves in one run of host memory.
-Result<TensorDict> in_one_run(const TensorDict& batch) {
-  if (packed_view(batch) != nullptr) return batch;
+/// The batch, with leaves that have no gaps between their elements: one in host memory is packed, and
+/// what lies on a GPU has none.
+Result<TensorDict> without_gaps(const TensorDict& batch) {
+  if (packed_view(batch) != nullptr || !check_on_cpu(batch, "pipe")) return batch;
   const auto& schema = batch.schema();
   const std::uint64_t size = schema->layout(Layout::aligned).total_bytes;
   TENDON_TRY(storage, Storage::allocate(size));
@@ -213,6 +214,21 @@ void zero_gaps(const Schema& schema, const Storage& room) {
   zero_to(layout.total_bytes);
 }
 
+Result<TensorDict> copy_to_host(const TensorDict& batch, cuda::StreamWork& work,
+                                const std::function<Result<void>(cuda::StreamWork&)>& wait) {
+  const auto& schema = batch.schema();
+  TENDON_TRY(room, Storage::allocate(schema->layout(Layout::aligned).total_bytes));
+  TENDON_CHECK(pack_host_leaves(batch, room));
+  work.keep(room.owner());
+  work.keep(std::make_shared<const TensorDict>(batch));
+  TENDON_CHECK(wait(work));  // a copy would wait without a deadline
+  for (const GpuCopy& each : copies_to_host(batch, room))
+    TENDON_CHECK(work.copy(each.destination, each.source, each.size_bytes));
+  TENDON_CHECK(wait(work));
+  zero_gaps(*schema, room);
+  return make_packed(schema, Layout::aligned, std::move(room), batch.values());
+}
+
 std::uint64_t bytes_on_gpu(const Schema& schema, const Placement* placement) {
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < schema.leaves().size(); ++i)
@@ -222,15 +238,14 @@ std::uint64_t bytes_on_gpu(const Schema& schema, const Placement* placement) {
 
 Result<void> copy_into_leaves(const TensorDict& batch, const TensorDict& destination,
                               cuda::StreamWork& work) {
-  TENDON_CHECK(check_on_cpu(batch, "pipe.recv_into"));
-  TENDON_TRY(host, in_one_run(batch));
-  work.keep(packed_view(host)->storage.owner());
+  TENDON_TRY(source, without_gaps(batch));
+  work.keep(std::make_shared<const TensorDict>(source));
   work.keep(std::make_shared<const TensorDict>(destination));
-  for (std::size_t i = 0; i < host.leaf_count(); ++i) {
-    const LeafView from = leaf_view(host, i);
+  for (std::size_t i = 0; i < source.leaf_count(); ++i) {
+    const LeafView from = leaf_view(source, i);
     const LeafView to = leaf_view(destination, i);
     if (to.device == cpu())
-      copy_strided(destination.leaf(i), host.leaf(i));
+      copy_strided(destination.leaf(i), source.leaf(i));
     else
       TENDON_CHECK(work.copy(address_of(to.data), address_of(from.data), from.size_bytes));
   }
@@ -239,16 +254,14 @@ Result<void> copy_into_leaves(const TensorDict& batch, const TensorDict& destina
 
 Result<TensorDict> copy_to_gpu(const TensorDict& batch, const GpuTarget& target,
                                std::string_view where, Deadline deadline) {
-  TENDON_CHECK(check_on_cpu(batch, where));
-  TENDON_TRY(host, in_one_run(batch));
-  const PackedView& packed = *packed_view(host);
+  TENDON_TRY(source, without_gaps(batch));
   TENDON_TRY(work, cuda::StreamWork::begin(target.gpu, target.stream, where));
-  work.keep(packed.storage.owner());
+  work.keep(std::make_shared<const TensorDict>(source));
   // Kernels rely on more alignment than other layouts have.
-  const bool is_aligned = packed.layout == Layout::aligned;
-  if (is_aligned && (target.placement == nullptr || target.placement->is_all_on_gpu()))
-    return copy_whole(packed, target, work, deadline);
-  return copy_leaves(host, target, work, deadline);
+  const PackedView* const packed = packed_alike(source);
+  if (packed != nullptr && (target.placement == nullptr || target.placement->is_all_on_gpu()))
+    return copy_whole(*packed, target, work, deadline);
+  return copy_leaves(source, target, work, deadline);
 }
 
 }  // namespace tendon::v0::detail

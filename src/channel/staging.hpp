@@ -2,6 +2,7 @@
 // Batches between host memory and a GPU: the copies of messages that travel through host memory.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -53,10 +54,17 @@ void zero_gaps(const Schema& schema, const Storage& room);
 /// Bytes of the leaves on the GPU.
 [[nodiscard]] std::uint64_t bytes_on_gpu(const Schema& schema, const Placement* placement);
 
-/// Copies a batch of host memory into leaves that exist, of the same schema, in host memory or on
-/// the GPU of `work`, where they have no gaps. `work` keeps the memory of both.
+/// Copies a batch into leaves that exist, of the same schema, in host memory or on the GPU of
+/// `work`, where they have no gaps. No leaf goes from a GPU to host memory. `work` keeps the memory
+/// of both.
 [[nodiscard]] Result<void> copy_into_leaves(const TensorDict& batch, const TensorDict& destination,
                                             cuda::StreamWork& work);
+
+/// A batch with all leaves in host memory: the leaves of the GPU of `work` are copied there, when
+/// `wait` returns. Errors: its, those of the driver.
+[[nodiscard]] Result<TensorDict> copy_to_host(
+    const TensorDict& batch, cuda::StreamWork& work,
+    const std::function<Result<void>(cuda::StreamWork&)>& wait);
 
 /// Where a batch is wanted, and in the order of which stream.
 struct GpuTarget {
@@ -66,10 +74,9 @@ struct GpuTarget {
   const Placement* placement = nullptr;  ///< which leaves; null: all
 };
 
-/// A batch of host memory with the wanted leaves on a GPU, in a slot of its pool, each aligned to
-/// 64 bytes or more. The copies are
-/// enqueued; they keep the host memory until they are done. Errors: unsupported_device for a batch
-/// that lies elsewhere, those of the pool and of the driver; the batch stays as it was.
+/// A batch with the wanted leaves on a GPU, in a slot of its pool, each aligned to 64 bytes or more.
+/// The copies are enqueued; they keep the memory of the batch until they are done. Errors: those of
+/// the pool and of the driver; the batch stays as it was.
 [[nodiscard]] Result<TensorDict> copy_to_gpu(const TensorDict& batch, const GpuTarget& target,
                                              std::string_view where, Deadline deadline);
 

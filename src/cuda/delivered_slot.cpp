@@ -8,29 +8,29 @@
 namespace tendon::v0::detail::cuda {
 namespace {
 
-class DeliveredSlot {
+class Delivered {
  public:
-  DeliveredSlot(std::shared_ptr<Gpu> gpu, std::shared_ptr<DeviceSlot> slot, StreamHandle stream)
-      : gpu_(std::move(gpu)), slot_(std::move(slot)), stream_(stream) {}
-  DeliveredSlot(const DeliveredSlot&) = delete;
-  DeliveredSlot& operator=(const DeliveredSlot&) = delete;
-  ~DeliveredSlot() {
+  Delivered(std::shared_ptr<Gpu> gpu, std::shared_ptr<const void> memory, StreamHandle stream)
+      : gpu_(std::move(gpu)), memory_(std::move(memory)), stream_(stream) {}
+  Delivered(const Delivered&) = delete;
+  Delivered& operator=(const Delivered&) = delete;
+  ~Delivered() {
     Owners owners;
-    owners.push_back(std::move(slot_));
+    owners.push_back(std::move(memory_));
     drop_behind(std::move(gpu_), stream_, std::move(owners));
   }
 
  private:
   std::shared_ptr<Gpu> gpu_;
-  std::shared_ptr<DeviceSlot> slot_;
+  std::shared_ptr<const void> memory_;
   const StreamName stream_;
 };
 
 }  // namespace
 
-std::shared_ptr<const void> deliver(std::shared_ptr<Gpu> gpu, std::shared_ptr<DeviceSlot> slot,
+std::shared_ptr<const void> deliver(std::shared_ptr<Gpu> gpu, std::shared_ptr<const void> memory,
                                     StreamHandle stream) {
-  return std::make_shared<DeliveredSlot>(std::move(gpu), std::move(slot), stream);
+  return std::make_shared<Delivered>(std::move(gpu), std::move(memory), stream);
 }
 
 }  // namespace tendon::v0::detail::cuda

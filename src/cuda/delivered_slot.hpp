@@ -3,7 +3,6 @@
 
 #include <memory>
 
-#include "cuda/device_pool.hpp"
 #include "cuda/gpu.hpp"
 
 namespace tendon::v0::detail::cuda {
@@ -11,7 +10,7 @@ namespace tendon::v0::detail::cuda {
 /// The owner of memory that the program reads on a GPU, after it was delivered on `stream`, which
 /// is named as the calling thread does, and which is there when the last share is dropped.
 ///
-/// Owns:    a share of the slot, until the GPU has done all that the stream has when the last share
+/// Owns:    a share of the memory, until the GPU has done all that the stream has when the last share
 ///          is dropped. The device thread drops it.
 /// Threads: the last share may be dropped in any thread. Another than that of delivery has no name
 ///          for kPerThreadStream: there the slot waits behind the legacy stream, and so for all
@@ -24,7 +23,7 @@ namespace tendon::v0::detail::cuda {
 /// capture is over, at most once in a millisecond, and the slot waits behind the stream from then
 /// on. A graph that reads the slot has a share of its own.
 [[nodiscard]] std::shared_ptr<const void> deliver(std::shared_ptr<Gpu> gpu,
-                                                  std::shared_ptr<DeviceSlot> slot,
+                                                  std::shared_ptr<const void> memory,
                                                   StreamHandle stream);
 
 }  // namespace tendon::v0::detail::cuda

@@ -113,6 +113,13 @@ Result<Gpus*> process_gpus() {
       [driver = driver, thread = thread] { return std::make_unique<Gpus>(*driver, *thread); });
 }
 
+bool process_uses_cuda() {
+  const auto library = chosen_library();
+  if (!library || !Library::is_open(*library)) return false;
+  const auto driver = process_driver();
+  return driver && (*driver)->is_in_use();
+}
+
 Result<std::shared_ptr<Gpu>> find_process_gpu(const Uuid& uuid, Deadline deadline) {
   const auto library = chosen_library();
   if (!library || !Library::is_open(*library)) return unused_error(uuid);

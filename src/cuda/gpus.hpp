@@ -58,6 +58,8 @@ class TENDON_API Gpus {
 
 /// The GPUs of this process, by the driver that the environment chooses.
 [[nodiscard]] TENDON_API Result<Gpus*> process_gpus();
+/// Has this process initialised the driver? Asked without a call of it.
+[[nodiscard]] TENDON_API bool process_uses_cuda();
 /// Gpus::find() of this process, which is not made to load the driver either.
 [[nodiscard]] TENDON_API Result<std::shared_ptr<Gpu>> find_process_gpu(const Uuid& uuid,
                                                                        Deadline deadline);

@@ -100,8 +100,9 @@ std::ostream& operator<<(std::ostream& out, const PipeStats& stats) {
              << stats.copied_low_credit << ", other link " << stats.copied_other_link
              << "), from GPUs " << stats.copies_d2h << " (" << stats.bytes_d2h
              << " bytes), to GPUs " << stats.copies_h2d << " (" << stats.bytes_h2d
+             << " bytes), between GPUs " << stats.copies_d2d << " (" << stats.bytes_d2d
              << " bytes), schemas " << stats.schemas_announced << ", waits " << stats.waits
-             << ", dropped " << stats.dropped;
+             << ", dropped " << stats.dropped << ", incomplete " << stats.incomplete;
 }
 
 }  // namespace tendon::v0

@@ -30,6 +30,8 @@ struct Outgoing {
   bool is_first_of_schema = false;  // its announcement went ahead of it
 };
 
+struct Taken;
+
 /// A message that was taken and came back: its completion was dropped, its deadline passed, or it
 /// could not be copied to the GPU where it is wanted.
 struct PutBack {
@@ -37,6 +39,7 @@ struct PutBack {
   std::uint64_t number = 0;                      // of the stream, for its order
   std::uint64_t copied_bytes = 0;                // by the recv_into whose deadline passed
   std::shared_ptr<const Placement> placement{};  // at its sender
+  std::unique_ptr<Taken> untaken{};  // set: it is as it was at the head, on a GPU of the peer
 };
 
 /// What one recv takes from the head of a pipe.
@@ -51,6 +54,9 @@ struct Taken {
   /// Where its payload was written for a call that has given up since; the memory of that call.
   std::optional<TensorDict> written_to;
   bool lent = false;
+
+  /// Its tensors lie on a GPU, in memory of the peer.
+  [[nodiscard]] bool is_direct() const noexcept { return incoming.device != nullptr; }
 };
 
 }  // namespace tendon::v0::detail

@@ -9,15 +9,18 @@
 #include "channel/staging.hpp"
 #include "core/failpoint.hpp"
 #include "core/stage_clock.hpp"
+#include "cuda/delivered_slot.hpp"
 #include "cuda/gpus.hpp"
 #include "memory/large_copy.hpp"
 #include "pipe/async_ops.hpp"
+#include "pipe/gpu_wait.hpp"
 #include "runtime/busy.hpp"
 #include "tensor/copy.hpp"
 #include "tensor/destination_check.hpp"
 #include "tensor/on_cpu.hpp"
 #include "tensor/packed_copy.hpp"
 #include "tensor/tree.hpp"
+#include "transport/shared_memory_link.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -181,6 +184,11 @@ Error PipeReceiver::over() const {
 // credit.
 Result<PipeReceiver::Lend> PipeReceiver::check_take(Want want, RecvMode mode,
                                                     const TensorDict* destination) {
+  if (!put_back_.empty() && put_back_.front().untaken != nullptr) {
+    if (destination == nullptr) return Lend::yes;
+    TENDON_CHECK(same_schema(*destination, put_back_.front().untaken->schema.get(), link_));
+    return Lend::yes;
+  }
   if (!put_back_.empty()) {
     const Message& head = put_back_.front().message;
     if (want != Want::any && !head.tensors) return wrong_kind(link_);
@@ -199,13 +207,15 @@ Result<PipeReceiver::Lend> PipeReceiver::check_take(Want want, RecvMode mode,
       TENDON_CHECK(same_schema(*destination, known.get(), link_));
   }
   const Placement* const placement = want == Want::on_cpu ? nullptr : head_placement();
-  if (mode == RecvMode::view_only && (want == Want::on_gpu || placement != nullptr)) {
+  const bool is_direct = head.device != nullptr;
+  if (mode == RecvMode::view_only && !is_direct && (want == Want::on_gpu || placement != nullptr)) {
     return Error{ErrorCode::no_credit, "pipe.recv",
                  "a view cannot be lent on a GPU: what " + link_.peer_name() +
                      " sent travels through host memory and is copied there; use "
                      "RecvMode::view_or_copy"};
   }
   // The GPU reads it once, and its slot goes back then.
+  if (is_direct && head.descriptor.payload_bytes == 0) return Lend::yes;
   if (want == Want::on_gpu || (placement != nullptr && placement->is_all_on_gpu()))
     return Lend::yes;
   if (mode == RecvMode::copy) return Lend::no;
@@ -227,11 +237,22 @@ const Placement* PipeReceiver::head_placement() {
   return channel_.receiver().placement(head.schema).get();
 }
 
+bool PipeReceiver::head_is_direct() {
+  if (!put_back_.empty()) return put_back_.front().untaken != nullptr;
+  return !channel_.receiver().empty() && channel_.receiver().front().device != nullptr;
+}
+
 // The credit that is due then, to be posted once the lock is gone; pipe 0 when none is.
 Descriptor PipeReceiver::take(RecvMode mode, const TensorDict* destination, Lend lend,
                               Taken& taken) {
   // From here on the destination belongs to this message: the next one may not claim it.
   if (destination != nullptr && destination == waiting_) waiting_ = nullptr;
+  if (!put_back_.empty() && put_back_.front().untaken != nullptr) {
+    const auto untaken = std::move(put_back_.front().untaken);
+    put_back_.pop_front();
+    taken = std::move(*untaken);
+    return {};
+  }
   if (!put_back_.empty()) {
     taken.put_back = std::make_unique<PutBack>(std::move(put_back_.front()));
     taken.number = taken.put_back->number;
@@ -253,6 +274,10 @@ Descriptor PipeReceiver::take(RecvMode mode, const TensorDict* destination, Lend
   }
   ++stats_.messages_received;
   stats_.bytes_received += descriptor.payload_bytes;
+  if (taken.is_direct()) {
+    stats_.bytes_received += taken.incoming.device->part().size_bytes;
+    return credit;
+  }
   const auto place = taken.incoming.body.place;
   // Under the lock: the next message may claim a destination as soon as this one is out.
   if (place == IncomingBody::Place::claimed) taken.written_to = destination_.take(destination);
@@ -458,12 +483,14 @@ Result<void> PipeReceiver::wait_take(Want want, RecvMode mode, const TensorDict*
   const bool done = context_.wait(&link_, deadline, attempt);
   if (waited && !deadline.is_poll()) end_.waits.fetch_add(1, std::memory_order_relaxed);
   if (error) return *std::move(error);
-  if (!done) {
-    return Error{ErrorCode::timeout, where,
-                 "nothing came from " + link_.peer_name() + " before the deadline" +
-                     (link_.suspect() ? "; it gives no sign of life" : "")};
-  }
-  return {};
+  if (done) return {};
+  const Lock receiving(channel_.receive_mutex());
+  return Error{
+      ErrorCode::timeout, where,
+      (head_is_direct() ? "the GPU of " + link_.peer_name() +
+                              " had not made the next message before the deadline"
+                        : "nothing came from " + link_.peer_name() + " before the deadline") +
+          (link_.suspect() ? "; it gives no sign of life" : "")};
 }
 
 Result<TensorDict> PipeReceiver::recv(const RecvOptions& options, Deadline deadline) {
@@ -479,6 +506,7 @@ Result<TensorDict> PipeReceiver::recv(const RecvOptions& options, Deadline deadl
   }
   Taken taken;
   TENDON_CHECK(wait_take(want, options.mode, nullptr, deadline, "pipe.recv", taken));
+  if (taken.is_direct()) return deliver_direct(taken, want, std::move(gpu), options, deadline);
   const bool stays = want == Want::on_cpu || (want == Want::tensors && taken.placement == nullptr);
   if (stays) return to_tensors(taken);
   return deliver(taken, std::move(gpu), options, deadline);
@@ -518,10 +546,129 @@ Result<TensorDict> PipeReceiver::deliver(Taken& taken, std::shared_ptr<cuda::Gpu
     put_back(std::move(returned), Place::before_equals);
     return delivered;
   }
+  // The peer may send the next ones direct.
+  if (SharedMemoryLink* const memory = link_.shared_memory(); memory != nullptr && placement)
+    memory->map_devices();
   const Lock receiving(channel_.receive_mutex());
   ++stats_.copies_h2d;
   stats_.bytes_h2d += bytes_on_gpu(*batch.schema(), placement);
   return delivered;
+}
+
+// Messages whose tensors lie on a GPU, in memory of the peer
+
+// What fails here is consumed: no other try can read it.
+Result<DirectMessage> PipeReceiver::direct_message(const Taken& taken) {
+  const IncomingBody& body = taken.incoming.body;
+  const Descriptor& descriptor = taken.incoming.descriptor;
+  if (const Error* failure = body.failure()) return *failure;
+  if (taken.schema == nullptr) return check_schema(taken).error();
+  DirectMessage message;
+  message.body = taken.incoming.device;
+  message.schema = taken.schema;
+  message.placement = taken.placement;
+  if (const auto wrong = check_direct(message, descriptor); !wrong.empty())
+    return unreadable(link_, wrong);
+  if (const Error* failure = message.body->failure()) {
+    return Error{failure->code, "pipe.recv",
+                 "a message from " + link_.peer_name() +
+                     " is lost: its memory on the GPU cannot be mapped here (" + failure->detail +
+                     ")"};
+  }
+  TENDON_TRY(values, read_values(taken));
+  if (values != nullptr) {
+    if (auto fits = check_values(*taken.schema, *values); !fits)
+      return unreadable(link_, fits.error().detail);
+  }
+  message.values = std::move(values);
+  const std::uint64_t size = descriptor.payload_bytes;
+  if (size != 0 && !taken.lent && body.place == IncomingBody::Place::peer_slot) {
+    TENDON_TRY(fresh, copy_out(body.data, size));
+    message.host = std::move(fresh);
+  } else {
+    const bool is_of_peer = body.place == IncomingBody::Place::peer_slot;
+    message.host = Storage(body.owner, body.data, size, body.access,
+                           is_of_peer ? Origin::peer_slot : Origin::here);
+  }
+  return message;
+}
+
+void PipeReceiver::put_back_untaken(Taken& taken) {
+  PutBack returned;
+  returned.number = taken.number;
+  returned.placement = taken.placement;
+  returned.untaken = std::make_unique<Taken>(std::move(taken));
+  put_back(std::move(returned), Place::before_equals);
+}
+
+Result<TensorDict> PipeReceiver::in_host_memory(const DirectMessage& message, void* stream,
+                                                Deadline deadline) {
+  TENDON_TRY(batch, direct_batch(message, message.body));
+  TENDON_TRY(work, cuda::StreamWork::begin(message.body->gpu(),
+                                           static_cast<cuda::StreamHandle>(stream), "pipe.recv"));
+  TENDON_TRY(copied, copy_to_host(batch, work, [&](cuda::StreamWork& each) {
+               return wait_for_gpu(each, end_.context, link_, deadline,
+                                   [this] { return context_.usable("pipe.recv"); });
+             }));
+  const Lock receiving(channel_.receive_mutex());
+  ++stats_.copies_d2h;
+  stats_.bytes_d2h += bytes_on_gpu(*message.schema, message.placement.get());
+  return copied;
+}
+
+// A failure puts the message back, as deliver() does.
+Result<TensorDict> PipeReceiver::deliver_direct(Taken& taken, Want want,
+                                                std::shared_ptr<cuda::Gpu> gpu,
+                                                const RecvOptions& options, Deadline deadline) {
+  TENDON_TRY(message, direct_message(taken));
+  const auto& there = message.body->gpu();
+  const bool is_all_there = message.placement->is_all_on_gpu();
+  const bool stays =
+      want != Want::on_cpu &&
+      (gpu == nullptr || (is_all_there && gpu->context()->device() == there->context()->device()));
+  const auto stream = static_cast<cuda::StreamHandle>(options.stream);
+  if (stays && options.mode != RecvMode::copy && views_.has_room())
+    return direct_batch(message, cuda::deliver(there, views_.counted(message.body), stream));
+  const auto copied = [&]() -> Result<TensorDict> {
+    if (options.mode == RecvMode::view_only) {
+      return Error{
+          ErrorCode::no_credit, "pipe.recv",
+          "a view cannot be lent: " +
+              (stays ? "this program holds " + std::to_string(DirectViews::kMost) + " of what " +
+                           link_.peer_name() + " sent on a GPU; release some"
+                     : "the tensors lie elsewhere, on " + to_string(there->context()->device())) +
+              ", or use RecvMode::view_or_copy"};
+    }
+    if (want == Want::on_cpu) return in_host_memory(message, options.stream, deadline);
+    const auto& target = gpu == nullptr ? there : gpu;
+    TENDON_TRY(batch, direct_batch(message, message.body));
+    TENDON_TRY(fresh, copy_to_gpu(batch,
+                                  {.gpu = target,
+                                   .pool = context_.memory().devices->of(target),
+                                   .stream = stream,
+                                   .placement = gpu == nullptr ? message.placement.get() : nullptr},
+                                  "pipe.recv", deadline));
+    const Lock receiving(channel_.receive_mutex());
+    ++stats_.copies_d2d;
+    stats_.bytes_d2d += bytes_on_gpu(*message.schema, message.placement.get());
+    return fresh;
+  };
+  auto delivered = copied();
+  if (!delivered) put_back_untaken(taken);
+  return delivered;
+}
+
+Result<void> PipeReceiver::fill_direct(Taken& taken, TensorDict& destination, Deadline deadline) {
+  TENDON_TRY(message, direct_message(taken));
+  auto batch = in_host_memory(message, kStreamPerThread, deadline);
+  if (!batch) {
+    put_back_untaken(taken);
+    return std::move(batch).error();
+  }
+  for (std::size_t i = 0; i < batch->leaf_count(); ++i)
+    copy_strided(destination.leaf(i), batch->leaf(i));
+  taken.values = batch->values();
+  return taken.values == nullptr ? Result<void>() : Tree::merge_values(destination, *taken.values);
 }
 
 Result<Message> PipeReceiver::recv_message(Deadline deadline) {
@@ -530,10 +677,11 @@ Result<Message> PipeReceiver::recv_message(Deadline deadline) {
   Taken taken;
   TENDON_CHECK(
       wait_take(Want::any, RecvMode::view_or_copy, nullptr, deadline, "pipe.recv_message", taken));
-  if (taken.placement == nullptr) return to_message(std::move(taken));
+  if (taken.placement == nullptr && !taken.is_direct()) return to_message(std::move(taken));
   Message message;
   message.tag = taken.incoming.descriptor.tag;
-  TENDON_TRY(tensors, deliver(taken, nullptr, {}, deadline));
+  TENDON_TRY(tensors, taken.is_direct() ? deliver_direct(taken, Want::any, nullptr, {}, deadline)
+                                        : deliver(taken, nullptr, {}, deadline));
   message.tensors = std::move(tensors);
   return message;
 }
@@ -579,24 +727,49 @@ Result<void> PipeReceiver::recv_into_gpu(TensorDict& destination, const OnStream
   Taken taken;
   TENDON_CHECK(
       wait_take(Want::on_gpu, RecvMode::view_or_copy, &destination, deadline, kWhere, taken));
+  const bool is_direct = taken.is_direct();
+  TENDON_CHECK(copy_to_leaves(taken, destination, work, on, deadline));
+  std::uint64_t size = 0;
+  for (std::size_t i = 0; i < destination.leaf_count(); ++i)
+    if (const LeafView leaf = leaf_view(destination, i); leaf.device != cpu())
+      size += leaf.size_bytes;
+  const Lock receiving(channel_.receive_mutex());
+  ++(is_direct ? stats_.copies_d2d : stats_.copies_h2d);
+  (is_direct ? stats_.bytes_d2d : stats_.bytes_h2d) += size;
+  return {};
+}
+
+Result<void> PipeReceiver::copy_to_leaves(Taken& taken, TensorDict& destination,
+                                          cuda::StreamWork& work, const OnStream& on,
+                                          Deadline deadline) {
+  const bool is_direct = taken.is_direct();
   PutBack returned;
   returned.number = taken.number;
   returned.placement = taken.placement;
-  TENDON_TRY(batch, to_tensors(taken));
+  const auto source = [&]() -> Result<TensorDict> {
+    if (!is_direct) return to_tensors(taken);
+    TENDON_TRY(message, direct_message(taken));
+    // Leaves that go from the GPU to host memory have to be waited for.
+    for (std::size_t i = 0; i < destination.leaf_count(); ++i) {
+      if (!message.placement->is_on_gpu(i) || leaf_view(destination, i).device != cpu()) continue;
+      auto host = in_host_memory(message, on.stream, deadline);
+      if (!host) put_back_untaken(taken);
+      return host;
+    }
+    return direct_batch(message, message.body);
+  };
+  TENDON_TRY(batch, source());
   auto copied = copy_into_leaves(batch, destination, work);
   if (copied && batch.values() != nullptr)
     copied = Tree::merge_values(destination, *batch.values());
-  if (!copied) {
-    returned.message.tensors = std::move(batch);
-    put_back(std::move(returned), Place::before_equals);
+  if (copied) return {};
+  if (is_direct) {
+    put_back_untaken(taken);
     return copied;
   }
-  const Lock receiving(channel_.receive_mutex());
-  ++stats_.copies_h2d;
-  for (std::size_t i = 0; i < destination.leaf_count(); ++i)
-    if (const LeafView leaf = leaf_view(destination, i); leaf.device != cpu())
-      stats_.bytes_h2d += leaf.size_bytes;
-  return {};
+  returned.message.tensors = std::move(batch);
+  put_back(std::move(returned), Place::before_equals);
+  return copied;
 }
 
 // Before all that are numbered, those that other receives put back too.
@@ -634,6 +807,7 @@ bool PipeReceiver::keep_claim(const TensorDict& destination) {
 }
 
 Result<void> PipeReceiver::fill(Taken& taken, TensorDict& destination, Deadline deadline) {
+  if (taken.is_direct()) return fill_direct(taken, destination, deadline);
   if (taken.put_back == nullptr) {
     if (const Error* failure = taken.incoming.body.failure()) return *failure;
     TENDON_CHECK(check_schema(taken));
@@ -691,7 +865,7 @@ bool PipeReceiver::progress() {
       } else {
         const RecvMode mode = destination != nullptr ? RecvMode::copy : RecvMode::view_or_copy;
         auto lend = check_take(any ? Want::any : Want::tensors, mode, destination);
-        if (lend && destination == nullptr && head_placement() != nullptr)
+        if (lend && (head_is_direct() || (destination == nullptr && head_placement() != nullptr)))
           lend = Error{ErrorCode::unsupported_device, "pipe.recv_async",
                        "the next message from " + link_.peer_name() +
                            " has tensors on a GPU, which an asynchronous receive does not copy "
@@ -776,6 +950,7 @@ PipeStats PipeReceiver::stats() const {
   const Lock receiving(channel_.receive_mutex());
   PipeStats stats = stats_;
   stats.dropped += channel_.late_count();
+  stats.incomplete = channel_.receiver().incomplete_count();
   return stats;
 }
 

@@ -13,8 +13,11 @@
 #include <vector>
 
 #include "channel/channel.hpp"
+#include "channel/direct_batch.hpp"
 #include "cuda/gpu.hpp"
+#include "cuda/stream_work.hpp"
 #include "pipe/destination.hpp"
+#include "pipe/direct_views.hpp"
 #include "pipe/pipe_end.hpp"
 #include "pipe/pipe_messages.hpp"
 
@@ -90,10 +93,21 @@ class PipeReceiver {
   bool keep_claim(const TensorDict& destination) TENDON_REQUIRES(channel_.receive_mutex());
   /// Where the leaves of the head lay at its sender; null: in host memory.
   [[nodiscard]] const Placement* head_placement() TENDON_REQUIRES(channel_.receive_mutex());
+  /// Do its tensors lie on a GPU, in memory of the peer? It may not have arrived yet.
+  [[nodiscard]] bool head_is_direct() TENDON_REQUIRES(channel_.receive_mutex());
   Result<TensorDict> deliver(Taken& taken, std::shared_ptr<cuda::Gpu> gpu,
                              const RecvOptions& options, Deadline deadline)
       TENDON_EXCLUDES(channel_.receive_mutex());
+  /// The same for a message whose tensors lie on a GPU, in memory of the peer.
+  Result<TensorDict> deliver_direct(Taken& taken, Want want, std::shared_ptr<cuda::Gpu> gpu,
+                                    const RecvOptions& options, Deadline deadline)
+      TENDON_EXCLUDES(channel_.receive_mutex());
+  Result<DirectMessage> direct_message(const Taken& taken);
+  Result<TensorDict> in_host_memory(const DirectMessage& message, void* stream, Deadline deadline);
+  void put_back_untaken(Taken& taken) TENDON_EXCLUDES(channel_.receive_mutex());
   Result<void> recv_into_gpu(TensorDict& destination, const OnStream& on, Deadline deadline);
+  Result<void> copy_to_leaves(Taken& taken, TensorDict& destination, cuda::StreamWork& work,
+                              const OnStream& on, Deadline deadline);
   bool destination_free(const TensorDict* destination) TENDON_REQUIRES(channel_.receive_mutex());
   Error over() const TENDON_REQUIRES(channel_.receive_mutex());
   Result<bool> try_take(Want want, RecvMode mode, const TensorDict* destination, Taken& taken);
@@ -103,6 +117,7 @@ class PipeReceiver {
   Result<Message> to_message(Taken taken);
   Result<TensorDict> to_tensors(Taken& taken);
   Result<void> fill(Taken& taken, TensorDict& destination, Deadline deadline);
+  Result<void> fill_direct(Taken& taken, TensorDict& destination, Deadline deadline);
   Result<void> copy_into(Taken& taken, TensorDict& destination, Deadline deadline);
   Error keep_for_later(const Taken& taken, TensorDict tensors, std::uint64_t copied_bytes);
   Result<std::shared_ptr<const Value>> read_values(const Taken& taken);
@@ -126,6 +141,7 @@ class PipeReceiver {
   const TensorDict* waiting_ TENDON_GUARDED_BY(channel_.receive_mutex()) = nullptr;
   Destination destination_ TENDON_GUARDED_BY(channel_.receive_mutex());
   std::atomic<std::uint64_t> left_bytes_{0};
+  DirectViews views_;
   PipeStats stats_ TENDON_GUARDED_BY(channel_.receive_mutex());
 };
 

@@ -738,8 +738,8 @@ void PipeSender::add_to(PipeStats& stats) const {
   stats.copies += stats_.copies;
   stats.bytes_copied += stats_.bytes_copied;
   stats.copied_other_link = stats_.copied_other_link;
-  stats.copies_d2h = copies_d2h_.load(std::memory_order_relaxed);
-  stats.bytes_d2h = bytes_d2h_.load(std::memory_order_relaxed);
+  stats.copies_d2h += copies_d2h_.load(std::memory_order_relaxed);
+  stats.bytes_d2h += bytes_d2h_.load(std::memory_order_relaxed);
   stats.schemas_announced = stats_.schemas_announced;
 }
 

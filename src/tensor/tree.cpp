@@ -45,25 +45,22 @@ std::string last_name(std::string_view path) {
   return std::move(parse_path(path).value().back());
 }
 
-void fill(TreeNode& node, TreeTotals& totals, const PackedView& packed, std::size_t index) {
-  const Schema& schema = *packed.schema;
+template <class Leaf>
+void fill(TreeNode& node, TreeTotals& totals, const Schema& schema, std::size_t index,
+          const Leaf& tensor_of) {
   const SchemaNode& from = schema.nodes()[index];
   node.batch_size = from.batch_size;
   node.dimension_names = from.dimension_names;
   for (const SchemaEntry& entry : from.entries) {
     if (entry.kind == SchemaEntry::Kind::leaf) {
       const SchemaLeaf& leaf = schema.leaves()[entry.index];
-      Tensor tensor =
-          Tensor::view(packed.storage, schema.layout(packed.layout).offsets[entry.index],
-                       leaf.dtype, leaf.shape)
-              .value();
-      node.add(last_name(leaf.path), TreeLeaf{std::move(tensor), leaf.batching});
+      node.add(last_name(leaf.path), TreeLeaf{tensor_of(entry.index), leaf.batching});
       totals.aligned_bytes += leaf.size_bytes + padding_bytes(leaf.size_bytes);
       totals.paths_bytes += leaf.path.size();
       ++totals.leaves;
     } else {
       auto child = std::make_unique<TreeNode>();
-      fill(*child, totals, packed, entry.index);
+      fill(*child, totals, schema, entry.index, tensor_of);
       node.add(last_name(schema.nodes()[entry.index].path), std::move(child));
       totals.paths_bytes += schema.nodes()[entry.index].path.size();
     }
@@ -98,25 +95,44 @@ std::unique_ptr<TreeNode> TreeNode::clone() const {
   return copy;
 }
 
-std::unique_ptr<Tree> Tree::from_packed(const PackedView& packed) {
+template <class Leaf>
+std::unique_ptr<Tree> Tree::make(std::shared_ptr<const Schema> schema,
+                                 std::shared_ptr<const Value> values, const Leaf& tensor_of) {
   auto tree = std::make_unique<Tree>();
-  fill(tree->root, tree->totals, packed, 0);
-  tree->totals.encoding_bytes = packed.schema->encoding().size();
-  tree->schema_ = packed.schema;
+  fill(tree->root, tree->totals, *schema, 0, tensor_of);
+  tree->totals.encoding_bytes = schema->encoding().size();
+  tree->schema_ = std::move(schema);
   tree->has_schema_ = true;
-  if (packed.values) {
-    for (const auto& [path, value] : packed.values->as_map()) {
-      // TensorDict::from_packed checked that every value has a dict to lie in.
+  if (values != nullptr) {
+    for (const auto& [path, value] : values->as_map()) {
+      // check_values() saw that every value has a dict to lie in.
       const auto names = parse_path(path).value();
       TreeNode* node = &tree->root;
       for (std::size_t i = 0; i + 1 < names.size(); ++i)
         node = std::get<std::unique_ptr<TreeNode>>(node->find(names[i])->content).get();
       node->add(names.back(), value);
     }
-    tree->values_ = packed.values;
+    tree->values_ = std::move(values);
     tree->has_values_ = true;
   }
   return tree;
+}
+
+std::unique_ptr<Tree> Tree::from_packed(const PackedView& packed) {
+  const PackedLayout& layout = packed.schema->layout(packed.layout);
+  return make(packed.schema, packed.values, [&](std::size_t i) {
+    const SchemaLeaf& leaf = packed.schema->leaves()[i];
+    return Tensor::view(packed.storage, layout.offsets[i], leaf.dtype, leaf.shape).value();
+  });
+}
+
+Result<TensorDict> Tree::of_leaves(std::shared_ptr<const Schema> schema,
+                                   std::span<const Tensor> leaves,
+                                   std::shared_ptr<const Value> values) {
+  if (values != nullptr) TENDON_CHECK(check_values(*schema, *values));
+  TensorDict dict;
+  dict.tree_ = make(std::move(schema), std::move(values), [&](std::size_t i) { return leaves[i]; });
+  return dict;
 }
 
 std::unique_ptr<Tree> Tree::clone() const {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tendon/core/mutex.hpp>
@@ -66,6 +67,11 @@ struct Tree {
   TreeTotals totals;
 
   [[nodiscard]] static std::unique_ptr<Tree> from_packed(const PackedView& packed);
+  /// A TensorDict of this schema whose leaves lie apart. Errors: those of check_values().
+  /// Precondition: `leaves` are as the schema says, in its order.
+  [[nodiscard]] static Result<TensorDict> of_leaves(std::shared_ptr<const Schema> schema,
+                                                    std::span<const Tensor> leaves,
+                                                    std::shared_ptr<const Value> values);
   /// Null: `dict` is not packed.
   [[nodiscard]] static std::unique_ptr<Tree> unpacked(const TensorDict& dict) {
     return dict.packed_.schema ? from_packed(dict.packed_) : nullptr;
@@ -95,6 +101,11 @@ struct Tree {
   void values_changed();
 
  private:
+  template <class Leaf>
+  [[nodiscard]] static std::unique_ptr<Tree> make(std::shared_ptr<const Schema> schema,
+                                                  std::shared_ptr<const Value> values,
+                                                  const Leaf& tensor_of);
+
   // Filled by const calls, which may come from several threads: the flags say what is there, and
   // are set under the lock after it is.
   mutable Mutex mutex_;

@@ -19,6 +19,8 @@ class LinkObserver {
   virtual void on_open(Link& link, const Descriptor& descriptor, Bytes header) = 0;
   /// A word about the link itself that the runtime acts on: `retire`, `clock`.
   virtual void on_word(Link&, const Descriptor&) {}
+  /// Something has arrived of which epoll does not tell: has_input() sees it.
+  virtual void on_input(Link&) {}
   /// The link is over: death proved, connection lost, protocol broken, or `goodbye` (then `error`
   /// is null).
   virtual void on_ended(Link& link, const Error* error) = 0;

@@ -15,6 +15,7 @@
 #include "memory/loaned_slot.hpp"
 #include "memory/publish_pool.hpp"
 #include "transport/descriptor.hpp"
+#include "transport/device_body.hpp"
 #include "transport/held_bytes.hpp"
 
 namespace tendon::v0::detail {
@@ -138,11 +139,13 @@ struct Transfer {
 struct Incoming {
   Descriptor descriptor;
   IncomingBody body;
-  std::shared_ptr<Transfer> transfer;  ///< tcp: while the body is arriving it is there
-  HeldBytes::Share held{};             ///< given back when the message is taken or dropped
+  std::shared_ptr<Transfer> transfer;    ///< tcp: while the body is arriving it is there
+  HeldBytes::Share held{};               ///< given back when the message is taken or dropped
+  std::shared_ptr<DeviceBody> device{};  ///< shm: the tensors that lie on a GPU
 
   /// Is all of it here? Its body is in `body` from then on.
   [[nodiscard]] bool arrived() {
+    if (device != nullptr) return device->arrived();
     if (transfer == nullptr) return true;
     if (!transfer->complete) return false;
     body = std::move(transfer->body);
@@ -160,7 +163,10 @@ struct Incoming {
     return (transfer != nullptr ? transfer->held : held).size_bytes();
   }
   /// It will not come: drop it.
-  [[nodiscard]] bool aborted() const noexcept { return transfer != nullptr && transfer->aborted; }
+  [[nodiscard]] bool aborted() const noexcept {
+    if (device != nullptr) return device->is_incomplete();
+    return transfer != nullptr && transfer->aborted;
+  }
 };
 
 }  // namespace tendon::v0::detail

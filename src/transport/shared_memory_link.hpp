@@ -28,6 +28,8 @@ class SharedMemoryLink {
   [[nodiscard]] virtual Result<Sent> share_segment(const SegmentInfo& info) = 0;
   /// A flag in a published segment has moved: wakes the peer if it sleeps and waits for flags.
   virtual void ring_for_flags() noexcept = 0;
+  /// This process uses CUDA since it refused what the peer has on a GPU.
+  virtual void map_devices() = 0;
   /// Ends the peer's process, by the descriptor that proves its death. False: it cannot.
   [[nodiscard]] virtual bool kill_peer() noexcept = 0;
 };

@@ -21,10 +21,13 @@ struct PipeStats {
   std::uint64_t copied_low_credit =
       0;  ///< received while too many slots were held: copied instead of lent
   std::uint64_t copied_other_link = 0;  ///< sent on although they lay in another link's slots
-  std::uint64_t copies_d2h = 0;         ///< messages copied from a GPU to host memory, to be sent
+  std::uint64_t copies_d2h = 0;         ///< messages copied from a GPU to host memory
   std::uint64_t bytes_d2h = 0;
   std::uint64_t copies_h2d = 0;  ///< messages copied from host memory to a GPU, as received
   std::uint64_t bytes_h2d = 0;
+  std::uint64_t copies_d2d = 0;  ///< messages copied within a GPU, or from one to another
+  std::uint64_t bytes_d2d = 0;
+  std::uint64_t incomplete = 0;  ///< lost with their sender, before its GPU had made them
   std::uint64_t schemas_announced = 0;
   std::uint64_t waits = 0;    ///< calls that had to wait
   std::uint64_t dropped = 0;  ///< unread messages dropped by cancel() or close()

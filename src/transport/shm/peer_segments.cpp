@@ -71,11 +71,13 @@ void take(int socket) {
 
 PeerSegments::PeerSegments(std::string peer_name, std::uint64_t peer_cap_bytes,
                            std::shared_ptr<ShmMemory> memory,
-                           std::function<MessageSink*(std::uint32_t)> sink_of)
+                           std::function<MessageSink*(std::uint32_t)> sink_of,
+                           std::function<Result<void>(const Descriptor&, OwnedFd)> on_device)
     : peer_name_(std::move(peer_name)),
       peer_cap_bytes_(peer_cap_bytes),
       memory_(std::move(memory)),
-      sink_of_(std::move(sink_of)) {}
+      sink_of_(std::move(sink_of)),
+      on_device_(std::move(on_device)) {}
 
 Result<void> PeerSegments::read(int socket) {
   lacks_descriptor_ = false;
@@ -90,11 +92,16 @@ Result<void> PeerSegments::read(int socket) {
     take(socket);
     ++taken_in_turn_;
     const Descriptor& descriptor = announcement.descriptor;
+    const bool is_of_a_gpu = descriptor.kind == MessageKind::device;
     if (announcement.got != static_cast<ssize_t>(sizeof descriptor) ||
-        announcement.fds.size() != 1 || descriptor.kind != MessageKind::segment) {
+        announcement.fds.size() != 1 || (descriptor.kind != MessageKind::segment && !is_of_a_gpu)) {
       return violation("shm.announce", "a malformed announcement of a segment");
     }
     OwnedFd fd = std::move(announcement.fds.front());
+    if (is_of_a_gpu) {
+      TENDON_CHECK(on_device_(descriptor, std::move(fd)));
+      continue;
+    }
     TENDON_CHECK(descriptor.pipe != 0 ? add_published(descriptor, std::move(fd))
                                       : add(descriptor, std::move(fd)));
   }

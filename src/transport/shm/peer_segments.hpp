@@ -32,9 +32,11 @@ namespace tendon::v0::detail {
 class PeerSegments {
  public:
   /// `sink_of` finds the sink of a pipe, which is shown what the peer publishes; null: none.
+  /// `on_device` has what is announced with a descriptor and is no host memory.
   PeerSegments(std::string peer_name, std::uint64_t peer_cap_bytes,
                std::shared_ptr<ShmMemory> memory,
-               std::function<MessageSink*(std::uint32_t)> sink_of);
+               std::function<MessageSink*(std::uint32_t)> sink_of,
+               std::function<Result<void>(const Descriptor&, OwnedFd)> on_device);
 
   /// A turn of the link begins: kMostAnnouncements may be taken in until the next one begins.
   void begin_turn() noexcept { taken_in_turn_ = 0; }
@@ -83,6 +85,7 @@ class PeerSegments {
   const std::uint64_t peer_cap_bytes_;
   const std::shared_ptr<ShmMemory> memory_;
   const std::function<MessageSink*(std::uint32_t)> sink_of_;
+  const std::function<Result<void>(const Descriptor&, OwnedFd)> on_device_;
   std::uint32_t taken_in_turn_ = 0;
   bool lacks_descriptor_ = false;
   std::uint64_t mapped_bytes_ = 0;                // of slots

@@ -31,6 +31,7 @@
 #include "transport/shm/link_holds.hpp"
 #include "transport/shm/messages_in.hpp"
 #include "transport/shm/messages_out.hpp"
+#include "transport/shm/peer_devices.hpp"
 #include "transport/shm/peer_segments.hpp"
 #include "transport/shm/shm_memory.hpp"
 
@@ -89,6 +90,7 @@ class ShmLink final : public Link, public SharedMemoryLink {
     return take_returns(ledger);
   }
   void ring_for_flags() noexcept override;
+  void map_devices() override;
   bool kill_peer() noexcept override;
   // Unchecked, here and below: what another thread may ask of a part at any time.
   std::size_t posted_bytes() const noexcept override TENDON_UNCHECKED_LOCKS {
@@ -129,7 +131,7 @@ class ShmLink final : public Link, public SharedMemoryLink {
   Result<std::optional<Sent>> send_held(SendOp& op, Then then);
   static Descriptor announcement(const SegmentInfo& info);
   Result<bool> announce_segments(const SlotPool::Ledger& ledger) TENDON_REQUIRES(pool_->mutex());
-  Result<bool> pass(Descriptor descriptor, const Segment& segment) TENDON_REQUIRES(pool_->mutex());
+  Result<bool> pass(Descriptor descriptor, int fd) TENDON_REQUIRES(pool_->mutex());
 
   // Receiving
   enum class Pause : std::uint8_t { heeded, ignored };
@@ -142,6 +144,18 @@ class ShmLink final : public Link, public SharedMemoryLink {
       TENDON_REQUIRES(receive_mutex());
   Result<IncomingBody> body_of(const Descriptor& descriptor) TENDON_REQUIRES(receive_mutex());
   Result<void> read_announcements() TENDON_REQUIRES(receive_mutex());
+
+  // GPUs
+  Result<void> on_device(const Descriptor& word, OwnedFd descriptor)
+      TENDON_REQUIRES(receive_mutex());
+  Result<void> take_device_word(const Descriptor& word) TENDON_REQUIRES(receive_mutex());
+  /// What the device thread calls when it has mapped a segment of the peer.
+  [[nodiscard]] std::function<void()> when_mapped();
+  void on_mapped();
+  void answer_devices() TENDON_REQUIRES(receive_mutex());
+  Result<std::shared_ptr<DeviceBody>> device_body_of(const Descriptor& descriptor,
+                                                     const IncomingBody& body)
+      TENDON_REQUIRES(receive_mutex());
   template <class T>
   [[nodiscard]] Result<T> as_violation(Result<T> result) const;
   void on_room() noexcept;
@@ -162,6 +176,7 @@ class ShmLink final : public Link, public SharedMemoryLink {
 
   MessagesIn in_ TENDON_GUARDED_BY(receive_mutex());
   PeerSegments segments_ TENDON_GUARDED_BY(receive_mutex());
+  PeerDevices devices_ TENDON_GUARDED_BY(receive_mutex());
   ///   enough -> lacking -> stalled;  both -> enough with the next tick, which may be in vain
   enum class Descriptors : std::uint8_t {
     enough,   ///< the socket is watched
@@ -189,9 +204,12 @@ ShmLink::ShmLink(ShmLinkOptions options)
       out_(*memory_),
       returned_(memory_->theirs().returns, memory_->theirs().return_entries),
       in_(*memory_),
-      segments_(peer_name(), options.peer_cap_bytes, memory_,
-                [this](std::uint32_t pipe)
-                    TENDON_REQUIRES(receive_mutex()) { return sink_of(pipe); }),
+      segments_(
+          peer_name(), options.peer_cap_bytes, memory_,
+          [this](std::uint32_t pipe) TENDON_REQUIRES(receive_mutex()) { return sink_of(pipe); },
+          [this](const Descriptor& word, OwnedFd descriptor)
+              TENDON_REQUIRES(receive_mutex()) { return on_device(word, std::move(descriptor)); }),
+      devices_(peer_name(), memory_),
       small_(private_limit_bytes(options.cap_bytes), [this] { on_room(); }),
       liveness_({.expects = options.expect_signs_of_life}, std::chrono::steady_clock::now()) {
   shared_memory_ = this;
@@ -365,7 +383,7 @@ Result<bool> ShmLink::announce_segments(const SlotPool::Ledger& ledger) {
   const std::uint32_t count = pool_->segment_count();
   if (announced_segments_ == count) return true;
   for (const SegmentInfo& info : ledger.segments_from(announced_segments_)) {
-    TENDON_TRY(sent, pass(announcement(info), *info.segment));
+    TENDON_TRY(sent, pass(announcement(info), info.segment->fd()));
     if (!sent) return false;
     (void)TENDON_FAILPOINT("shm.announce.after_send");
     info.segment->release_fd();
@@ -375,7 +393,7 @@ Result<bool> ShmLink::announce_segments(const SlotPool::Ledger& ledger) {
 }
 
 // Hands a descriptor of memory to the peer. False: not now.
-Result<bool> ShmLink::pass(Descriptor descriptor, const Segment& segment) {
+Result<bool> ShmLink::pass(Descriptor descriptor, int fd) {
   iovec io{&descriptor, sizeof descriptor};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
   msghdr message{};
@@ -387,7 +405,6 @@ Result<bool> ShmLink::pass(Descriptor descriptor, const Segment& segment) {
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
-  const int fd = segment.fd();
   std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
   const ssize_t sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent < 0 && (errno == EAGAIN || errno == EINTR || errno == ETOOMANYREFS)) return false;
@@ -407,7 +424,7 @@ Result<Sent> ShmLink::publish_segment(std::uint32_t pipe, std::uint32_t id,
   descriptor.segment_or_inline_bytes = id;
   descriptor.payload_bytes = segment.size_bytes();
   const auto ledger = pool_->ledger();  // the socket's lock
-  TENDON_TRY(passed, pass(descriptor, segment));
+  TENDON_TRY(passed, pass(descriptor, segment.fd()));
   return passed ? Sent::done : Sent::later;
 }
 
@@ -418,7 +435,7 @@ Result<Sent> ShmLink::share_segment(const SegmentInfo& info) {
   }
   if (ended()) return end_error();
   const auto ledger = pool_->ledger();  // the socket's lock
-  TENDON_TRY(passed, pass(announcement(info), *info.segment));
+  TENDON_TRY(passed, pass(announcement(info), info.segment->fd()));
   if (passed) (void)TENDON_FAILPOINT("shm.announce.after_send");
   return passed ? Sent::done : Sent::later;
 }
@@ -459,7 +476,7 @@ bool ShmLink::drained() {
 bool ShmLink::has_input() const noexcept {
   if (in_.has_entry() && !paused_.load(std::memory_order_relaxed)) return true;
   if (returns_wait()) return true;
-  return out_.room_came();
+  return devices_.has_input() || out_.room_came();
 }
 
 // Not while the program leaves so many small messages, or the peer so many answers, where they are.
@@ -517,6 +534,8 @@ bool ShmLink::go_on() {
     auto ledger = pool_->ledger();
     moved |= take_returns(ledger);
   }
+  if (devices_.next_answer() != nullptr) answer_devices();
+  moved |= devices_.look();
   moved |= use_up_room();
   return moved;
 }
@@ -546,7 +565,10 @@ bool ShmLink::needs_announcements(const Descriptor& descriptor) const {
     case MessageKind::cancel:
     case MessageKind::error:
       return true;
+    case MessageKind::device:
+      return true;
     default:
+      if (descriptor.device_parts != 0) return true;
       return descriptor.body_bytes() != 0 && !descriptor.is_inline() &&
              !segments_.knows(descriptor.segment_or_inline_bytes);
   }
@@ -584,8 +606,7 @@ Result<ShmLink::Taken> ShmLink::take_in(const Descriptor& descriptor) {
       if (observer_ != nullptr) observer_->on_word(*this, descriptor);
       return Taken::yes;
     case MessageKind::device:
-      if (const auto wrong = device_offers.take_in(descriptor, features()); !wrong.empty())
-        return violation("shm.receive", std::string(wrong));
+      TENDON_CHECK(take_device_word(descriptor));
       return Taken::yes;
     default:
       break;
@@ -599,10 +620,12 @@ Result<ShmLink::Taken> ShmLink::take_in(const Descriptor& descriptor) {
     return Taken::yes;
   }
   (void)TENDON_FAILPOINT("shm.receive.before_take");
+  TENDON_TRY(device, device_body_of(descriptor, body));
   Incoming incoming{descriptor, std::move(body), nullptr};
+  incoming.device = std::move(device);
   if (incoming.place() == IncomingBody::Place::private_copy)
     incoming.held = HeldBytes::Share(small_, private_cost_bytes(descriptor.body_bytes()));
-  else if (descriptor.kind == MessageKind::bytes)
+  else if (descriptor.kind == MessageKind::bytes || incoming.device != nullptr)
     incoming.held = HeldBytes::Share(small_, kSlotMessageCostBytes);
   dispatch(std::move(incoming));
   TENDON_STAGE(dispatched);
@@ -624,6 +647,69 @@ Result<IncomingBody> ShmLink::body_of(const Descriptor& descriptor) {
   auto body = descriptor.is_inline() ? in_.body_of(descriptor) : segments_.body_of(descriptor);
   if (!body) body = as_violation(std::move(body));
   return body;
+}
+
+// GPUs
+
+Result<void> ShmLink::on_device(const Descriptor& word, OwnedFd descriptor) {
+  if (!features().has(Feature::devices) ||
+      word.tag != static_cast<std::uint32_t>(DeviceWord::segment))
+    return violation("shm.device", "an unknown word about a GPU");
+  return devices_.announce(word, std::move(descriptor), when_mapped());
+}
+
+Result<void> ShmLink::take_device_word(const Descriptor& word) {
+  const bool is_offer = word.tag == static_cast<std::uint32_t>(DeviceWord::offer);
+  const auto wrong = is_offer ? device_offers.take_in(word, features()) : devices_.take_in(word);
+  if (!wrong.empty()) return violation("shm.device", std::string(wrong));
+  return {};
+}
+
+std::function<void()> ShmLink::when_mapped() {
+  return [weak = weak_from_this()] {
+    if (const auto link = weak.lock()) static_cast<ShmLink&>(*link).on_mapped();
+  };
+}
+
+void ShmLink::map_devices() {
+  const Lock receiving(receive_mutex());
+  if (!ended()) devices_.map_kept(when_mapped());
+}
+
+void ShmLink::on_mapped() {
+  const Lock receiving(receive_mutex());
+  if (auto collected = as_violation(devices_.collect()); !collected) {
+    fail_locked(collected.error(), Death::not_proved);
+    return;
+  }
+  if (!ended()) answer_devices();
+  if (reactor_ != nullptr && observer_ != nullptr) observer_->on_input(*this);
+}
+
+// What the socket has no room for now is sent in a later turn.
+void ShmLink::answer_devices() {
+  for (const Descriptor* next = devices_.next_answer(); next != nullptr;
+       next = devices_.next_answer()) {
+    const Descriptor word = *next;
+    if (word.slot == static_cast<std::uint32_t>(DeviceAnswer::direct)) {
+      const auto ledger = pool_->ledger();  // the socket's lock
+      const auto passed = pass(word, devices_.words().fd());
+      if (!passed || !*passed) return;
+    } else {
+      post(word);
+    }
+    devices_.answered();
+  }
+}
+
+Result<std::shared_ptr<DeviceBody>> ShmLink::device_body_of(const Descriptor& descriptor,
+                                                            const IncomingBody& body) {
+  // The slot of what cannot be read here returns with the link alone.
+  if (descriptor.device_parts == 0 || body.failure() != nullptr)
+    return std::shared_ptr<DeviceBody>();
+  DevicePart part;
+  std::memcpy(&part, body.data + descriptor.body_bytes() - sizeof part, sizeof part);
+  return as_violation(devices_.body_of(part));
 }
 
 bool ShmLink::lend(const IncomingBody& body) noexcept {
@@ -696,6 +782,7 @@ void ShmLink::on_failed(Death death) {
 
 void ShmLink::end(LinkLife::State state) {
   small_.end();
+  devices_.end();
   const bool death_proved = state == LinkLife::State::died;
   paused_ = false;
   if (reactor_ != nullptr) {

@@ -15,6 +15,7 @@ constexpr std::size_t kMaxMessageBytes = sizeof(Descriptor) + kMaxInlineBytes;
 // What tcp asks beyond check_descriptor().
 std::string_view check_for_tcp(const Descriptor& descriptor) {
   if (descriptor.kind == MessageKind::segment) return "segments exist in shared memory only";
+  if (descriptor.device_parts != 0) return "memory on GPUs is passed in shared memory only";
   const bool says_more =
       descriptor.kind == MessageKind::clock || descriptor.kind == MessageKind::device;
   if (descriptor.slot != 0 ||

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <tendon/core/result.hpp>
+#include <tendon/tensor/tensor_dict.hpp>
+
+#include "channel/placement.hpp"
+#include "transport/device_body.hpp"
+
+namespace tendon::v0::detail {
+
+/// A message whose tensors lie on a GPU of this process in memory of its peer, when it was taken.
+struct DirectMessage {
+  std::shared_ptr<const DeviceBody> body;
+  std::shared_ptr<const Schema> schema;
+  std::shared_ptr<const Placement> placement;
+  Storage host;  ///< the payload: leaves of host memory
+  std::shared_ptr<const Value> values;
+};
+
+/// The fault of its lengths, or of its places; it names no peer.
+[[nodiscard]] std::string_view check_direct(const DirectMessage& message,
+                                            const Descriptor& descriptor);
+
+/// Its batch where it lies, to be read only. `owner` of the tensors there has a share of the body.
+/// Errors: those of its values. Precondition: check_direct() has found nothing.
+[[nodiscard]] Result<TensorDict> direct_batch(DirectMessage message,
+                                              std::shared_ptr<const void> owner);
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tendon/core/result.hpp>
+
+#include "core/fd.hpp"
+#include "cuda/device_segment.hpp"
+#include "cuda/gpu.hpp"
+#include "cuda/uuid.hpp"
+#include "memory/segment.hpp"
+#include "transport/device_body.hpp"
+#include "transport/device_word.hpp"
+#include "transport/shm/ready_words.hpp"
+#include "transport/shm/shm_memory.hpp"
+
+namespace tendon::v0::detail {
+
+/// A segment on a GPU of the peer.
+///
+///   kept -> under way -> mapped
+///                     -> refused
+///   kept: this process has not used CUDA, and no peer makes it.
+struct PeerDeviceSegment {
+  std::uint32_t number = 0;
+  std::uint32_t device = 0;  ///< in the offers of the peer
+  cuda::Uuid gpu_uuid{};
+  std::uint64_t slot_bytes = 0;
+  std::uint32_t slot_count = 0;
+  OwnedFd descriptor;  ///< while it is kept; then the device thread's
+
+  enum class State : std::uint8_t { kept, under_way, mapped, refused };
+  std::atomic<State> state{State::kept};
+  bool is_seen = false;  ///< by the link, which answers the first of a GPU
+
+  // Of the device thread, which sets the state behind them.
+  std::shared_ptr<cuda::Gpu> gpu;
+  std::shared_ptr<cuda::DeviceSegment> memory;
+  std::optional<Error> error;
+};
+
+/// What a peer lets the GPU of this process read: its segments there, and the messages that lie in
+/// them (docs/protocol.md, "GPUs"). The first segment of each GPU decides whether the peer may send
+/// so at all: this side answers once it has tried to map it.
+///
+/// Owns:    the mappings, until the last message in them is dropped; the ready words.
+/// Threads: the link's receive lock is held for every call but has_input().
+/// Errors:  protocol_violation for what no honest peer sends, which ends the link.
+/// Blocks:  never. The device thread maps.
+/// Cost:    of a message: an allocation, and a look at its word.
+class PeerDevices {
+ public:
+  PeerDevices(std::string peer_name, std::shared_ptr<ShmMemory> memory);
+
+  /// Word `segment`, with its descriptor. `told` is called in the device thread when it was mapped,
+  /// or was not: collect() follows.
+  [[nodiscard]] Result<void> announce(const Descriptor& word, OwnedFd descriptor,
+                                      const std::function<void()>& told);
+  /// Words `gone` and `incomplete`. Returns what is wrong, or an empty text.
+  [[nodiscard]] std::string_view take_in(const Descriptor& word);
+  /// This process uses CUDA now: maps what was kept.
+  void map_kept(const std::function<void()>& told);
+  /// Takes in what the device thread has done since.
+  [[nodiscard]] Result<void> collect();
+
+  /// The answer that is due; null: none. `direct` has the descriptor of words().
+  [[nodiscard]] const Descriptor* next_answer() const noexcept {
+    return answers_.empty() ? nullptr : &answers_.front();
+  }
+  void answered() { answers_.pop_front(); }
+  [[nodiscard]] const Segment& words() const noexcept { return *words_; }
+
+  /// The part of a message that has just come.
+  [[nodiscard]] Result<std::shared_ptr<DeviceBody>> body_of(const DevicePart& part);
+  /// May look() find that something has arrived?
+  [[nodiscard]] bool has_input() const noexcept;
+  /// Returns whether something has arrived since the last call.
+  bool look() noexcept;
+  /// The link is over: what has not arrived is incomplete.
+  void end() noexcept;
+
+  /// Segments of one peer at a time.
+  static constexpr std::size_t kMostSegments = 4096;
+  /// All segments of one peer together.
+  static constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 44;
+
+ private:
+  class Body;
+  struct Gpu {
+    cuda::Uuid uuid{};
+    std::optional<DeviceAnswer> answer;
+  };
+  struct UnderWay {
+    std::uint64_t number;
+    std::weak_ptr<Body> body;
+  };
+
+  [[nodiscard]] Result<void> is_legal(const Descriptor& word) const;
+  void map(const std::shared_ptr<PeerDeviceSegment>& segment, const std::function<void()>& told);
+  void answer(std::uint32_t device, DeviceAnswer answer);
+  [[nodiscard]] bool make_words();
+  [[nodiscard]] const ReadyWords* ready() const noexcept {
+    return ready_.load(std::memory_order_acquire);
+  }
+
+  const std::string peer_name_;
+  const std::shared_ptr<ShmMemory> memory_;
+  std::map<std::uint32_t, Gpu> gpus_;  // by number
+  std::map<std::uint32_t, std::shared_ptr<PeerDeviceSegment>> segments_;
+  std::uint64_t announced_bytes_ = 0;
+  std::deque<Descriptor> answers_;
+  std::uint64_t answer_count_ = 0;
+  std::shared_ptr<Segment> words_;
+  std::atomic<const ReadyWords*> ready_{nullptr};  // in words_
+  std::uint64_t last_number_ = 0;
+  // In the order of their numbers: the first has not arrived, others may have.
+  std::deque<UnderWay> under_way_;
+  std::atomic<std::uint64_t> awaited_{0};    // the number of the first; 0: none
+  std::atomic<std::uint64_t> seen_told_{0};  // at the last look
+  std::atomic<bool> mapped_{false};          // since the last look
+};
+
+}  // namespace tendon::v0::detail
