@@ -28,6 +28,8 @@
 #include "transport/private_body.hpp"
 #include "transport/shared_memory_link.hpp"
 #include "transport/shm/control_block.hpp"
+#include "transport/shm/device_fill.hpp"
+#include "transport/shm/devices_out.hpp"
 #include "transport/shm/link_holds.hpp"
 #include "transport/shm/messages_in.hpp"
 #include "transport/shm/messages_out.hpp"
@@ -90,6 +92,9 @@ class ShmLink final : public Link, public SharedMemoryLink {
     return take_returns(ledger);
   }
   void ring_for_flags() noexcept override;
+  DevicesOut& devices_out() noexcept override { return devices_out_; }
+  Result<Sent> share_device(std::uint32_t device, const cuda::DeviceSlot& slot) override;
+  Result<std::unique_ptr<DeviceHold>> hold_device(const cuda::DeviceSlot& slot) override;
   void map_devices() override;
   bool kill_peer() noexcept override;
   // Unchecked, here and below: what another thread may ask of a part at any time.
@@ -132,6 +137,12 @@ class ShmLink final : public Link, public SharedMemoryLink {
   static Descriptor announcement(const SegmentInfo& info);
   Result<bool> announce_segments(const SlotPool::Ledger& ledger) TENDON_REQUIRES(pool_->mutex());
   Result<bool> pass(Descriptor descriptor, int fd) TENDON_REQUIRES(pool_->mutex());
+  [[nodiscard]] std::uint64_t hold_count() const {
+    return holds_.count() + devices_out_.holds().count();
+  }
+  [[nodiscard]] bool number_device(const SendOp& op);
+  void note_placed(const SendOp& op);
+  void say_gone();
 
   // Receiving
   enum class Pause : std::uint8_t { heeded, ignored };
@@ -177,6 +188,7 @@ class ShmLink final : public Link, public SharedMemoryLink {
   MessagesIn in_ TENDON_GUARDED_BY(receive_mutex());
   PeerSegments segments_ TENDON_GUARDED_BY(receive_mutex());
   PeerDevices devices_ TENDON_GUARDED_BY(receive_mutex());
+  DevicesOut devices_out_;
   ///   enough -> lacking -> stalled;  both -> enough with the next tick, which may be in vain
   enum class Descriptors : std::uint8_t {
     enough,   ///< the socket is watched
@@ -210,6 +222,7 @@ ShmLink::ShmLink(ShmLinkOptions options)
           [this](const Descriptor& word, OwnedFd descriptor)
               TENDON_REQUIRES(receive_mutex()) { return on_device(word, std::move(descriptor)); }),
       devices_(peer_name(), memory_),
+      devices_out_(peer_name(), memory_),
       small_(private_limit_bytes(options.cap_bytes), [this] { on_room(); }),
       liveness_({.expects = options.expect_signs_of_life}, std::chrono::steady_clock::now()) {
   shared_memory_ = this;
@@ -238,7 +251,10 @@ bool ShmLink::take_returns(SlotPool::Ledger& ledger) {
   // What a peer adds meanwhile is for the next time.
   for (std::size_t count = 0; count < ControlBlock::kReturnCount && returned_.pop(entry); ++count) {
     const SlotId id{entry.segment, entry.slot, entry.generation};
-    if (id.segment < PublishPool::kFirstSegment || !holds_.take_return(id)) ledger.take_return(id);
+    if (id.segment >= cuda::DevicePool::kFirstSegment)
+      devices_out_.holds().take_return(id);
+    else if (id.segment < PublishPool::kFirstSegment || !holds_.take_return(id))
+      ledger.take_return(id);
   }
   returned_.release();
   if (returned_.corrupt()) out_.break_off();
@@ -261,10 +277,12 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
   const std::uint64_t body_bytes = op.descriptor.body_bytes();
   if (op.loaned == nullptr && body_bytes <= kMaxInlineBytes) {
     const auto ledger = pool_->ledger();
-    if (!out_.flush()) return Sent::later;
+    if (op.device != nullptr && ended()) return end_error();  // as below: its hold has ended
+    if (!out_.flush() || !number_device(op)) return Sent::later;
     auto placed = out_.place_small(op);
     if (!placed) return as_violation(std::move(placed));
     op.done = *placed == Sent::done;
+    if (op.done) note_placed(op);
     if (op.done && then == Then::show) out_.show_and_wake();
     return *placed;
   }
@@ -316,7 +334,12 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
   // marked at all.
   if (ended()) return end_error();
   TENDON_TRY(announced, announce_segments(ledger));
-  if (!announced || !out_.flush()) return Sent::later;
+  if (!announced || !out_.flush() || !number_device(op)) return Sent::later;
+  if (op.device != nullptr) {
+    const Bytes part = op.device->part();
+    std::memcpy(op.loaned->slot().memory.data() + body_bytes - part.size(), part.data(),
+                part.size());
+  }
   if (!op.loaned->mark_sent(ledger)) {
     return Error{ErrorCode::internal, "shm.send", "a slot that is not loaned was to be sent"};
   }
@@ -326,6 +349,7 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
     op.loaned->unmark_sent(ledger);
     return as_violation(std::move(placed));
   }
+  note_placed(op);
   if (then == Then::show) out_.show_and_wake();
   const std::uint64_t slot_bytes = op.loaned->slot().memory.size();
   op.loaned = nullptr;
@@ -333,6 +357,18 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
   op.done = true;
   if (!ledger.has_warm(slot_bytes)) take_returns(ledger);
   return Sent::done;
+}
+
+// The number of its device part. False: its ready word is in use.
+bool ShmLink::number_device(const SendOp& op) {
+  if (op.device == nullptr) return true;
+  const auto number = devices_out_.copies()->next();
+  if (number) op.device->number(*number);
+  return number.has_value();
+}
+
+void ShmLink::note_placed(const SendOp& op) {
+  if (op.device != nullptr) op.device->note_placed(devices_out_.copies(), weak_from_this());
 }
 
 // The body lies in a slot of the publish pool, whose segment the caller has shared. What closes the
@@ -440,6 +476,43 @@ Result<Sent> ShmLink::share_segment(const SegmentInfo& info) {
   return passed ? Sent::done : Sent::later;
 }
 
+void ShmLink::say_gone() {
+  for (const std::uint32_t segment : devices_out_.take_gone()) {
+    Descriptor word = device_word(DeviceWord::gone, 0);
+    word.segment_or_inline_bytes = segment;
+    post(word, {});
+  }
+}
+
+Result<Sent> ShmLink::share_device(std::uint32_t device, const cuda::DeviceSlot& slot) {
+  if (ended()) return end_error();
+  const std::uint32_t number = slot.id().segment;
+  if (devices_out_.is_announced(number)) return Sent::done;
+  say_gone();                           // their memory is there while the peer has mapped it
+  const auto ledger = pool_->ledger();  // the socket's lock
+  if (devices_out_.is_announced(number)) return Sent::done;
+  if (!devices_out_.has_room()) {
+    return Error{ErrorCode::resource_exhausted, "shm.device",
+                 "peer " + peer_name() + " has as many segments on GPUs as one link passes"};
+  }
+  const auto& segment = slot.segment();
+  Descriptor word = device_word(DeviceWord::segment, device, segment->context().uuid());
+  word.segment_or_inline_bytes = number;
+  word.payload_bytes = slot.size_bytes();
+  word.slot = static_cast<std::uint32_t>(segment->size_bytes() / slot.size_bytes());
+  TENDON_TRY(passed, pass(word, segment->descriptor().get()));
+  if (!passed) return Sent::later;
+  devices_out_.note_announced(number, segment);
+  (void)TENDON_FAILPOINT("shm.device.announced");
+  return Sent::done;
+}
+
+Result<std::unique_ptr<DeviceHold>> ShmLink::hold_device(const cuda::DeviceSlot& slot) {
+  auto ledger = pool_->ledger();
+  if (ended()) return end_error();  // as in send(): the end of a link ends its holds
+  return devices_out_.holds().give(ledger, slot);
+}
+
 bool ShmLink::kill_peer() noexcept {
   const auto ledger = pool_->ledger();  // the descriptor's lock
   return syscall(SYS_pidfd_send_signal, peer_process_.get(), SIGKILL, nullptr, 0) == 0;
@@ -467,8 +540,9 @@ void ShmLink::prefault(std::uint64_t size_bytes) {
 }
 
 bool ShmLink::drained() {
+  const bool are_copied = devices_out_.copies()->are_over();
   const auto ledger = pool_->ledger();
-  return out_.flush();
+  return out_.flush() && are_copied;
 }
 
 // Receiving
@@ -476,7 +550,7 @@ bool ShmLink::drained() {
 bool ShmLink::has_input() const noexcept {
   if (in_.has_entry() && !paused_.load(std::memory_order_relaxed)) return true;
   if (returns_wait()) return true;
-  return devices_.has_input() || out_.room_came();
+  return devices_.has_input() || devices_out_.copies()->has_news() || out_.room_came();
 }
 
 // Not while the program leaves so many small messages, or the peer so many answers, where they are.
@@ -536,6 +610,7 @@ bool ShmLink::go_on() {
   }
   if (devices_.next_answer() != nullptr) answer_devices();
   moved |= devices_.look();
+  moved |= devices_out_.copies()->use_up_news();
   moved |= use_up_room();
   return moved;
 }
@@ -652,13 +727,17 @@ Result<IncomingBody> ShmLink::body_of(const Descriptor& descriptor) {
 // GPUs
 
 Result<void> ShmLink::on_device(const Descriptor& word, OwnedFd descriptor) {
-  if (!features().has(Feature::devices) ||
-      word.tag != static_cast<std::uint32_t>(DeviceWord::segment))
+  const bool is_known = features().has(Feature::devices);
+  if (is_known && word.tag == static_cast<std::uint32_t>(DeviceWord::answer))
+    return devices_out_.take_answer(word, std::move(descriptor), device_offers.own_count());
+  if (!is_known || word.tag != static_cast<std::uint32_t>(DeviceWord::segment))
     return violation("shm.device", "an unknown word about a GPU");
   return devices_.announce(word, std::move(descriptor), when_mapped());
 }
 
 Result<void> ShmLink::take_device_word(const Descriptor& word) {
+  if (word.tag == static_cast<std::uint32_t>(DeviceWord::answer))
+    return as_violation(devices_out_.take_answer(word, {}, device_offers.own_count()));
   const bool is_offer = word.tag == static_cast<std::uint32_t>(DeviceWord::offer);
   const auto wrong = is_offer ? device_offers.take_in(word, features()) : devices_.take_in(word);
   if (!wrong.empty()) return violation("shm.device", std::string(wrong));
@@ -738,6 +817,7 @@ void ShmLink::tick(std::chrono::steady_clock::time_point now) {
       reactor_->watch(socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLOUT, weak_from_this()))
     descriptors_ = Descriptors::enough;
   suspect_ = liveness_.is_suspect(liveness_.silence());
+  say_gone();
 }
 
 void ShmLink::on_ready(int fd, std::uint32_t events) {
@@ -801,11 +881,16 @@ void ShmLink::end(LinkLife::State state) {
     ledger.free_sent();
   else
     ledger.quarantine_sent();
-  if (state != LinkLife::State::in_order)
-    return holds_.end(death_proved ? Death::proved : Death::not_proved);
+  if (state != LinkLife::State::in_order) {
+    const Death death = death_proved ? Death::proved : Death::not_proved;
+    holds_.end(death);
+    devices_out_.holds().end(death);
+    return;
+  }
   // A goodbye ends messages, not returns: collect_returns() takes them, whenever they come.
   holds_.retire();
-  if (holds_.count() != 0) my_sleep_.announce(SleepWord<>::kForReturns);
+  devices_out_.holds().retire();
+  if (hold_count() != 0) my_sleep_.announce(SleepWord<>::kForReturns);
 }
 
 void ShmLink::shut_down() {
@@ -829,7 +914,7 @@ LinkStats ShmLink::stats() const {
   LinkStats stats;
   stats.silence = liveness_.last_silence();
   stats.slots = pool_->stats();
-  stats.holds = holds_.count();
+  stats.holds = hold_count();
   stats.doorbells = memory_->doorbell_count();
   stats.dropped_returns = memory_->dropped_returns();
   stats.messages_sent = out_.message_count();
