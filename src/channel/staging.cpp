@@ -35,8 +35,8 @@ const PackedView* packed_alike(const TensorDict& batch) {
   return packed != nullptr && packed->layout == Layout::aligned ? packed : nullptr;
 }
 
-/// The batch, with leaves that have no gaps between their elements: one in host memory is packed, and
-/// what lies on a GPU has none.
+/// The batch, with leaves that have no gaps between their elements: one in host memory is packed,
+/// and leaves on a GPU have none.
 Result<TensorDict> without_gaps(const TensorDict& batch) {
   if (packed_view(batch) != nullptr || !check_on_cpu(batch, "pipe")) return batch;
   const auto& schema = batch.schema();

@@ -79,9 +79,9 @@ struct GpuTarget {
   const Placement* placement = nullptr;  ///< which leaves; null: all
 };
 
-/// A batch with the wanted leaves on a GPU, in a slot of its pool, each aligned to 64 bytes or more.
-/// The copies are enqueued; they keep the memory of the batch until they are done. Errors: those of
-/// the pool and of the driver; the batch stays as it was.
+/// A batch with the wanted leaves on a GPU, in a slot of its pool, each aligned to 64 bytes or
+/// more. The copies are enqueued; they keep the memory of the batch until they are done. Errors:
+/// those of the pool and of the driver; the batch stays as it was.
 [[nodiscard]] Result<TensorDict> copy_to_gpu(const TensorDict& batch, const GpuTarget& target,
                                              std::string_view where, Deadline deadline);
 

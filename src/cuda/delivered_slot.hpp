@@ -10,8 +10,8 @@ namespace tendon::v0::detail::cuda {
 /// The owner of memory that the program reads on a GPU, after it was delivered on `stream`, which
 /// is named as the calling thread does, and which is there when the last share is dropped.
 ///
-/// Owns:    a share of the memory, until the GPU has done all that the stream has when the last share
-///          is dropped. The device thread drops it.
+/// Owns:    a share of the memory, until the GPU has done all that the stream has when the last
+///          share is dropped. The device thread drops it.
 /// Threads: the last share may be dropped in any thread. Another than that of delivery has no name
 ///          for kPerThreadStream: there the slot waits behind the legacy stream, and so for all
 ///          blocking ones.

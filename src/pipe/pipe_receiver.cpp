@@ -14,25 +14,18 @@
 #include "memory/large_copy.hpp"
 #include "pipe/async_ops.hpp"
 #include "pipe/gpu_wait.hpp"
+#include "pipe/taken_message.hpp"
 #include "runtime/busy.hpp"
 #include "tensor/copy.hpp"
 #include "tensor/destination_check.hpp"
 #include "tensor/on_cpu.hpp"
 #include "tensor/packed_copy.hpp"
 #include "tensor/tree.hpp"
-#include "transport/shared_memory_link.hpp"
 
 namespace tendon::v0::detail {
 namespace {
 
 constexpr std::uint64_t kPieceBytes = 1ull << 20;
-
-// Copies a body out of memory that belongs to somebody else.
-Result<Storage> copy_out(const std::byte* data, std::uint64_t size) {
-  TENDON_TRY(storage, Storage::allocate(size));
-  copy_part({storage.data(), size}, {data, size}, size);
-  return storage;
-}
 
 bool same_leaves(const Schema& a, const Schema& b) {
   if (a == b) return true;
@@ -68,12 +61,6 @@ std::uint64_t copy_pieces(Bytes packed, Layout layout, const TensorDict& destina
     offset += piece;
   }
   return offset;
-}
-
-// It was consumed, and the next one can be received.
-Error unreadable(const Link& link, std::string_view why, ErrorCode code = ErrorCode::corrupt_data) {
-  return Error{code, "pipe.recv",
-               "a message from " + link.peer_name() + " cannot be read: " + std::string(why)};
 }
 
 // A packed batch in memory of this process.
@@ -337,38 +324,11 @@ Result<bool> PipeReceiver::try_take(Want want, RecvMode mode, const TensorDict* 
 
 // Turning what was taken into what the user gets
 
-Result<std::shared_ptr<const Value>> PipeReceiver::read_values(const Taken& taken) {
-  const Descriptor& descriptor = taken.incoming.descriptor;
-  if (descriptor.values_bytes == 0) return std::shared_ptr<const Value>();
-  const auto* begin = taken.incoming.body.data + descriptor.payload_bytes;
-  // A copy first: the peer could change its slot while it is being read.
-  const std::vector<std::byte> json(begin, begin + descriptor.values_bytes);
-  auto values = parse_json(json);
-  if (!values)
-    return unreadable(link_, "its non-tensor data cannot be read: " + values.error().detail);
-  return std::shared_ptr<const Value>(std::make_shared<const Value>(*std::move(values)));
-}
-
-Result<void> PipeReceiver::check_schema(const Taken& taken) const {
-  const Descriptor& descriptor = taken.incoming.descriptor;
-  if (taken.schema == nullptr) {
-    const ErrorCode why = taken.no_schema->code;
-    const bool is_of_the_peer =
-        why != ErrorCode::limit_exceeded && why != ErrorCode::unsupported_device;
-    return unreadable(link_, taken.no_schema->detail,
-                      is_of_the_peer ? ErrorCode::corrupt_data : why);
-  }
-  const std::uint64_t expected = taken.schema->layout(descriptor.layout).total_bytes;
-  if (descriptor.payload_bytes == expected) return {};
-  return unreadable(link_, "it has " + std::to_string(descriptor.payload_bytes) +
-                               " bytes for a schema of " + std::to_string(expected));
-}
-
 Result<TensorDict> PipeReceiver::to_tensors(Taken& taken) {
   if (taken.put_back != nullptr) return *std::move(taken.put_back->message.tensors);
   if (const Error* failure = taken.incoming.body.failure()) return *failure;
-  TENDON_CHECK(check_schema(taken));
-  TENDON_TRY(values, read_values(taken));
+  TENDON_CHECK(check_schema(taken, link_));
+  TENDON_TRY(values, read_values(taken, link_));
   IncomingBody& body = taken.incoming.body;
   const Layout layout = taken.incoming.descriptor.layout;
   const std::uint64_t size = taken.incoming.descriptor.payload_bytes;
@@ -439,7 +399,7 @@ Result<void> PipeReceiver::copy_into(Taken& taken, TensorDict& destination, Dead
   const IncomingBody& body = taken.incoming.body;
   const Layout layout = taken.incoming.descriptor.layout;
   const std::uint64_t size = taken.incoming.descriptor.payload_bytes;
-  TENDON_TRY(values, read_values(taken));
+  TENDON_TRY(values, read_values(taken, link_));
   if (values != nullptr) TENDON_CHECK(check_values(*taken.schema, *values));
   if (body.place == IncomingBody::Place::claimed) {
     const bool in_place = !taken.written_to || same_memory(*taken.written_to, destination);
@@ -546,9 +506,6 @@ Result<TensorDict> PipeReceiver::deliver(Taken& taken, std::shared_ptr<cuda::Gpu
     put_back(std::move(returned), Place::before_equals);
     return delivered;
   }
-  // The peer may send the next ones direct.
-  if (SharedMemoryLink* const memory = link_.shared_memory(); memory != nullptr && placement)
-    memory->map_devices();
   const Lock receiving(channel_.receive_mutex());
   ++stats_.copies_h2d;
   stats_.bytes_h2d += bytes_on_gpu(*batch.schema(), placement);
@@ -556,42 +513,6 @@ Result<TensorDict> PipeReceiver::deliver(Taken& taken, std::shared_ptr<cuda::Gpu
 }
 
 // Messages whose tensors lie on a GPU, in memory of the peer
-
-// What fails here is consumed: no other try can read it.
-Result<DirectMessage> PipeReceiver::direct_message(const Taken& taken) {
-  const IncomingBody& body = taken.incoming.body;
-  const Descriptor& descriptor = taken.incoming.descriptor;
-  if (const Error* failure = body.failure()) return *failure;
-  if (taken.schema == nullptr) return check_schema(taken).error();
-  DirectMessage message;
-  message.body = taken.incoming.device;
-  message.schema = taken.schema;
-  message.placement = taken.placement;
-  if (const auto wrong = check_direct(message, descriptor); !wrong.empty())
-    return unreadable(link_, wrong);
-  if (const Error* failure = message.body->failure()) {
-    return Error{failure->code, "pipe.recv",
-                 "a message from " + link_.peer_name() +
-                     " is lost: its memory on the GPU cannot be mapped here (" + failure->detail +
-                     ")"};
-  }
-  TENDON_TRY(values, read_values(taken));
-  if (values != nullptr) {
-    if (auto fits = check_values(*taken.schema, *values); !fits)
-      return unreadable(link_, fits.error().detail);
-  }
-  message.values = std::move(values);
-  const std::uint64_t size = descriptor.payload_bytes;
-  if (size != 0 && !taken.lent && body.place == IncomingBody::Place::peer_slot) {
-    TENDON_TRY(fresh, copy_out(body.data, size));
-    message.host = std::move(fresh);
-  } else {
-    const bool is_of_peer = body.place == IncomingBody::Place::peer_slot;
-    message.host = Storage(body.owner, body.data, size, body.access,
-                           is_of_peer ? Origin::peer_slot : Origin::here);
-  }
-  return message;
-}
 
 void PipeReceiver::put_back_untaken(Taken& taken) {
   PutBack returned;
@@ -620,7 +541,7 @@ Result<TensorDict> PipeReceiver::in_host_memory(const DirectMessage& message, vo
 Result<TensorDict> PipeReceiver::deliver_direct(Taken& taken, Want want,
                                                 std::shared_ptr<cuda::Gpu> gpu,
                                                 const RecvOptions& options, Deadline deadline) {
-  TENDON_TRY(message, direct_message(taken));
+  TENDON_TRY(message, read_direct(taken, link_));
   const auto& there = message.body->gpu();
   const bool is_all_there = message.placement->is_all_on_gpu();
   const bool stays =
@@ -659,7 +580,7 @@ Result<TensorDict> PipeReceiver::deliver_direct(Taken& taken, Want want,
 }
 
 Result<void> PipeReceiver::fill_direct(Taken& taken, TensorDict& destination, Deadline deadline) {
-  TENDON_TRY(message, direct_message(taken));
+  TENDON_TRY(message, read_direct(taken, link_));
   auto batch = in_host_memory(message, kStreamPerThread, deadline);
   if (!batch) {
     put_back_untaken(taken);
@@ -748,7 +669,7 @@ Result<void> PipeReceiver::copy_to_leaves(Taken& taken, TensorDict& destination,
   returned.placement = taken.placement;
   const auto source = [&]() -> Result<TensorDict> {
     if (!is_direct) return to_tensors(taken);
-    TENDON_TRY(message, direct_message(taken));
+    TENDON_TRY(message, read_direct(taken, link_));
     // Leaves that go from the GPU to host memory have to be waited for.
     for (std::size_t i = 0; i < destination.leaf_count(); ++i) {
       if (!message.placement->is_on_gpu(i) || leaf_view(destination, i).device != cpu()) continue;
@@ -810,7 +731,7 @@ Result<void> PipeReceiver::fill(Taken& taken, TensorDict& destination, Deadline 
   if (taken.is_direct()) return fill_direct(taken, destination, deadline);
   if (taken.put_back == nullptr) {
     if (const Error* failure = taken.incoming.body.failure()) return *failure;
-    TENDON_CHECK(check_schema(taken));
+    TENDON_CHECK(check_schema(taken, link_));
     return copy_into(taken, destination, deadline);
   }
   const TensorDict& source = *taken.put_back->message.tensors;

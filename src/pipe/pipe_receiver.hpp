@@ -102,7 +102,6 @@ class PipeReceiver {
   Result<TensorDict> deliver_direct(Taken& taken, Want want, std::shared_ptr<cuda::Gpu> gpu,
                                     const RecvOptions& options, Deadline deadline)
       TENDON_EXCLUDES(channel_.receive_mutex());
-  Result<DirectMessage> direct_message(const Taken& taken);
   Result<TensorDict> in_host_memory(const DirectMessage& message, void* stream, Deadline deadline);
   void put_back_untaken(Taken& taken) TENDON_EXCLUDES(channel_.receive_mutex());
   Result<void> recv_into_gpu(TensorDict& destination, const OnStream& on, Deadline deadline);
@@ -113,14 +112,12 @@ class PipeReceiver {
   Result<bool> try_take(Want want, RecvMode mode, const TensorDict* destination, Taken& taken);
   Result<void> wait_take(Want want, RecvMode mode, const TensorDict* destination, Deadline deadline,
                          std::string_view where, Taken& taken);
-  Result<void> check_schema(const Taken& taken) const;
   Result<Message> to_message(Taken taken);
   Result<TensorDict> to_tensors(Taken& taken);
   Result<void> fill(Taken& taken, TensorDict& destination, Deadline deadline);
   Result<void> fill_direct(Taken& taken, TensorDict& destination, Deadline deadline);
   Result<void> copy_into(Taken& taken, TensorDict& destination, Deadline deadline);
   Error keep_for_later(const Taken& taken, TensorDict tensors, std::uint64_t copied_bytes);
-  Result<std::shared_ptr<const Value>> read_values(const Taken& taken);
   /// The completion may be dropped, which leads to put_back().
   void complete(PostedRecv& posted, std::optional<Taken> taken, std::optional<Error> error,
                 CompletionStatus failed_as = CompletionStatus::failed)

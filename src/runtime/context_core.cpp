@@ -374,6 +374,7 @@ void ContextCore::ask_clock(Link& link) {
 void ContextCore::on_word(Link& link, const Descriptor& word) {
   link.receive_mutex().assert_held();
   const auto now = boot_time_ns();
+  if (word.kind == MessageKind::device) return wake_for_work();
   if (word.kind == MessageKind::retire && link.features().has(Feature::retire)) return retire(link);
   if (word.kind != MessageKind::clock || !link.features().has(Feature::clock)) return;
   if (word.tag == 0) {

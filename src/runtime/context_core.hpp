@@ -160,7 +160,6 @@ class ContextCore final : public LinkObserver,
   // LinkObserver
   void on_open(Link& link, const Descriptor& descriptor, Bytes header) override;
   void on_word(Link& link, const Descriptor& descriptor) override;
-  void on_input(Link&) override { wake_for_work(); }
   void on_ended(Link& link, const Error* error) override;
 
   // Context

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <tendon/core/result.hpp>
 
-#include "cuda/device_pool.hpp"
 #include "memory/segment.hpp"
 #include "memory/slot_pool.hpp"
 #include "transport/message.hpp"
@@ -32,16 +31,6 @@ class SharedMemoryLink {
   virtual void ring_for_flags() noexcept = 0;
   /// How the tensors of this side's GPUs travel to the peer.
   [[nodiscard]] virtual DevicesOut& devices_out() noexcept = 0;
-  /// Passes the segment of this slot to the peer, once; `device` is the GPU in this side's offers.
-  /// The peer answers the first of each GPU. `later`: as above. Errors: resource_exhausted where the
-  /// peer has kMostSegments.
-  [[nodiscard]] virtual Result<Sent> share_device(std::uint32_t device,
-                                                  const cuda::DeviceSlot& slot) = 0;
-  /// A hold of this slot for the peer. Null: it is beyond its share.
-  [[nodiscard]] virtual Result<std::unique_ptr<DeviceHold>> hold_device(
-      const cuda::DeviceSlot& slot) = 0;
-  /// This process uses CUDA since it refused what the peer has on a GPU.
-  virtual void map_devices() = 0;
   /// Ends the peer's process, by the descriptor that proves its death. False: it cannot.
   [[nodiscard]] virtual bool kill_peer() noexcept = 0;
 };

@@ -89,6 +89,37 @@ class RawShmPeer {
   void announce(const Descriptor& descriptor, const std::vector<int>& fds) {
     tell(std::as_bytes(std::span(&descriptor, 1)), fds);
   }
+  /// The next word that the link has written to its socket, and the descriptor beside it; nothing:
+  /// there is none.
+  [[nodiscard]] std::optional<std::pair<Descriptor, OwnedFd>> hear() {
+    Descriptor word;
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    iovec io{&word, sizeof word};
+    msghdr message{};
+    message.msg_iov = &io;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    if (recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) !=
+        static_cast<ssize_t>(sizeof word))
+      return std::nullopt;
+    int fd = -1;
+    if (const cmsghdr* const header = CMSG_FIRSTHDR(&message); header != nullptr)
+      std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+    return std::pair(word, OwnedFd(fd));
+  }
+  /// The next message that the link has written to its ring; nothing: there is none.
+  [[nodiscard]] std::optional<Descriptor> next_message() {
+    ControlBlock& block = theirs();
+    if (block.messages.tail.load(std::memory_order_acquire) == read_) return std::nullopt;
+    return block.message_entries[read_++ % ControlBlock::kMessageCount];
+  }
+  /// The next slot that the link gave back, likewise.
+  [[nodiscard]] std::optional<ReturnEntry> next_return() {
+    ControlBlock& block = theirs();
+    if (block.returns.tail.load(std::memory_order_acquire) == read_returns_) return std::nullopt;
+    return block.return_entries[read_returns_++ % ControlBlock::kReturnCount];
+  }
   /// Memory for an announcement, kept as long as the peer.
   int segment_fd(std::uint64_t size_bytes) {
     segments_.push_back(Segment::create(size_bytes).value());
@@ -114,6 +145,8 @@ class RawShmPeer {
   std::vector<std::shared_ptr<Segment>> segments_;
   std::uint64_t published_ = 0;
   std::uint64_t returned_ = 0;
+  std::uint64_t read_ = 0;
+  std::uint64_t read_returns_ = 0;
 
  public:
   LinkEnd end;  // last: it forgets its descriptors at the reactor when it goes

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/shm/peer_devices.hpp"
 
-#include <algorithm>
+#include <cstring>
 #include <new>
 #include <string>
 #include <tendon/observe/log.hpp>
@@ -120,8 +120,10 @@ Result<void> PeerDevices::is_legal(const Descriptor& word) const {
   return {};
 }
 
-Result<void> PeerDevices::announce(const Descriptor& word, OwnedFd descriptor,
-                                   const std::function<void()>& told) {
+Result<void> PeerDevices::announce(const Descriptor& word, OwnedFd descriptor, Features features) {
+  if (!features.has(Feature::devices) ||
+      word.tag != static_cast<std::uint32_t>(DeviceWord::segment))
+    return violation("an unknown word about a GPU");
   TENDON_CHECK(is_legal(word));
   auto segment = std::make_shared<PeerDeviceSegment>();
   segment->number = word.segment_or_inline_bytes;
@@ -133,15 +135,16 @@ Result<void> PeerDevices::announce(const Descriptor& word, OwnedFd descriptor,
   gpus_.try_emplace(segment->device, Gpu{segment->gpu_uuid, std::nullopt});
   segments_.emplace(segment->number, segment);
   announced_bytes_ += segment->slot_bytes * segment->slot_count;
-  if (cuda::process_uses_cuda())
-    map(segment, told);
-  else
+  if (cuda::process_uses_cuda()) {
+    map(segment);
+  } else {
+    keeps_some_ = true;
     answer(segment->device, DeviceAnswer::unused);
+  }
   return {};
 }
 
-void PeerDevices::map(const std::shared_ptr<PeerDeviceSegment>& segment,
-                      const std::function<void()>& told) {
+void PeerDevices::map(const std::shared_ptr<PeerDeviceSegment>& segment) {
   using State = PeerDeviceSegment::State;
   segment->state.store(State::under_way);
   // A job is copied.
@@ -151,7 +154,7 @@ void PeerDevices::map(const std::shared_ptr<PeerDeviceSegment>& segment,
     it.state.store(State::refused, std::memory_order_release);
   };
   auto thread = cuda::process_device_thread();
-  auto posted = thread ? (*thread)->post([segment, descriptor, refuse, told] {
+  auto posted = thread ? (*thread)->post([segment, descriptor, refuse, told = told_] {
     auto mapped = map_segment(*segment, *descriptor);
     descriptor->reset();
     if (mapped)
@@ -166,18 +169,20 @@ void PeerDevices::map(const std::shared_ptr<PeerDeviceSegment>& segment,
   mapped_.store(true);
 }
 
-void PeerDevices::map_kept(const std::function<void()>& told) {
+void PeerDevices::map_kept() {
+  if (!keeps_some_ || !cuda::process_uses_cuda()) return;
+  keeps_some_ = false;
   for (const auto& [number, segment] : segments_)
-    if (segment->state.load() == PeerDeviceSegment::State::kept) map(segment, told);
+    if (segment->state.load() == PeerDeviceSegment::State::kept) map(segment);
 }
 
 Result<void> PeerDevices::collect() {
+  if (!mapped_.load()) return {};
   using State = PeerDeviceSegment::State;
   for (const auto& [number, segment] : segments_) {
     const State state = segment->state.load(std::memory_order_acquire);
     if (segment->is_seen || state < State::mapped) continue;
     segment->is_seen = true;
-    mapped_.store(true);
     if (state == State::mapped) {
       const bool has_words = words_ != nullptr || make_words();
       answer(segment->device, has_words ? DeviceAnswer::direct : DeviceAnswer::unmappable);
@@ -203,6 +208,7 @@ void PeerDevices::answer(std::uint32_t device, DeviceAnswer answer) {
   word.sequence = ++answer_count_;
   word.slot = static_cast<std::uint32_t>(answer);
   answers_.push_back(word);
+  mapped_.store(true);  // a turn of the link sends it
 }
 
 bool PeerDevices::make_words() {
@@ -235,6 +241,15 @@ std::string_view PeerDevices::take_in(const Descriptor& word) {
     default:
       return "an unknown word about a GPU";
   }
+}
+
+Result<std::shared_ptr<DeviceBody>> PeerDevices::body_of(const Descriptor& descriptor,
+                                                         const IncomingBody& body) {
+  if (descriptor.device_parts == 0 || body.failure() != nullptr)
+    return std::shared_ptr<DeviceBody>();
+  DevicePart part;
+  std::memcpy(&part, body.data + descriptor.body_bytes() - sizeof part, sizeof part);
+  return body_of(part);
 }
 
 Result<std::shared_ptr<DeviceBody>> PeerDevices::body_of(const DevicePart& part) {

@@ -17,8 +17,10 @@
 #include "cuda/gpu.hpp"
 #include "cuda/uuid.hpp"
 #include "memory/segment.hpp"
+#include "session/features.hpp"
 #include "transport/device_body.hpp"
 #include "transport/device_word.hpp"
+#include "transport/message.hpp"
 #include "transport/shm/ready_words.hpp"
 #include "transport/shm/shm_memory.hpp"
 
@@ -41,7 +43,7 @@ struct PeerDeviceSegment {
   std::atomic<State> state{State::kept};
   bool is_seen = false;  ///< by the link, which answers the first of a GPU
 
-  // Of the device thread, which sets the state behind them.
+  // The device thread writes these, and sets the state behind them.
   std::shared_ptr<cuda::Gpu> gpu;
   std::shared_ptr<cuda::DeviceSegment> memory;
   std::optional<Error> error;
@@ -60,14 +62,17 @@ class PeerDevices {
  public:
   PeerDevices(std::string peer_name, std::shared_ptr<ShmMemory> memory);
 
-  /// Word `segment`, with its descriptor. `told` is called in the device thread when it was mapped,
-  /// or was not: collect() follows.
+  /// `told` is called in the device thread when a segment was mapped, or was not: note_mapped()
+  /// follows, then collect(). Once, before anything else.
+  void start(std::function<void()> told) { told_ = std::move(told); }
+  /// Word `segment`, with its descriptor.
   [[nodiscard]] Result<void> announce(const Descriptor& word, OwnedFd descriptor,
-                                      const std::function<void()>& told);
+                                      Features features);
   /// Words `gone` and `incomplete`. Returns what is wrong, or an empty text.
   [[nodiscard]] std::string_view take_in(const Descriptor& word);
-  /// This process uses CUDA now: maps what was kept.
-  void map_kept(const std::function<void()>& told);
+  /// Maps what was kept, once this process uses CUDA.
+  void map_kept();
+  void note_mapped() noexcept { mapped_.store(true); }
   /// Takes in what the device thread has done since.
   [[nodiscard]] Result<void> collect();
 
@@ -78,8 +83,10 @@ class PeerDevices {
   void answered() { answers_.pop_front(); }
   [[nodiscard]] const Segment& words() const noexcept { return *words_; }
 
-  /// The part of a message that has just come.
-  [[nodiscard]] Result<std::shared_ptr<DeviceBody>> body_of(const DevicePart& part);
+  /// The part of a message that has just arrived; null: it has none. The slot of one that cannot be
+  /// read here returns with the link alone.
+  [[nodiscard]] Result<std::shared_ptr<DeviceBody>> body_of(const Descriptor& descriptor,
+                                                            const IncomingBody& body);
   /// May look() find that something has arrived?
   [[nodiscard]] bool has_input() const noexcept;
   /// Returns whether something has arrived since the last call.
@@ -104,7 +111,8 @@ class PeerDevices {
   };
 
   [[nodiscard]] Result<void> is_legal(const Descriptor& word) const;
-  void map(const std::shared_ptr<PeerDeviceSegment>& segment, const std::function<void()>& told);
+  [[nodiscard]] Result<std::shared_ptr<DeviceBody>> body_of(const DevicePart& part);
+  void map(const std::shared_ptr<PeerDeviceSegment>& segment);
   void answer(std::uint32_t device, DeviceAnswer answer);
   [[nodiscard]] bool make_words();
   [[nodiscard]] const ReadyWords* ready() const noexcept {
@@ -113,6 +121,8 @@ class PeerDevices {
 
   const std::string peer_name_;
   const std::shared_ptr<ShmMemory> memory_;
+  std::function<void()> told_;
+  bool keeps_some_ = false;
   std::map<std::uint32_t, Gpu> gpus_;  // by number
   std::map<std::uint32_t, std::shared_ptr<PeerDeviceSegment>> segments_;
   std::uint64_t announced_bytes_ = 0;

@@ -93,9 +93,6 @@ class ShmLink final : public Link, public SharedMemoryLink {
   }
   void ring_for_flags() noexcept override;
   DevicesOut& devices_out() noexcept override { return devices_out_; }
-  Result<Sent> share_device(std::uint32_t device, const cuda::DeviceSlot& slot) override;
-  Result<std::unique_ptr<DeviceHold>> hold_device(const cuda::DeviceSlot& slot) override;
-  void map_devices() override;
   bool kill_peer() noexcept override;
   // Unchecked, here and below: what another thread may ask of a part at any time.
   std::size_t posted_bytes() const noexcept override TENDON_UNCHECKED_LOCKS {
@@ -155,18 +152,8 @@ class ShmLink final : public Link, public SharedMemoryLink {
       TENDON_REQUIRES(receive_mutex());
   Result<IncomingBody> body_of(const Descriptor& descriptor) TENDON_REQUIRES(receive_mutex());
   Result<void> read_announcements() TENDON_REQUIRES(receive_mutex());
-
-  // GPUs
-  Result<void> on_device(const Descriptor& word, OwnedFd descriptor)
-      TENDON_REQUIRES(receive_mutex());
-  Result<void> take_device_word(const Descriptor& word) TENDON_REQUIRES(receive_mutex());
-  /// What the device thread calls when it has mapped a segment of the peer.
-  [[nodiscard]] std::function<void()> when_mapped();
-  void on_mapped();
-  void answer_devices() TENDON_REQUIRES(receive_mutex());
-  Result<std::shared_ptr<DeviceBody>> device_body_of(const Descriptor& descriptor,
-                                                     const IncomingBody& body)
-      TENDON_REQUIRES(receive_mutex());
+  /// Answers what the peer has on its GPUs, once it was mapped here.
+  Result<void> answer_devices() TENDON_REQUIRES(receive_mutex());
   template <class T>
   [[nodiscard]] Result<T> as_violation(Result<T> result) const;
   void on_room() noexcept;
@@ -219,8 +206,9 @@ ShmLink::ShmLink(ShmLinkOptions options)
       segments_(
           peer_name(), options.peer_cap_bytes, memory_,
           [this](std::uint32_t pipe) TENDON_REQUIRES(receive_mutex()) { return sink_of(pipe); },
-          [this](const Descriptor& word, OwnedFd descriptor)
-              TENDON_REQUIRES(receive_mutex()) { return on_device(word, std::move(descriptor)); }),
+          [this](const Descriptor& word, OwnedFd descriptor) TENDON_REQUIRES(receive_mutex()) {
+            return devices_.announce(word, std::move(descriptor), features());
+          }),
       devices_(peer_name(), memory_),
       devices_out_(peer_name(), memory_),
       small_(private_limit_bytes(options.cap_bytes), [this] { on_room(); }),
@@ -239,6 +227,18 @@ Result<void> ShmLink::start(Reactor& reactor, LinkObserver& observer) {
   reactor_ = &reactor;
   observer_ = &observer;
   const auto self = weak_from_this();
+  {
+    const Lock receiving(receive_mutex());
+    devices_.start([self] {
+      const auto handler = self.lock();
+      if (handler == nullptr) return;
+      auto& link = static_cast<ShmLink&>(*handler);
+      const Lock receiving_there(link.receive_mutex());
+      link.devices_.note_mapped();
+      if (link.reactor_ != nullptr)
+        link.observer_->on_word(link, device_word(DeviceWord::segment, 0));
+    });
+  }
   TENDON_CHECK(reactor.watch(socket_.get(), EPOLLIN | EPOLLRDHUP, self));
   return reactor.watch(peer_process_.get(), EPOLLIN, self);
 }
@@ -608,7 +608,10 @@ bool ShmLink::go_on() {
     auto ledger = pool_->ledger();
     moved |= take_returns(ledger);
   }
-  if (devices_.next_answer() != nullptr) answer_devices();
+  if (auto answered = as_violation(answer_devices()); !answered) {
+    fail_locked(answered.error(), Death::not_proved);
+    return true;
+  }
   moved |= devices_.look();
   moved |= devices_out_.copies()->use_up_news();
   moved |= use_up_room();
@@ -681,7 +684,11 @@ Result<ShmLink::Taken> ShmLink::take_in(const Descriptor& descriptor) {
       if (observer_ != nullptr) observer_->on_word(*this, descriptor);
       return Taken::yes;
     case MessageKind::device:
-      TENDON_CHECK(take_device_word(descriptor));
+      if (const auto wrong = descriptor.tag == static_cast<std::uint32_t>(DeviceWord::offer)
+                                 ? device_offers.take_in(descriptor, features())
+                                 : devices_.take_in(descriptor);
+          !wrong.empty())
+        return violation("shm.receive", std::string(wrong));
       return Taken::yes;
     default:
       break;
@@ -695,7 +702,7 @@ Result<ShmLink::Taken> ShmLink::take_in(const Descriptor& descriptor) {
     return Taken::yes;
   }
   (void)TENDON_FAILPOINT("shm.receive.before_take");
-  TENDON_TRY(device, device_body_of(descriptor, body));
+  TENDON_TRY(device, as_violation(devices_.body_of(descriptor, body)));
   Incoming incoming{descriptor, std::move(body), nullptr};
   incoming.device = std::move(device);
   if (incoming.place() == IncomingBody::Place::private_copy)
@@ -724,71 +731,22 @@ Result<IncomingBody> ShmLink::body_of(const Descriptor& descriptor) {
   return body;
 }
 
-// GPUs
-
-Result<void> ShmLink::on_device(const Descriptor& word, OwnedFd descriptor) {
-  const bool is_known = features().has(Feature::devices);
-  if (is_known && word.tag == static_cast<std::uint32_t>(DeviceWord::answer))
-    return devices_out_.take_answer(word, std::move(descriptor), device_offers.own_count());
-  if (!is_known || word.tag != static_cast<std::uint32_t>(DeviceWord::segment))
-    return violation("shm.device", "an unknown word about a GPU");
-  return devices_.announce(word, std::move(descriptor), when_mapped());
-}
-
-Result<void> ShmLink::take_device_word(const Descriptor& word) {
-  if (word.tag == static_cast<std::uint32_t>(DeviceWord::answer))
-    return as_violation(devices_out_.take_answer(word, {}, device_offers.own_count()));
-  const bool is_offer = word.tag == static_cast<std::uint32_t>(DeviceWord::offer);
-  const auto wrong = is_offer ? device_offers.take_in(word, features()) : devices_.take_in(word);
-  if (!wrong.empty()) return violation("shm.device", std::string(wrong));
-  return {};
-}
-
-std::function<void()> ShmLink::when_mapped() {
-  return [weak = weak_from_this()] {
-    if (const auto link = weak.lock()) static_cast<ShmLink&>(*link).on_mapped();
-  };
-}
-
-void ShmLink::map_devices() {
-  const Lock receiving(receive_mutex());
-  if (!ended()) devices_.map_kept(when_mapped());
-}
-
-void ShmLink::on_mapped() {
-  const Lock receiving(receive_mutex());
-  if (auto collected = as_violation(devices_.collect()); !collected) {
-    fail_locked(collected.error(), Death::not_proved);
-    return;
-  }
-  if (!ended()) answer_devices();
-  if (reactor_ != nullptr && observer_ != nullptr) observer_->on_input(*this);
-}
-
 // What the socket has no room for now is sent in a later turn.
-void ShmLink::answer_devices() {
+Result<void> ShmLink::answer_devices() {
+  TENDON_CHECK(devices_.collect());
   for (const Descriptor* next = devices_.next_answer(); next != nullptr;
        next = devices_.next_answer()) {
     const Descriptor word = *next;
     if (word.slot == static_cast<std::uint32_t>(DeviceAnswer::direct)) {
       const auto ledger = pool_->ledger();  // the socket's lock
       const auto passed = pass(word, devices_.words().fd());
-      if (!passed || !*passed) return;
+      if (!passed || !*passed) return {};
     } else {
       post(word);
     }
     devices_.answered();
   }
-}
-
-Result<std::shared_ptr<DeviceBody>> ShmLink::device_body_of(const Descriptor& descriptor,
-                                                            const IncomingBody& body) {
-  // The slot of what cannot be read here returns with the link alone.
-  if (descriptor.device_parts == 0 || body.failure() != nullptr)
-    return std::shared_ptr<DeviceBody>();
-  DevicePart part;
-  std::memcpy(&part, body.data + descriptor.body_bytes() - sizeof part, sizeof part);
-  return as_violation(devices_.body_of(part));
+  return {};
 }
 
 bool ShmLink::lend(const IncomingBody& body) noexcept {
@@ -813,6 +771,7 @@ void ShmLink::tick(std::chrono::steady_clock::time_point now) {
   const std::uint64_t beat = memory_->theirs().beat.load(std::memory_order_relaxed);
   liveness_.tick(now);
   if (beat != std::exchange(last_beat_, beat)) liveness_.heard();
+  if (!ended()) devices_.map_kept();
   if (descriptors_ != Descriptors::enough && reactor_ != nullptr && socket_ &&
       reactor_->watch(socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLOUT, weak_from_this()))
     descriptors_ = Descriptors::enough;
