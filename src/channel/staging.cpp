@@ -270,6 +270,16 @@ Result<void> copy_into_leaves(const TensorDict& batch, const TensorDict& destina
 
 Result<TensorDict> copy_to_gpu(const TensorDict& batch, const GpuTarget& target,
                                std::string_view where, Deadline deadline) {
+  const Device device = target.gpu->context()->device();
+  for (std::size_t i = 0; i < batch.leaf_count(); ++i) {
+    const Device from = leaf_view(batch, i).device;
+    if (from == cpu() || from == device) continue;
+    return Error{ErrorCode::unsupported_device, where,
+                 "leaf '" + batch.leaf_path(i) + "' is on " + to_string(from) + ", wanted on " +
+                     to_string(device) +
+                     ": this process copies none from one GPU to another; receive it where it is, "
+                     "or on device=\"cpu\""};
+  }
   TENDON_TRY(source, without_gaps(batch));
   TENDON_TRY(work, cuda::StreamWork::begin(target.gpu, target.stream, where));
   work.keep(std::make_shared<const TensorDict>(source));

@@ -81,7 +81,8 @@ struct GpuTarget {
 
 /// A batch with the wanted leaves on a GPU, in a slot of its pool, each aligned to 64 bytes or
 /// more. The copies are enqueued; they keep the memory of the batch until they are done. Errors:
-/// those of the pool and of the driver; the batch stays as it was.
+/// unsupported_device for leaves on another GPU, those of the pool and of the driver; the batch
+/// stays as it was.
 [[nodiscard]] Result<TensorDict> copy_to_gpu(const TensorDict& batch, const GpuTarget& target,
                                              std::string_view where, Deadline deadline);
 

@@ -522,11 +522,12 @@ void PipeReceiver::put_back_untaken(Taken& taken) {
   put_back(std::move(returned), Place::before_equals);
 }
 
-Result<TensorDict> PipeReceiver::in_host_memory(const DirectMessage& message, void* stream,
-                                                Deadline deadline) {
+// The bytes are there, so any stream may read them.
+Result<TensorDict> PipeReceiver::in_host_memory(const DirectMessage& message, Deadline deadline) {
   TENDON_TRY(batch, direct_batch(message, message.body));
   TENDON_TRY(work, cuda::StreamWork::begin(message.body->gpu(),
-                                           static_cast<cuda::StreamHandle>(stream), "pipe.recv"));
+                                           static_cast<cuda::StreamHandle>(kStreamPerThread),
+                                           "pipe.recv"));
   TENDON_TRY(copied, copy_to_host(batch, work, [&](cuda::StreamWork& each) {
                return wait_for_gpu(each, end_.context, link_, deadline,
                                    [this] { return context_.usable("pipe.recv"); });
@@ -560,18 +561,23 @@ Result<TensorDict> PipeReceiver::deliver_direct(Taken& taken, Want want,
                      : "the tensors lie elsewhere, on " + to_string(there->context()->device())) +
               ", or use RecvMode::view_or_copy"};
     }
-    if (want == Want::on_cpu) return in_host_memory(message, options.stream, deadline);
+    if (want == Want::on_cpu) return in_host_memory(message, deadline);
     const auto& target = gpu == nullptr ? there : gpu;
-    TENDON_TRY(batch, direct_batch(message, message.body));
+    const bool is_elsewhere = target->context()->device() != there->context()->device();
+    // Whether one GPU may read the memory of the other is not asked: by way of the host.
+    TENDON_TRY(batch, is_elsewhere ? in_host_memory(message, deadline)
+                                   : direct_batch(message, message.body));
     TENDON_TRY(fresh, copy_to_gpu(batch,
                                   {.gpu = target,
                                    .pool = context_.memory().devices->of(target),
                                    .stream = stream,
                                    .placement = gpu == nullptr ? message.placement.get() : nullptr},
                                   "pipe.recv", deadline));
+    const std::uint64_t size =
+        bytes_on_gpu(*message.schema, gpu == nullptr ? message.placement.get() : nullptr);
     const Lock receiving(channel_.receive_mutex());
-    ++stats_.copies_d2d;
-    stats_.bytes_d2d += bytes_on_gpu(*message.schema, message.placement.get());
+    ++(is_elsewhere ? stats_.copies_h2d : stats_.copies_d2d);
+    (is_elsewhere ? stats_.bytes_h2d : stats_.bytes_d2d) += size;
     return fresh;
   };
   auto delivered = copied();
@@ -581,7 +587,7 @@ Result<TensorDict> PipeReceiver::deliver_direct(Taken& taken, Want want,
 
 Result<void> PipeReceiver::fill_direct(Taken& taken, TensorDict& destination, Deadline deadline) {
   TENDON_TRY(message, read_direct(taken, link_));
-  auto batch = in_host_memory(message, kStreamPerThread, deadline);
+  auto batch = in_host_memory(message, deadline);
   if (!batch) {
     put_back_untaken(taken);
     return std::move(batch).error();
@@ -649,7 +655,7 @@ Result<void> PipeReceiver::recv_into_gpu(TensorDict& destination, const OnStream
   TENDON_CHECK(
       wait_take(Want::on_gpu, RecvMode::view_or_copy, &destination, deadline, kWhere, taken));
   const bool is_direct = taken.is_direct();
-  TENDON_CHECK(copy_to_leaves(taken, destination, work, on, deadline));
+  TENDON_CHECK(copy_to_leaves(taken, destination, work, deadline));
   std::uint64_t size = 0;
   for (std::size_t i = 0; i < destination.leaf_count(); ++i)
     if (const LeafView leaf = leaf_view(destination, i); leaf.device != cpu())
@@ -661,8 +667,7 @@ Result<void> PipeReceiver::recv_into_gpu(TensorDict& destination, const OnStream
 }
 
 Result<void> PipeReceiver::copy_to_leaves(Taken& taken, TensorDict& destination,
-                                          cuda::StreamWork& work, const OnStream& on,
-                                          Deadline deadline) {
+                                          cuda::StreamWork& work, Deadline deadline) {
   const bool is_direct = taken.is_direct();
   PutBack returned;
   returned.number = taken.number;
@@ -670,10 +675,11 @@ Result<void> PipeReceiver::copy_to_leaves(Taken& taken, TensorDict& destination,
   const auto source = [&]() -> Result<TensorDict> {
     if (!is_direct) return to_tensors(taken);
     TENDON_TRY(message, read_direct(taken, link_));
-    // Leaves that go from the GPU to host memory have to be waited for.
+    // Leaves that leave their GPU have to be waited for.
+    const Device there = message.body->gpu()->context()->device();
     for (std::size_t i = 0; i < destination.leaf_count(); ++i) {
-      if (!message.placement->is_on_gpu(i) || leaf_view(destination, i).device != cpu()) continue;
-      auto host = in_host_memory(message, on.stream, deadline);
+      if (!message.placement->is_on_gpu(i) || leaf_view(destination, i).device == there) continue;
+      auto host = in_host_memory(message, deadline);
       if (!host) put_back_untaken(taken);
       return host;
     }

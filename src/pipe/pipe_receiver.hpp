@@ -102,11 +102,11 @@ class PipeReceiver {
   Result<TensorDict> deliver_direct(Taken& taken, Want want, std::shared_ptr<cuda::Gpu> gpu,
                                     const RecvOptions& options, Deadline deadline)
       TENDON_EXCLUDES(channel_.receive_mutex());
-  Result<TensorDict> in_host_memory(const DirectMessage& message, void* stream, Deadline deadline);
+  Result<TensorDict> in_host_memory(const DirectMessage& message, Deadline deadline);
   void put_back_untaken(Taken& taken) TENDON_EXCLUDES(channel_.receive_mutex());
   Result<void> recv_into_gpu(TensorDict& destination, const OnStream& on, Deadline deadline);
   Result<void> copy_to_leaves(Taken& taken, TensorDict& destination, cuda::StreamWork& work,
-                              const OnStream& on, Deadline deadline);
+                              Deadline deadline);
   bool destination_free(const TensorDict* destination) TENDON_REQUIRES(channel_.receive_mutex());
   Error over() const TENDON_REQUIRES(channel_.receive_mutex());
   Result<bool> try_take(Want want, RecvMode mode, const TensorDict* destination, Taken& taken);

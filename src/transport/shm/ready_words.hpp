@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 namespace tendon::v0::detail {
@@ -13,7 +14,7 @@ namespace tendon::v0::detail {
 /// A zeroed memfd of its receiver holds one, sealed as its slots are. `told` is the peer's host's:
 /// it counts the messages whose copy the host has seen done, and is raised before the doorbell is
 /// rung, so that a receiver which is about to sleep looks at one number.
-struct ReadyWords {
+struct alignas(4096) ReadyWords {
   static constexpr std::uint32_t kCount = 2048;
   using Word = std::atomic<std::uint64_t>;
   static_assert(Word::is_always_lock_free && sizeof(Word) == 8);
@@ -27,6 +28,6 @@ struct ReadyWords {
   std::array<Word, kCount> words;
   alignas(128) Word told;
 };
-static_assert(sizeof(ReadyWords) == 16512);
+static_assert(sizeof(ReadyWords) == 20480 && offsetof(ReadyWords, told) == 16384);
 
 }  // namespace tendon::v0::detail
