@@ -25,7 +25,7 @@ void ask_again(const DirectSource& source, SharedMemoryLink& memory, cuda::Devic
   if (!memory.devices_out().lacks_question(number)) return;
   const auto slot = pool.acquire(1, deadline);
   if (!slot) return;
-  const auto shared = memory.share_device(number, **slot);
+  const auto shared = memory.devices_out().share(number, **slot);
   if (shared && *shared == Sent::done)
     memory.devices_out().keep_question(number, (*slot)->segment());
 }
@@ -36,7 +36,7 @@ Result<Way> await_way(const DirectSource& source, SharedMemoryLink& memory,
   std::optional<Error> error;
   Way way = Way::unknown;
   const auto look = [&] {
-    auto shared = memory.share_device(source.gpu.number, slot);
+    auto shared = memory.devices_out().share(source.gpu.number, slot);
     if (!shared) error = std::move(shared).error();
     if (error || *shared == Sent::later) return error.has_value();
     way = memory.devices_out().way(source.gpu.number);
@@ -91,7 +91,7 @@ Result<std::shared_ptr<DeviceFill>> direct_fill(const DirectSource& source, Dead
   auto words = devices.words(number, source.gpu.gpu, deadline);
   if (!words && devices.way(number) != Way::staged) return std::move(words).error();
   if (!words || *words == nullptr) return staged;
-  TENDON_TRY(hold, memory->hold_device(**slot));
+  TENDON_TRY(hold, devices.hold(**slot));
   if (hold == nullptr) return staged;
   TENDON_TRY(work, enqueue(source, **slot));
   (void)TENDON_FAILPOINT("pipe.gpu.filled");

@@ -3,6 +3,10 @@
 
 #include <new>
 #include <utility>
+#include <vector>
+
+#include "core/failpoint.hpp"
+#include "transport/shm/device_fill.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -29,17 +33,19 @@ std::string_view reason_of(DeviceAnswer answer) {
 
 }  // namespace
 
-DevicesOut::DevicesOut(std::string peer_name, const std::shared_ptr<ShmMemory>& memory)
-    : peer_name_(std::move(peer_name)),
+DevicesOut::DevicesOut(Link& link, std::shared_ptr<SlotPool> pool,
+                       const std::shared_ptr<ShmMemory>& memory, Pass pass)
+    : link_(link),
+      pool_(std::move(pool)),
+      pass_(std::move(pass)),
       answers_(std::make_shared<Answers>()),
-      holds_(peer_name_),
+      holds_(link.peer_name()),
       copies_(std::make_shared<DeviceCopies>(memory)) {}
 
 // Answers
 
-Result<void> DevicesOut::take_answer(const Descriptor& word, OwnedFd descriptor,
-                                     std::uint32_t offered_count) {
-  if (word.schema >= offered_count) return wrong_answer("that was not offered");
+Result<void> DevicesOut::take_answer(const Descriptor& word, OwnedFd descriptor) {
+  if (word.schema >= link_.device_offers.own_count()) return wrong_answer("that was not offered");
   if (word.sequence == 0) return wrong_answer("has no number");
   if (word.slot > static_cast<std::uint32_t>(DeviceAnswer::unmappable))
     return wrong_answer("says what nobody knows");
@@ -142,33 +148,72 @@ void DevicesOut::keep_question(std::uint32_t device, std::shared_ptr<cuda::Devic
   if (answer.said == DeviceAnswer::unused) answer.question = std::move(segment);
 }
 
-// Segments
+// Slots
 
 bool DevicesOut::is_announced(std::uint32_t segment) const {
   const Lock lock(mutex_);
   return announced_.contains(segment);
 }
 
-bool DevicesOut::has_room() const {
+Result<Sent> DevicesOut::share(std::uint32_t device, const cuda::DeviceSlot& slot) {
+  const std::uint32_t number = slot.id().segment;
+  if (is_announced(number)) return Sent::done;
+  say_gone();  // their memory is there while the peer has mapped it
+  const auto ledger = pool_->ledger();
+  if (link_.ended()) return link_.end_error();
   const Lock lock(mutex_);
-  return announced_.size() < PeerDevices::kMostSegments;
+  if (announced_.contains(number)) return Sent::done;
+  if (announced_.size() >= PeerDevices::kMostSegments) {
+    return Error{ErrorCode::resource_exhausted, "shm.device",
+                 "peer " + link_.peer_name() + " has as many segments on GPUs as a link passes"};
+  }
+  const auto& segment = slot.segment();
+  Descriptor word = device_word(DeviceWord::segment, device, segment->context().uuid());
+  word.segment_or_inline_bytes = number;
+  word.payload_bytes = slot.size_bytes();
+  word.slot = static_cast<std::uint32_t>(segment->size_bytes() / slot.size_bytes());
+  TENDON_TRY(passed, pass_(word, segment->descriptor().get()));
+  if (!passed) return Sent::later;
+  announced_.emplace(number, segment);
+  (void)TENDON_FAILPOINT("shm.device.announced");
+  return Sent::done;
 }
 
-void DevicesOut::note_announced(std::uint32_t segment,
-                                const std::shared_ptr<cuda::DeviceSegment>& memory) {
-  const Lock lock(mutex_);
-  announced_.emplace(segment, memory);
-}
-
-std::vector<std::uint32_t> DevicesOut::take_gone() {
+void DevicesOut::say_gone() {
   std::vector<std::uint32_t> gone;
-  const Lock lock(mutex_);
-  std::erase_if(announced_, [&](const auto& each) {
-    if (!each.second.expired()) return false;
-    gone.push_back(each.first);
-    return true;
-  });
-  return gone;
+  {
+    const Lock lock(mutex_);
+    std::erase_if(announced_, [&](const auto& each) {
+      if (!each.second.expired()) return false;
+      gone.push_back(each.first);
+      return true;
+    });
+  }
+  for (const std::uint32_t segment : gone) {
+    Descriptor word = device_word(DeviceWord::gone, 0);
+    word.segment_or_inline_bytes = segment;
+    link_.post(word);
+  }
+}
+
+Result<std::unique_ptr<DeviceHold>> DevicesOut::hold(const cuda::DeviceSlot& slot) {
+  auto ledger = pool_->ledger();
+  // The end of the link ends its holds, and takes this lock once after it said so.
+  if (link_.ended()) return link_.end_error();
+  return holds_.give(ledger, slot);
+}
+
+// Messages
+
+bool DevicesOut::number(const SendOp& op) {
+  if (op.device == nullptr) return true;
+  const auto number = copies_->next();
+  if (number) op.device->number(*number);
+  return number.has_value();
+}
+
+void DevicesOut::note_placed(const SendOp& op) {
+  if (op.device != nullptr) op.device->note_placed(copies_, link_.weak_from_this());
 }
 
 }  // namespace tendon::v0::detail

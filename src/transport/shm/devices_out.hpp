@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
-#include <vector>
 
 #include "core/fd.hpp"
 #include "cuda/device_segment.hpp"
@@ -31,14 +31,17 @@ namespace tendon::v0::detail {
 /// Cost:    a lock.
 class DevicesOut {
  public:
-  DevicesOut(std::string peer_name, const std::shared_ptr<ShmMemory>& memory);
+  /// `link` outlives it. `pass` passes a word with a descriptor, under the lock of the pool's ledger.
+  /// False: not now.
+  using Pass = std::function<Result<bool>(const Descriptor& word, int descriptor)>;
+  DevicesOut(Link& link, std::shared_ptr<SlotPool> pool, const std::shared_ptr<ShmMemory>& memory,
+             Pass pass);
   DevicesOut(const DevicesOut&) = delete;
   DevicesOut& operator=(const DevicesOut&) = delete;
 
   // Answers
-  /// Word `answer`, of a GPU below `offered_count`; `direct` alone has a descriptor.
-  [[nodiscard]] Result<void> take_answer(const Descriptor& word, OwnedFd descriptor,
-                                         std::uint32_t offered_count);
+  /// Word `answer`; `direct` alone has a descriptor.
+  [[nodiscard]] Result<void> take_answer(const Descriptor& word, OwnedFd descriptor);
   enum class Way : std::uint8_t {
     unknown,  ///< the peer has not answered
     direct,
@@ -58,13 +61,20 @@ class DevicesOut {
   /// Keeps this one, which was passed, until the peer answers otherwise.
   void keep_question(std::uint32_t device, std::shared_ptr<cuda::DeviceSegment> segment);
 
-  // Segments
-  [[nodiscard]] bool is_announced(std::uint32_t segment) const;
-  /// Room for one more at the peer.
-  [[nodiscard]] bool has_room() const;
-  void note_announced(std::uint32_t segment, const std::shared_ptr<cuda::DeviceSegment>& memory);
-  /// Those that were released since the last call: the peer is told.
-  [[nodiscard]] std::vector<std::uint32_t> take_gone();
+  // Slots
+  /// Passes the segment of this slot to the peer, once. The peer answers the first of each GPU.
+  /// `later`: the socket is full. Errors: resource_exhausted where the peer has kMostSegments.
+  [[nodiscard]] Result<Sent> share(std::uint32_t device, const cuda::DeviceSlot& slot);
+  /// Tells the peer which segments were released.
+  void say_gone();
+  /// A hold of this slot for the peer. Null: it is beyond its share.
+  [[nodiscard]] Result<std::unique_ptr<DeviceHold>> hold(const cuda::DeviceSlot& slot);
+
+  // Messages. Under the link's sending lock
+  /// Gives the device part, if any, the next number. False: its ready word is in use.
+  [[nodiscard]] bool number(const SendOp& op);
+  /// The message is placed.
+  void note_placed(const SendOp& op);
 
   [[nodiscard]] DeviceHolds& holds() noexcept { return holds_; }
   [[nodiscard]] const DeviceHolds& holds() const noexcept { return holds_; }
@@ -88,7 +98,11 @@ class DevicesOut {
                                                                                std::uint32_t device,
                                                                                cuda::Gpu& gpu);
 
-  const std::string peer_name_;
+  [[nodiscard]] bool is_announced(std::uint32_t segment) const;
+
+  Link& link_;
+  const std::shared_ptr<SlotPool> pool_;
+  const Pass pass_;
   const std::shared_ptr<Answers> answers_;
   mutable Mutex mutex_;
   std::map<std::uint32_t, std::weak_ptr<const cuda::DeviceSegment>> announced_

@@ -28,7 +28,6 @@
 #include "transport/private_body.hpp"
 #include "transport/shared_memory_link.hpp"
 #include "transport/shm/control_block.hpp"
-#include "transport/shm/device_fill.hpp"
 #include "transport/shm/devices_out.hpp"
 #include "transport/shm/link_holds.hpp"
 #include "transport/shm/messages_in.hpp"
@@ -134,12 +133,6 @@ class ShmLink final : public Link, public SharedMemoryLink {
   static Descriptor announcement(const SegmentInfo& info);
   Result<bool> announce_segments(const SlotPool::Ledger& ledger) TENDON_REQUIRES(pool_->mutex());
   Result<bool> pass(Descriptor descriptor, int fd) TENDON_REQUIRES(pool_->mutex());
-  [[nodiscard]] std::uint64_t hold_count() const {
-    return holds_.count() + devices_out_.holds().count();
-  }
-  [[nodiscard]] bool number_device(const SendOp& op);
-  void note_placed(const SendOp& op);
-  void say_gone();
 
   // Receiving
   enum class Pause : std::uint8_t { heeded, ignored };
@@ -207,10 +200,16 @@ ShmLink::ShmLink(ShmLinkOptions options)
           peer_name(), options.peer_cap_bytes, memory_,
           [this](std::uint32_t pipe) TENDON_REQUIRES(receive_mutex()) { return sink_of(pipe); },
           [this](const Descriptor& word, OwnedFd descriptor) TENDON_REQUIRES(receive_mutex()) {
-            return devices_.announce(word, std::move(descriptor), features());
+            return word.tag == static_cast<std::uint32_t>(DeviceWord::answer)
+                       ? devices_out_.take_answer(word, std::move(descriptor))
+                       : devices_.announce(word, std::move(descriptor), features());
           }),
       devices_(peer_name(), memory_),
-      devices_out_(peer_name(), memory_),
+      devices_out_(*this, pool_, memory_,
+                   [this](const Descriptor& word, int fd) {
+                     pool_->mutex().assert_held();
+                     return pass(word, fd);
+                   }),
       small_(private_limit_bytes(options.cap_bytes), [this] { on_room(); }),
       liveness_({.expects = options.expect_signs_of_life}, std::chrono::steady_clock::now()) {
   shared_memory_ = this;
@@ -278,11 +277,11 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
   if (op.loaned == nullptr && body_bytes <= kMaxInlineBytes) {
     const auto ledger = pool_->ledger();
     if (op.device != nullptr && ended()) return end_error();  // as below: its hold has ended
-    if (!out_.flush() || !number_device(op)) return Sent::later;
+    if (!out_.flush() || !devices_out_.number(op)) return Sent::later;
     auto placed = out_.place_small(op);
     if (!placed) return as_violation(std::move(placed));
     op.done = *placed == Sent::done;
-    if (op.done) note_placed(op);
+    if (op.done) devices_out_.note_placed(op);
     if (op.done && then == Then::show) out_.show_and_wake();
     return *placed;
   }
@@ -334,11 +333,10 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
   // marked at all.
   if (ended()) return end_error();
   TENDON_TRY(announced, announce_segments(ledger));
-  if (!announced || !out_.flush() || !number_device(op)) return Sent::later;
-  if (op.device != nullptr) {
-    const Bytes part = op.device->part();
-    std::memcpy(op.loaned->slot().memory.data() + body_bytes - part.size(), part.data(),
-                part.size());
+  if (!announced || !out_.flush() || !devices_out_.number(op)) return Sent::later;
+  if (!op.device_part.empty()) {  // it has its number since
+    std::memcpy(op.loaned->slot().memory.data() + body_bytes - op.device_part.size(),
+                op.device_part.data(), op.device_part.size());
   }
   if (!op.loaned->mark_sent(ledger)) {
     return Error{ErrorCode::internal, "shm.send", "a slot that is not loaned was to be sent"};
@@ -349,7 +347,7 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
     op.loaned->unmark_sent(ledger);
     return as_violation(std::move(placed));
   }
-  note_placed(op);
+  devices_out_.note_placed(op);
   if (then == Then::show) out_.show_and_wake();
   const std::uint64_t slot_bytes = op.loaned->slot().memory.size();
   op.loaned = nullptr;
@@ -357,18 +355,6 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
   op.done = true;
   if (!ledger.has_warm(slot_bytes)) take_returns(ledger);
   return Sent::done;
-}
-
-// The number of its device part. False: its ready word is in use.
-bool ShmLink::number_device(const SendOp& op) {
-  if (op.device == nullptr) return true;
-  const auto number = devices_out_.copies()->next();
-  if (number) op.device->number(*number);
-  return number.has_value();
-}
-
-void ShmLink::note_placed(const SendOp& op) {
-  if (op.device != nullptr) op.device->note_placed(devices_out_.copies(), weak_from_this());
 }
 
 // The body lies in a slot of the publish pool, whose segment the caller has shared. What closes the
@@ -474,43 +460,6 @@ Result<Sent> ShmLink::share_segment(const SegmentInfo& info) {
   TENDON_TRY(passed, pass(announcement(info), info.segment->fd()));
   if (passed) (void)TENDON_FAILPOINT("shm.announce.after_send");
   return passed ? Sent::done : Sent::later;
-}
-
-void ShmLink::say_gone() {
-  for (const std::uint32_t segment : devices_out_.take_gone()) {
-    Descriptor word = device_word(DeviceWord::gone, 0);
-    word.segment_or_inline_bytes = segment;
-    post(word, {});
-  }
-}
-
-Result<Sent> ShmLink::share_device(std::uint32_t device, const cuda::DeviceSlot& slot) {
-  if (ended()) return end_error();
-  const std::uint32_t number = slot.id().segment;
-  if (devices_out_.is_announced(number)) return Sent::done;
-  say_gone();                           // their memory is there while the peer has mapped it
-  const auto ledger = pool_->ledger();  // the socket's lock
-  if (devices_out_.is_announced(number)) return Sent::done;
-  if (!devices_out_.has_room()) {
-    return Error{ErrorCode::resource_exhausted, "shm.device",
-                 "peer " + peer_name() + " has as many segments on GPUs as one link passes"};
-  }
-  const auto& segment = slot.segment();
-  Descriptor word = device_word(DeviceWord::segment, device, segment->context().uuid());
-  word.segment_or_inline_bytes = number;
-  word.payload_bytes = slot.size_bytes();
-  word.slot = static_cast<std::uint32_t>(segment->size_bytes() / slot.size_bytes());
-  TENDON_TRY(passed, pass(word, segment->descriptor().get()));
-  if (!passed) return Sent::later;
-  devices_out_.note_announced(number, segment);
-  (void)TENDON_FAILPOINT("shm.device.announced");
-  return Sent::done;
-}
-
-Result<std::unique_ptr<DeviceHold>> ShmLink::hold_device(const cuda::DeviceSlot& slot) {
-  auto ledger = pool_->ledger();
-  if (ended()) return end_error();  // as in send(): the end of a link ends its holds
-  return devices_out_.holds().give(ledger, slot);
 }
 
 bool ShmLink::kill_peer() noexcept {
@@ -684,6 +633,10 @@ Result<ShmLink::Taken> ShmLink::take_in(const Descriptor& descriptor) {
       if (observer_ != nullptr) observer_->on_word(*this, descriptor);
       return Taken::yes;
     case MessageKind::device:
+      if (descriptor.tag == static_cast<std::uint32_t>(DeviceWord::answer)) {
+        TENDON_CHECK(as_violation(devices_out_.take_answer(descriptor, {})));
+        return Taken::yes;
+      }
       if (const auto wrong = descriptor.tag == static_cast<std::uint32_t>(DeviceWord::offer)
                                  ? device_offers.take_in(descriptor, features())
                                  : devices_.take_in(descriptor);
@@ -776,7 +729,7 @@ void ShmLink::tick(std::chrono::steady_clock::time_point now) {
       reactor_->watch(socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLOUT, weak_from_this()))
     descriptors_ = Descriptors::enough;
   suspect_ = liveness_.is_suspect(liveness_.silence());
-  say_gone();
+  if (!ended()) devices_out_.say_gone();
 }
 
 void ShmLink::on_ready(int fd, std::uint32_t events) {
@@ -849,7 +802,8 @@ void ShmLink::end(LinkLife::State state) {
   // A goodbye ends messages, not returns: collect_returns() takes them, whenever they come.
   holds_.retire();
   devices_out_.holds().retire();
-  if (hold_count() != 0) my_sleep_.announce(SleepWord<>::kForReturns);
+  if (holds_.count() + devices_out_.holds().count() != 0)
+    my_sleep_.announce(SleepWord<>::kForReturns);
 }
 
 void ShmLink::shut_down() {
@@ -873,7 +827,7 @@ LinkStats ShmLink::stats() const {
   LinkStats stats;
   stats.silence = liveness_.last_silence();
   stats.slots = pool_->stats();
-  stats.holds = hold_count();
+  stats.holds = holds_.count() + devices_out_.holds().count();
   stats.doorbells = memory_->doorbell_count();
   stats.dropped_returns = memory_->dropped_returns();
   stats.messages_sent = out_.message_count();
