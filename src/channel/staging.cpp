@@ -201,6 +201,22 @@ std::vector<GpuCopy> copies_to_host(const TensorDict& batch, const Storage& room
   return copies;
 }
 
+std::vector<GpuCopy> copies_on_gpu(const TensorDict& batch, const PlacedLayout& layout,
+                                   cuda::DeviceAddress address) {
+  std::vector<GpuCopy> copies;
+  if (const PackedView* const packed = packed_alike(batch);
+      packed != nullptr && packed->storage.device() != cpu()) {
+    copies.push_back({address, address_of(packed->storage.data()), layout.gpu_bytes});
+    return copies;
+  }
+  for (std::size_t i = 0; i < batch.leaf_count(); ++i) {
+    const LeafView leaf = leaf_view(batch, i);
+    if (leaf.device != cpu())
+      copies.push_back({address + layout.offsets[i], address_of(leaf.data), leaf.size_bytes});
+  }
+  return copies;
+}
+
 void zero_gaps(const Schema& schema, const Storage& room) {
   const PackedLayout& layout = schema.layout(Layout::aligned);
   std::uint64_t end = 0;

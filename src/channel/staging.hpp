@@ -11,6 +11,7 @@
 #include <tendon/tensor/tensor_dict.hpp>
 #include <vector>
 
+#include "channel/placed_layout.hpp"
 #include "channel/placement.hpp"
 #include "cuda/device_pool.hpp"
 #include "cuda/gpu.hpp"
@@ -48,6 +49,10 @@ struct GpuCopy {
 /// The copies that pack the leaves of the GPU into `room`, likewise. The driver blocks in one for
 /// what the stream has to do before, because `room` is not registered.
 [[nodiscard]] std::vector<GpuCopy> copies_to_host(const TensorDict& batch, const Storage& room);
+/// The copies that pack the leaves of the GPU into its memory at `address`, by placed_layout().
+[[nodiscard]] std::vector<GpuCopy> copies_on_gpu(const TensorDict& batch,
+                                                 const PlacedLayout& layout,
+                                                 cuda::DeviceAddress address);
 /// Once they are done: what lay in the room before is nobody's business.
 void zero_gaps(const Schema& schema, const Storage& room);
 

@@ -23,12 +23,13 @@ DeviceSlot::DeviceSlot(std::shared_ptr<DevicePool> pool, std::shared_ptr<DeviceS
 DeviceSlot::~DeviceSlot() { pool_->drop_owner(id_); }
 
 DevicePool::DevicePool(std::shared_ptr<PrimaryContext> context, DeviceThread& thread,
-                       std::uint64_t cap_bytes)
+                       std::uint64_t cap_bytes, std::uint32_t first_segment)
     : context_(std::move(context)),
       thread_(thread),
       cap_bytes_(cap_bytes),
-      holds_(kFirstSegment, cap_bytes),
-      table_(kFirstSegment, cap_bytes) {}
+      first_segment_(first_segment),
+      holds_(cap_bytes),
+      table_(first_segment, cap_bytes) {}
 
 DevicePool::~DevicePool() = default;
 
@@ -128,8 +129,10 @@ bool DevicePool::release_idle(TimePoint before) {
 }
 
 void DevicePool::release(const std::vector<std::uint32_t>& numbers) {
-  for (const std::uint32_t number : numbers) segments_.erase(number);
-  gone_.insert(gone_.end(), numbers.begin(), numbers.end());
+  for (const std::uint32_t number : numbers) {
+    segments_.erase(number);
+    holds_.forget(number);
+  }
 }
 
 std::optional<DevicePool::TimePoint> DevicePool::next_trim() const {
@@ -137,12 +140,6 @@ std::optional<DevicePool::TimePoint> DevicePool::next_trim() const {
   const auto since = table_.idle_since();
   if (!since) return std::nullopt;
   return *since + kIdle;
-}
-
-std::vector<std::uint32_t> DevicePool::take_gone() {
-  const Lock lock(mutex_);
-  for (const std::uint32_t number : gone_) table_.reuse(number);
-  return std::exchange(gone_, {});
 }
 
 // In a forked child the ledger does nothing, so the table is left alone too.

@@ -58,7 +58,8 @@ struct DevicePoolStats {
 /// the same rules as those of PublishPool.
 ///
 /// A slot is free when no hold is left. A segment whose slots have been free for kIdle is released
-/// when trim() is called, and one that is in the way of another size at once.
+/// when trim() is called, and one that is in the way of another size at once. Peers that were passed
+/// it are told by their links, which see that its last share is dropped.
 ///
 /// Owns:    segments on the GPU; shares of a PrimaryContext.
 /// Threads: thread-safe; short locks, under which no call of the driver is made. That of the device
@@ -77,8 +78,9 @@ class DevicePool : public std::enable_shared_from_this<DevicePool> {
   static constexpr std::chrono::seconds kIdle{10};
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  DevicePool(std::shared_ptr<PrimaryContext> context, DeviceThread& thread,
-             std::uint64_t cap_bytes);
+  /// `first_segment`: the number of its first segment, by which peers know it.
+  DevicePool(std::shared_ptr<PrimaryContext> context, DeviceThread& thread, std::uint64_t cap_bytes,
+             std::uint32_t first_segment = kFirstSegment);
   DevicePool(const DevicePool&) = delete;
   DevicePool& operator=(const DevicePool&) = delete;
   ~DevicePool();
@@ -90,15 +92,12 @@ class DevicePool : public std::enable_shared_from_this<DevicePool> {
   void trim(TimePoint now);
   /// When trim() would release the next one; nothing: none is idle.
   [[nodiscard]] std::optional<TimePoint> next_trim() const;
-  /// The segments that were released since the last call. Peers are told to unmap them before
-  /// another slot is shown to them: it may lie in a segment of the same number.
-  [[nodiscard]] std::vector<std::uint32_t> take_gone();
 
   // The same calls of the ledger, after which a slot without holds may be used again
   using LinkNumber = HoldLedger::LinkNumber;
   using Window = HoldLedger::Window;
-  [[nodiscard]] LinkNumber add_link(std::string name) {
-    return holds_.add_link(std::move(name), kMaxHoldsPerLink, HoldLedger::Reads::in_place);
+  [[nodiscard]] LinkNumber add_link(std::string name, std::uint32_t places = kMaxHoldsPerLink) {
+    return holds_.add_link(std::move(name), places, HoldLedger::Reads::in_place);
   }
   [[nodiscard]] Window give(LinkNumber link, const DeviceSlot& slot) {
     return holds_.give(link, slot.id(), HoldLedger::kWholeShare);
@@ -110,6 +109,10 @@ class DevicePool : public std::enable_shared_from_this<DevicePool> {
   void retire_link(LinkNumber link) { holds_.retire_link(link); }
   [[nodiscard]] std::uint64_t holds_of(LinkNumber link) const { return holds_.holds_of(link); }
 
+  /// Is this the number of one of its segments, which may be there no more?
+  [[nodiscard]] bool numbers(std::uint32_t segment) const noexcept {
+    return segment - first_segment_ < SlotTable::kMostNumbers;
+  }
   [[nodiscard]] DevicePoolStats stats() const;
   [[nodiscard]] PrimaryContext& context() const noexcept { return *context_; }
 
@@ -138,13 +141,13 @@ class DevicePool : public std::enable_shared_from_this<DevicePool> {
   const std::shared_ptr<PrimaryContext> context_;
   DeviceThread& thread_;
   const std::uint64_t cap_bytes_;
+  const std::uint32_t first_segment_;
   HoldLedger holds_;
   mutable Mutex mutex_;
   CondVar changed_;
   SlotTable table_ TENDON_GUARDED_BY(mutex_);
   std::map<std::uint32_t, std::shared_ptr<DeviceSegment>> segments_ TENDON_GUARDED_BY(mutex_);
   std::map<std::uint64_t, std::shared_ptr<Making>> making_ TENDON_GUARDED_BY(mutex_);  // by size
-  std::vector<std::uint32_t> gone_ TENDON_GUARDED_BY(mutex_);
 };
 
 }  // namespace tendon::v0::detail::cuda

@@ -6,8 +6,12 @@ namespace tendon::v0::detail::cuda {
 std::shared_ptr<DevicePool> DevicePools::of(const std::shared_ptr<Gpu>& gpu) {
   const Lock lock(mutex_);
   auto& pool = pools_[gpu->context()->ordinal()];
-  if (pool == nullptr)
-    pool = std::make_shared<DevicePool>(gpu->context(), gpu->thread(), cap_bytes_);
+  if (pool == nullptr) {
+    const auto ordinal = static_cast<std::uint32_t>(gpu->context()->ordinal());
+    pool =
+        std::make_shared<DevicePool>(gpu->context(), gpu->thread(), cap_bytes_,
+                                     DevicePool::kFirstSegment + ordinal * SlotTable::kMostNumbers);
+  }
   return pool;
 }
 
@@ -20,10 +24,7 @@ std::vector<std::shared_ptr<DevicePool>> DevicePools::all() const {
 }
 
 void DevicePools::trim(TimePoint now) {
-  for (const auto& pool : all()) {
-    pool->trim(now);
-    (void)pool->take_gone();
-  }
+  for (const auto& pool : all()) pool->trim(now);
 }
 
 std::optional<DevicePools::TimePoint> DevicePools::next_trim() const {

@@ -15,7 +15,8 @@
 
 namespace tendon::v0::detail::cuda {
 
-/// The pools of slots of one Context, one for each GPU, from its first use on.
+/// The pools of slots of one Context, one for each GPU, from its first use on. A number names a
+/// segment of all of them.
 ///
 /// Owns:    the pools.
 /// Threads: thread-safe; a short lock, under which no call of the driver is made.
@@ -33,8 +34,7 @@ class DevicePools {
 
   [[nodiscard]] std::shared_ptr<DevicePool> of(const std::shared_ptr<Gpu>& gpu);
 
-  /// Releases segments that have been idle for DevicePool::kIdle at `now`. Their numbers may name
-  /// others afterwards: no peer has mapped one.
+  /// Releases segments that have been idle for DevicePool::kIdle at `now`.
   void trim(TimePoint now);
   /// When trim() would release the next one; nothing: none is idle.
   [[nodiscard]] std::optional<TimePoint> next_trim() const;

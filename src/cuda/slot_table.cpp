@@ -32,7 +32,7 @@ void SlotTable::free(SlotId id, TimePoint now) {
 std::optional<std::uint32_t> SlotTable::reserve(std::uint64_t slot_bytes,
                                                 std::vector<std::uint32_t>& removed) {
   const std::uint64_t wanted_bytes = segment_bytes(slot_bytes);
-  if (wanted_bytes > cap_bytes_) return std::nullopt;
+  if (wanted_bytes > cap_bytes_ || next_number_ == end_number_) return std::nullopt;
   const std::uint64_t idle_bytes = std::accumulate(
       segments_.begin(), segments_.end(), std::uint64_t{0},
       [this](std::uint64_t sum, const auto& each) {
@@ -46,9 +46,7 @@ std::optional<std::uint32_t> SlotTable::reserve(std::uint64_t slot_bytes,
     remove(idle);
   }
   resident_bytes_ += wanted_bytes;
-  const auto free_number = free_numbers_.begin();
-  const std::uint32_t number = free_number == free_numbers_.end() ? next_number_++ : *free_number;
-  free_numbers_.erase(number);
+  const std::uint32_t number = next_number_++;
   segments_[number].slot_bytes = slot_bytes;
   return number;
 }
@@ -61,10 +59,7 @@ void SlotTable::add(std::uint32_t number, TimePoint now) {
   segment.idle_since = now;
 }
 
-void SlotTable::cancel(std::uint32_t number) {
-  remove(segments_.find(number));
-  reuse(number);
-}
+void SlotTable::cancel(std::uint32_t number) { remove(segments_.find(number)); }
 
 std::vector<std::uint32_t> SlotTable::remove_idle(TimePoint before) {
   std::vector<std::uint32_t> removed;

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <vector>
 
 #include "cuda/slot_sizes.hpp"
@@ -24,9 +23,12 @@ class SlotTable {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  /// Segments are numbered from `first_segment` on. A generation is never used again in any slot.
-  SlotTable(std::uint32_t first_segment, std::uint64_t cap_bytes)
-      : next_number_(first_segment), cap_bytes_(cap_bytes) {}
+  static constexpr std::uint32_t kMostNumbers = std::uint32_t{1} << 24;
+  /// Segments are numbered from `first_segment` on, at most `numbers` of them in its life. Neither a
+  /// number nor the generation of a slot is used again.
+  SlotTable(std::uint32_t first_segment, std::uint64_t cap_bytes,
+            std::uint32_t numbers = kMostNumbers)
+      : next_number_(first_segment), end_number_(first_segment + numbers), cap_bytes_(cap_bytes) {}
 
   struct Place {
     SlotId id;
@@ -46,8 +48,6 @@ class SlotTable {
   void add(std::uint32_t segment, TimePoint now);
   /// There will be none.
   void cancel(std::uint32_t segment);
-  /// The number of a removed segment may name another one: all who knew it have been told.
-  void reuse(std::uint32_t segment) { free_numbers_.insert(segment); }
 
   /// Removes segments that have been idle since `before` or longer.
   [[nodiscard]] std::vector<std::uint32_t> remove_idle(TimePoint before);
@@ -73,9 +73,9 @@ class SlotTable {
   void remove(Segments::iterator segment);
 
   std::uint32_t next_number_;
+  const std::uint32_t end_number_;
   const std::uint64_t cap_bytes_;
   Segments segments_;
-  std::set<std::uint32_t> free_numbers_;
   std::uint64_t generation_ = 0;  // the last one that was given out
   std::uint64_t resident_bytes_ = 0;
   std::uint64_t used_bytes_ = 0;

@@ -78,6 +78,16 @@ Result<void> StreamWork::copy(DeviceAddress destination, DeviceAddress source,
       "cuMemcpyAsync of " + std::to_string(bytes) + " bytes on " + to_string(context.device()));
 }
 
+Result<void> StreamWork::write_word(DeviceAddress word, std::uint64_t value) {
+  PrimaryContext& context = *gpu_->context();
+  const PrimaryContext::Current current(context);
+  TENDON_CHECK(current.made());
+  has_work_ = true;
+  return context.check(
+      context.table().stream_write_value64(stream_.here(), word, value, WriteOrder::fenced), where_,
+      "cuStreamWriteValue64_v2 on " + to_string(context.device()));
+}
+
 Result<void> StreamWork::ask() const {
   PrimaryContext& context = *gpu_->context();
   const PrimaryContext::Current current(context);

@@ -19,8 +19,8 @@ namespace tendon::v0::detail::cuda {
 /// done it. The thread that begins enqueues it all.
 ///
 /// Owns:    what keep() is told, until the GPU has done all that was enqueued up to the end of this
-///          object, or the context is lost. The device thread drops it; where copy() was never
-///          called, the end of this object does so at once.
+///          object, or the context is lost. The device thread drops it; where nothing
+///          was enqueued, the end of this object does so at once.
 /// Threads: one at a time.
 /// Errors:  invalid_argument: the stream belongs to another context, or is being captured;
 ///          device_lost; forked; those of the driver.
@@ -45,6 +45,9 @@ class StreamWork {
   /// Any addresses that the GPU knows, of its memory or of the host. No bytes: nothing is enqueued.
   [[nodiscard]] Result<void> copy(DeviceAddress destination, DeviceAddress source,
                                   std::uint64_t bytes);
+  /// Writes `value` to 8 bytes of registered memory once all copies before are done, so that a host
+  /// which reads it may read them.
+  [[nodiscard]] Result<void> write_word(DeviceAddress word, std::uint64_t value);
   void keep(std::shared_ptr<const void> owner) { kept_.push_back(std::move(owner)); }
 
   /// Waits until the GPU has done all that the stream has now, also what others enqueued there. A

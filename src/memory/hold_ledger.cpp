@@ -11,29 +11,20 @@ constexpr std::uint32_t kAll = ~std::uint32_t{0};
 
 }  // namespace
 
-HoldLedger::HoldLedger(std::uint32_t first_segment, std::uint64_t cap_bytes)
-    : first_segment_(first_segment), cap_bytes_(cap_bytes) {}
-
-// The number of a segment below the first one wraps, and is beyond all that there are.
 SlotUse* HoldLedger::find(SlotId id) {
-  const std::uint32_t segment = id.segment - first_segment_;
-  if (segment >= segments_.size() || id.slot >= segments_[segment].uses.size()) return nullptr;
-  SlotUse& use = segments_[segment].uses[id.slot];
+  const auto segment = segments_.find(id.segment);
+  if (segment == segments_.end() || id.slot >= segment->second.uses.size()) return nullptr;
+  SlotUse& use = segment->second.uses[id.slot];
   return use.generation() == id.generation ? &use : nullptr;
 }
 
-std::uint64_t HoldLedger::bytes_of(SlotId id) const {
-  return segments_[id.segment - first_segment_].slot_bytes;
-}
+std::uint64_t HoldLedger::bytes_of(SlotId id) const { return segments_.at(id.segment).slot_bytes; }
 
 // The owner
 
 void HoldLedger::begin(SlotId id, std::uint64_t slot_bytes) {
-  const std::uint32_t segment = id.segment - first_segment_;
   const Lock lock(mutex_);
-  // Another thread may have taken the first slot of an earlier segment and not come here yet.
-  if (segment >= segments_.size()) segments_.resize(segment + 1);
-  Segment& at = segments_[segment];
+  Segment& at = segments_[id.segment];
   at.slot_bytes = slot_bytes;
   if (id.slot >= at.uses.size()) at.uses.resize(id.slot + 1);
   at.uses[id.slot].begin(id.generation);
@@ -44,6 +35,11 @@ bool HoldLedger::drop_owner(SlotId id) {
   const Lock lock(mutex_);
   SlotUse* const use = find(id);
   return use != nullptr && use->drop_owner() && use->is_free();
+}
+
+void HoldLedger::forget(std::uint32_t segment) {
+  const Lock lock(mutex_);
+  segments_.erase(segment);
 }
 
 // Links
@@ -123,15 +119,15 @@ std::vector<SlotId> HoldLedger::end_link(LinkNumber link, Death death) {
     return freed;
   }
   freed.reserve(reader->second.holds);
-  for (std::uint32_t s = 0; s < segments_.size(); ++s) {
-    for (std::uint32_t i = 0; i < segments_[s].uses.size(); ++i) {
-      SlotUse& use = segments_[s].uses[i];
+  for (auto& [number, segment] : segments_) {
+    for (std::uint32_t i = 0; i < segment.uses.size(); ++i) {
+      SlotUse& use = segment.uses[i];
       const std::uint32_t ended = use.end(link, kAll).count;
       if (ended == 0) continue;
       if (reader->second.reads == Reads::over_socket && use.end_sends(ended))
-        sending_bytes_ -= segments_[s].slot_bytes;
-      if (!use.is_with_links()) held_bytes_ -= segments_[s].slot_bytes;
-      if (use.is_free()) freed.push_back({first_segment_ + s, i, use.generation()});
+        sending_bytes_ -= segment.slot_bytes;
+      if (!use.is_with_links()) held_bytes_ -= segment.slot_bytes;
+      if (use.is_free()) freed.push_back({number, i, use.generation()});
     }
   }
   readers_.erase(reader);

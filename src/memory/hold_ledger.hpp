@@ -43,15 +43,16 @@ struct HoldStats {
 ///          slots.
 class HoldLedger {
  public:
-  /// Segments of the pool are numbered from `first_segment` on, without gaps. All shares are parts
-  /// of `cap_bytes`.
-  HoldLedger(std::uint32_t first_segment, std::uint64_t cap_bytes);
+  /// All shares are parts of `cap_bytes`.
+  explicit HoldLedger(std::uint64_t cap_bytes) : cap_bytes_(cap_bytes) {}
 
   // The owner
   /// This use of the slot begins, with the owner's hold. All slots of a segment have one size.
   void begin(SlotId id, std::uint64_t slot_bytes);
   /// True: the slot is free.
   [[nodiscard]] bool drop_owner(SlotId id);
+  /// No slot of this segment will be used again. Precondition: all are free.
+  void forget(std::uint32_t segment);
 
   // Links. Each has a number that is never used again.
   using LinkNumber = SlotUse::LinkNumber;
@@ -109,11 +110,10 @@ class HoldLedger {
   [[nodiscard]] std::uint64_t bytes_of(SlotId id) const TENDON_REQUIRES(mutex_);
   [[nodiscard]] Left end_hold(LinkNumber link, SlotId id) TENDON_REQUIRES(mutex_);
 
-  const std::uint32_t first_segment_;
   const std::uint64_t cap_bytes_;
   const std::uint32_t process_ = process_number();
   mutable Mutex mutex_;
-  std::vector<Segment> segments_ TENDON_GUARDED_BY(mutex_);
+  std::map<std::uint32_t, Segment> segments_ TENDON_GUARDED_BY(mutex_);  // by number
   std::map<LinkNumber, Reader> readers_ TENDON_GUARDED_BY(mutex_);
   std::uint64_t held_bytes_ TENDON_GUARDED_BY(mutex_) = 0;  // of slots that links have, each once
   std::atomic<std::uint64_t> sending_bytes_{0};             // changed under the lock

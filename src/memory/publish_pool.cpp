@@ -24,7 +24,7 @@ PublishedSlot::~PublishedSlot() { pool_->drop_owner(slot_.id); }
 
 PublishPool::PublishPool(std::uint64_t cap_bytes)
     : slots_("publish pool of this context", cap_bytes, Writers::maker_only),
-      holds_(kFirstSegment, slots_.cap_bytes()) {}
+      holds_(slots_.cap_bytes()) {}
 
 Result<std::shared_ptr<PublishedSlot>> PublishPool::acquire(std::uint64_t size_bytes) {
   if (size_bytes > cap_bytes()) {

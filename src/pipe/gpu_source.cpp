@@ -32,7 +32,7 @@ Result<GpuSource> gpu_source(const TensorDict& batch, Link& link, Deadline deadl
   TENDON_TRY(gpu, gpus->use(device.value_or(cpu()).index, deadline));
   const cuda::Uuid& uuid = gpu->context()->uuid();
   TENDON_TRY(number, offer(link, uuid));
-  return GpuSource{std::move(gpu), placement_of(batch, uuid, number)};
+  return GpuSource{std::move(gpu), number, placement_of(batch, uuid, number)};
 }
 
 }  // namespace tendon::v0::detail

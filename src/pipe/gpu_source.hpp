@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
@@ -15,6 +16,7 @@ namespace tendon::v0::detail {
 /// The GPU of a batch that is to be sent, and which leaves lie there, as the peer is told.
 struct GpuSource {
   std::shared_ptr<cuda::Gpu> gpu;
+  std::uint32_t number = 0;  ///< in the offers of this side
   std::shared_ptr<const Placement> placement;
 };
 

@@ -23,6 +23,7 @@ struct Outgoing {
   std::string values;
   std::shared_ptr<const Schema> schema;
   std::shared_ptr<const Placement> placement;  // null: its leaves lie in host memory
+  std::shared_ptr<DeviceFill> fill;            // the leaves that stay on a GPU
   std::optional<SendOp> announcement;          // of the schema, when it must go first
   BodyPart announcement_part;
   bool prepared = false;

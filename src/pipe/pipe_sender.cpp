@@ -9,6 +9,7 @@
 #include "core/failpoint.hpp"
 #include "core/stage_clock.hpp"
 #include "pipe/async_ops.hpp"
+#include "pipe/direct_fill.hpp"
 #include "pipe/gpu_source.hpp"
 #include "pipe/gpu_wait.hpp"
 #include "runtime/busy.hpp"
@@ -20,6 +21,25 @@ namespace {
 
 // The first use of a GPU by an asynchronous send, which has no deadline of its own.
 constexpr std::chrono::seconds kFirstUse{5};
+
+// A leaf of host memory. There is room in `strided`: parts point into it.
+void add_part(Outgoing& out, const TensorDict& batch, std::size_t index, const LeafView& leaf,
+              std::uint64_t offset) {
+  if (leaf.size_bytes == 0) return;
+  BodyPart part{offset, {leaf.data, leaf.size_bytes}, nullptr, leaf.size_bytes};
+  if (!leaf.contiguous) {
+    out.strided.push_back(batch.leaf(index));
+    part.strided = &out.strided.back();
+    part.bytes = {};
+  }
+  out.parts.push_back(part);
+}
+
+// A service thread makes no call of the driver.
+void finish_elsewhere(std::shared_ptr<DeviceFill> fill) {
+  cuda::DeviceThread& thread = fill->gpu().thread();
+  (void)thread.post([fill = std::move(fill)] { fill->finish(); });
+}
 
 }  // namespace
 
@@ -112,14 +132,7 @@ Result<PipeSender::Lies> PipeSender::prepare(Outgoing& out, const TensorDict& ba
     for (std::size_t i = 0; i < count; ++i) {
       const LeafView leaf = leaf_view(batch, i);
       if (leaf.device != cpu()) return Lies::on_gpu;
-      if (leaf.size_bytes == 0) continue;
-      BodyPart part{layout.offsets[i], {leaf.data, leaf.size_bytes}, nullptr, leaf.size_bytes};
-      if (!leaf.contiguous) {
-        out.strided.push_back(batch.leaf(i));
-        part.strided = &out.strided.back();
-        part.bytes = {};
-      }
-      out.parts.push_back(part);
+      add_part(out, batch, i, leaf, layout.offsets[i]);
     }
   }
   out.op.parts = out.parts;
@@ -262,6 +275,13 @@ void PipeSender::count_sent(const Outgoing& out) {
   begun_ = nullptr;
   ++stats_.messages_sent;
   stats_.bytes_sent += payload_bytes;
+  if (out.op.device != nullptr) {
+    const std::uint64_t size_bytes = out.op.device->size_bytes();
+    ++stats_.copies_d2d;
+    stats_.bytes_d2d += size_bytes;
+    stats_.bytes_sent += size_bytes;
+    if (payload_bytes == 0) return;
+  }
   if (out.is_loan || (out.op.published != nullptr && !out.op.over_share)) {
     ++stats_.loans_sent;
   } else if (link_.traits().slots_go_over) {
@@ -296,7 +316,7 @@ bool PipeSender::take_back(Outgoing& out) {
 
 // A message whose deadline has passed is on its way all the same, as one of an asynchronous send:
 // its schema was announced, and a second one may not be stranded.
-Result<void> PipeSender::keep(const Outgoing& out) {
+Result<void> PipeSender::keep(Outgoing& out) {
   const Descriptor& sent = out.op.descriptor;
   auto queued = std::make_shared<QueuedSend>();
   TENDON_TRY(copy, Storage::allocate(sent.body_bytes()));
@@ -315,6 +335,9 @@ Result<void> PipeSender::keep(const Outgoing& out) {
   kept.op.values = body.subspan(sent.payload_bytes, sent.values_bytes);
   kept.op.header = body.subspan(sent.payload_bytes + sent.values_bytes, sent.header_bytes);
   kept.op.share = out.op.share;
+  kept.op.device = out.op.device;
+  kept.op.device_part = out.op.device_part;
+  kept.fill = std::move(out.fill);
   kept.prepared = true;
   ++stats_.copies;
   stats_.bytes_copied += sent.payload_bytes;
@@ -420,12 +443,59 @@ Result<void> PipeSender::send(Bytes bytes, const MessageOptions& options, Deadli
   return send_now(scratch_, deadline);
 }
 
-// By way of a slot, where the link lets the peer read that, so that the host copies nothing. Not
-// ahead of queued sends, which may need the last slot.
 Result<void> PipeSender::send_from_gpu(const TensorDict& batch, const SendOptions& options,
                                        Deadline deadline) {
-  const std::uint64_t body_bytes = scratch_.op.descriptor.body_bytes();
   TENDON_TRY(source, gpu_source(batch, link_, deadline));
+  const PlacedLayout layout = placed_layout(*batch.schema(), *source.placement);
+  const DirectSource direct{.batch = batch,
+                            .gpu = source,
+                            .layout = layout,
+                            .stream = static_cast<cuda::StreamHandle>(options.stream),
+                            .context = end_.context,
+                            .link = link_,
+                            .usable = [this] { return usable("pipe.send"); }};
+  TENDON_TRY(fill, direct_fill(direct, deadline));
+  if (fill == nullptr) return send_staged(batch, source, options, deadline);
+  scratch_.fill = std::move(fill);
+  scratch_.placement = std::move(source.placement);
+  return send_direct(batch, layout, deadline);
+}
+
+// The copies are enqueued, and the word that says that they are done follows once the message is
+// shown, and has its number.
+Result<void> PipeSender::send_direct(const TensorDict& batch, const PlacedLayout& layout,
+                                     Deadline deadline) {
+  Descriptor& descriptor = scratch_.op.descriptor;
+  descriptor.layout = Layout::aligned;
+  descriptor.payload_bytes = layout.host_bytes;
+  descriptor.device_parts = 1;
+  scratch_.op.device = scratch_.fill.get();
+  scratch_.op.device_part = scratch_.fill->part();
+  scratch_.parts.clear();
+  scratch_.strided.clear();
+  scratch_.strided.reserve(batch.leaf_count());  // parts point into it
+  for (std::size_t i = 0; i < batch.leaf_count(); ++i) {
+    const LeafView leaf = leaf_view(batch, i);
+    if (leaf.device == cpu()) add_part(scratch_, batch, i, leaf, layout.offsets[i]);
+  }
+  scratch_.op.parts = scratch_.parts;
+  scratch_.prepared = true;
+  auto sent = check_size(descriptor);
+  if (sent) sent = send_now(scratch_, deadline);
+  if (scratch_.op.done) {
+    (void)TENDON_FAILPOINT("pipe.gpu.shown");
+    scratch_.fill->finish();
+  }
+  scratch_.op = SendOp{};
+  scratch_.fill = nullptr;
+  return sent;
+}
+
+// By way of a slot, where the link lets the peer read that, so that the host copies nothing. Not
+// ahead of queued sends, which may need the last slot.
+Result<void> PipeSender::send_staged(const TensorDict& batch, const GpuSource& source,
+                                     const SendOptions& options, Deadline deadline) {
+  const std::uint64_t body_bytes = scratch_.op.descriptor.body_bytes();
   const auto& schema = batch.schema();
   const std::uint64_t size = schema->layout(Layout::aligned).total_bytes;
   Storage room;
@@ -472,7 +542,7 @@ Result<void> PipeSender::send_from_gpu(const TensorDict& batch, const SendOption
   else
     TENDON_CHECK(prepare(scratch_, staged));
   scratch_.is_loan = false;
-  scratch_.placement = std::move(source.placement);
+  scratch_.placement = source.placement;
   return send_now(scratch_, deadline);
 }
 
@@ -696,6 +766,8 @@ bool PipeSender::progress() {
     }
     Result<void> result;
     if (!sent && take_back(queued->out)) result = std::move(sent).error();
+    if (queued->out.op.done && queued->out.fill != nullptr)
+      finish_elsewhere(std::move(queued->out.fill));
     queue_.pop_front();
     queued_count_.store(queue_.size());
     if (queued->completion == nullptr) continue;  // its caller was told before
@@ -739,6 +811,8 @@ void PipeSender::add_to(PipeStats& stats) const {
   stats.bytes_copied += stats_.bytes_copied;
   stats.copied_other_link = stats_.copied_other_link;
   stats.copies_d2h += copies_d2h_.load(std::memory_order_relaxed);
+  stats.copies_d2d += stats_.copies_d2d;
+  stats.bytes_d2d += stats_.bytes_d2d;
   stats.bytes_d2h += bytes_d2h_.load(std::memory_order_relaxed);
   stats.schemas_announced = stats_.schemas_announced;
 }

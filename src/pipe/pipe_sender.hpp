@@ -19,7 +19,9 @@
 
 namespace tendon::v0::detail {
 
+struct GpuSource;
 struct KeptBody;
+struct PlacedLayout;
 struct QueuedSend;
 
 /// The sending half of a pipe: messages are prepared, wait for room in the window and for slots,
@@ -73,6 +75,10 @@ class PipeSender {
   Result<Lies> prepare(Outgoing& out, const TensorDict& batch) TENDON_EXCLUDES(mutex_);
   Result<void> send_from_gpu(const TensorDict& batch, const SendOptions& options, Deadline deadline)
       TENDON_EXCLUDES(mutex_);
+  Result<void> send_direct(const TensorDict& batch, const PlacedLayout& layout, Deadline deadline)
+      TENDON_EXCLUDES(mutex_);
+  Result<void> send_staged(const TensorDict& batch, const GpuSource& source,
+                           const SendOptions& options, Deadline deadline) TENDON_EXCLUDES(mutex_);
   Result<void> stage(QueuedSend& queued, const SendOptions& options);
   Result<void> prepare_values(Outgoing& out, const TensorDict& batch);
   Result<void> prepare_bytes(Outgoing& out, Bytes bytes, const MessageOptions& options);
@@ -84,7 +90,7 @@ class PipeSender {
   Result<bool> announce(Outgoing& out, Deadline deadline) TENDON_REQUIRES(mutex_);
   /// Memory for what the link copies into a slot. False: not now.
   Result<bool> take_slot(SendOp& op) TENDON_REQUIRES(mutex_);
-  Result<void> keep(const Outgoing& out) TENDON_REQUIRES(mutex_);
+  Result<void> keep(Outgoing& out) TENDON_REQUIRES(mutex_);
   Result<bool> try_send(Outgoing& out, Deadline deadline) TENDON_REQUIRES(mutex_);
   Result<Sent> send_published(SendOp& op, Deadline deadline) TENDON_REQUIRES(mutex_);
   Result<void> send_now(Outgoing& out, Deadline deadline) TENDON_EXCLUDES(mutex_);

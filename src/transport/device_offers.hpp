@@ -17,7 +17,7 @@ namespace tendon::v0::detail {
 /// on, in the order of its offers, because the two processes may see other GPUs under one number.
 ///
 /// Owns:    UUIDs.
-/// Threads: number_of() from any thread; take_in() and of_peer() under the link's receive lock.
+/// Threads: number_of() and own_count() from any thread; take_in() and of_peer() under the link's receive lock.
 /// Errors:  take_in() says which rule the peer broke.
 /// Blocks:  never.
 /// Cost:    a look over the offers of one side.
@@ -36,6 +36,12 @@ class DeviceOffers {
     post(offer(number, gpu));
     own_.push_back(gpu);
     return number;
+  }
+
+  /// How many this side has offered.
+  [[nodiscard]] std::uint32_t own_count() {
+    const Lock lock(mutex_);
+    return static_cast<std::uint32_t>(own_.size());
   }
 
   /// An offer has arrived on a link with these features. Returns what is wrong with it, or an empty

@@ -105,6 +105,7 @@ void copy_body(const SendOp& op, std::uint64_t offset, MutableBytes destination,
   }
   copy.bytes(payload_bytes, op.values);
   copy.bytes(payload_bytes + op.values.size(), op.header);
+  copy.bytes(payload_bytes + op.values.size() + op.header.size(), op.device_part);
 }
 
 }  // namespace tendon::v0::detail

@@ -40,6 +40,7 @@ enum class RingShare : std::uint8_t {
   less_control,  ///< it leaves room for samples of priority `control`, which take the whole
 };
 
+class DeviceFill;
 class LentSample;
 
 /// An outgoing message, and the answer of its link. The memory it names stays valid until it is
@@ -51,6 +52,7 @@ struct SendOp {
       parts;  ///< the payload; gaps between parts travel as unspecified or zero bytes
   Bytes values;
   Bytes header;
+  Bytes device_part;
   /// The slot that the payload lies in already (a loan, whose owner keeps it) or is copied to.
   LoanedSlot* loaned = nullptr;
   std::shared_ptr<LoanedSlot> own_slot;  ///< the link's, when it copies
@@ -61,6 +63,8 @@ struct SendOp {
   /// tcp: who has the body from its first byte on and is asked for it then; `parts`, `values` and
   /// `header` may name nothing before. Null: the body is there.
   LentSample* lent = nullptr;
+  /// shm: the leaves on a GPU, which `device_part` is of.
+  DeviceFill* device = nullptr;
   /// How many bytes of such slots the peer may have; beyond that it is sent a copy.
   std::uint64_t share_bytes = PublishPool::kWholeShare;
   RingShare share = RingShare::whole;

@@ -7,6 +7,7 @@
 #include "memory/segment.hpp"
 #include "memory/slot_pool.hpp"
 #include "transport/message.hpp"
+#include "transport/shm/devices_out.hpp"
 
 namespace tendon::v0::detail {
 
@@ -28,6 +29,8 @@ class SharedMemoryLink {
   [[nodiscard]] virtual Result<Sent> share_segment(const SegmentInfo& info) = 0;
   /// A flag in a published segment has moved: wakes the peer if it sleeps and waits for flags.
   virtual void ring_for_flags() noexcept = 0;
+  /// How the tensors of this side's GPUs travel to the peer.
+  [[nodiscard]] virtual DevicesOut& devices_out() noexcept = 0;
   /// Ends the peer's process, by the descriptor that proves its death. False: it cannot.
   [[nodiscard]] virtual bool kill_peer() noexcept = 0;
 };

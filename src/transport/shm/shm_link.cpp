@@ -28,6 +28,7 @@
 #include "transport/private_body.hpp"
 #include "transport/shared_memory_link.hpp"
 #include "transport/shm/control_block.hpp"
+#include "transport/shm/devices_out.hpp"
 #include "transport/shm/link_holds.hpp"
 #include "transport/shm/messages_in.hpp"
 #include "transport/shm/messages_out.hpp"
@@ -90,6 +91,7 @@ class ShmLink final : public Link, public SharedMemoryLink {
     return take_returns(ledger);
   }
   void ring_for_flags() noexcept override;
+  DevicesOut& devices_out() noexcept override { return devices_out_; }
   bool kill_peer() noexcept override;
   // Unchecked, here and below: what another thread may ask of a part at any time.
   std::size_t posted_bytes() const noexcept override TENDON_UNCHECKED_LOCKS {
@@ -166,6 +168,7 @@ class ShmLink final : public Link, public SharedMemoryLink {
   MessagesIn in_ TENDON_GUARDED_BY(receive_mutex());
   PeerSegments segments_ TENDON_GUARDED_BY(receive_mutex());
   PeerDevices devices_ TENDON_GUARDED_BY(receive_mutex());
+  DevicesOut devices_out_;
   ///   enough -> lacking -> stalled;  both -> enough with the next tick, which may be in vain
   enum class Descriptors : std::uint8_t {
     enough,   ///< the socket is watched
@@ -197,9 +200,16 @@ ShmLink::ShmLink(ShmLinkOptions options)
           peer_name(), options.peer_cap_bytes, memory_,
           [this](std::uint32_t pipe) TENDON_REQUIRES(receive_mutex()) { return sink_of(pipe); },
           [this](const Descriptor& word, OwnedFd descriptor) TENDON_REQUIRES(receive_mutex()) {
-            return devices_.announce(word, std::move(descriptor), features());
+            return word.tag == static_cast<std::uint32_t>(DeviceWord::answer)
+                       ? devices_out_.take_answer(word, std::move(descriptor))
+                       : devices_.announce(word, std::move(descriptor), features());
           }),
       devices_(peer_name(), memory_),
+      devices_out_(*this, pool_, memory_,
+                   [this](const Descriptor& word, int fd) {
+                     pool_->mutex().assert_held();
+                     return pass(word, fd);
+                   }),
       small_(private_limit_bytes(options.cap_bytes), [this] { on_room(); }),
       liveness_({.expects = options.expect_signs_of_life}, std::chrono::steady_clock::now()) {
   shared_memory_ = this;
@@ -240,7 +250,10 @@ bool ShmLink::take_returns(SlotPool::Ledger& ledger) {
   // What a peer adds meanwhile is for the next time.
   for (std::size_t count = 0; count < ControlBlock::kReturnCount && returned_.pop(entry); ++count) {
     const SlotId id{entry.segment, entry.slot, entry.generation};
-    if (id.segment < PublishPool::kFirstSegment || !holds_.take_return(id)) ledger.take_return(id);
+    if (id.segment >= cuda::DevicePool::kFirstSegment)
+      devices_out_.holds().take_return(id);
+    else if (id.segment < PublishPool::kFirstSegment || !holds_.take_return(id))
+      ledger.take_return(id);
   }
   returned_.release();
   if (returned_.corrupt()) out_.break_off();
@@ -263,10 +276,12 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
   const std::uint64_t body_bytes = op.descriptor.body_bytes();
   if (op.loaned == nullptr && body_bytes <= kMaxInlineBytes) {
     const auto ledger = pool_->ledger();
-    if (!out_.flush()) return Sent::later;
+    if (op.device != nullptr && ended()) return end_error();  // as below: its hold has ended
+    if (!out_.flush() || !devices_out_.number(op)) return Sent::later;
     auto placed = out_.place_small(op);
     if (!placed) return as_violation(std::move(placed));
     op.done = *placed == Sent::done;
+    if (op.done) devices_out_.note_placed(op);
     if (op.done && then == Then::show) out_.show_and_wake();
     return *placed;
   }
@@ -318,7 +333,11 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
   // marked at all.
   if (ended()) return end_error();
   TENDON_TRY(announced, announce_segments(ledger));
-  if (!announced || !out_.flush()) return Sent::later;
+  if (!announced || !out_.flush() || !devices_out_.number(op)) return Sent::later;
+  if (!op.device_part.empty()) {  // it has its number since
+    std::memcpy(op.loaned->slot().memory.data() + body_bytes - op.device_part.size(),
+                op.device_part.data(), op.device_part.size());
+  }
   if (!op.loaned->mark_sent(ledger)) {
     return Error{ErrorCode::internal, "shm.send", "a slot that is not loaned was to be sent"};
   }
@@ -328,6 +347,7 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
     op.loaned->unmark_sent(ledger);
     return as_violation(std::move(placed));
   }
+  devices_out_.note_placed(op);
   if (then == Then::show) out_.show_and_wake();
   const std::uint64_t slot_bytes = op.loaned->slot().memory.size();
   op.loaned = nullptr;
@@ -469,8 +489,9 @@ void ShmLink::prefault(std::uint64_t size_bytes) {
 }
 
 bool ShmLink::drained() {
+  const bool are_copied = devices_out_.copies()->are_over();
   const auto ledger = pool_->ledger();
-  return out_.flush();
+  return out_.flush() && are_copied;
 }
 
 // Receiving
@@ -478,7 +499,7 @@ bool ShmLink::drained() {
 bool ShmLink::has_input() const noexcept {
   if (in_.has_entry() && !paused_.load(std::memory_order_relaxed)) return true;
   if (returns_wait()) return true;
-  return devices_.has_input() || out_.room_came();
+  return devices_.has_input() || devices_out_.copies()->has_news() || out_.room_came();
 }
 
 // Not while the program leaves so many small messages, or the peer so many answers, where they are.
@@ -541,6 +562,7 @@ bool ShmLink::go_on() {
     return true;
   }
   moved |= devices_.look();
+  moved |= devices_out_.copies()->use_up_news();
   moved |= use_up_room();
   return moved;
 }
@@ -611,6 +633,10 @@ Result<ShmLink::Taken> ShmLink::take_in(const Descriptor& descriptor) {
       if (observer_ != nullptr) observer_->on_word(*this, descriptor);
       return Taken::yes;
     case MessageKind::device:
+      if (descriptor.tag == static_cast<std::uint32_t>(DeviceWord::answer)) {
+        TENDON_CHECK(as_violation(devices_out_.take_answer(descriptor, {})));
+        return Taken::yes;
+      }
       if (const auto wrong = descriptor.tag == static_cast<std::uint32_t>(DeviceWord::offer)
                                  ? device_offers.take_in(descriptor, features())
                                  : devices_.take_in(descriptor);
@@ -703,6 +729,7 @@ void ShmLink::tick(std::chrono::steady_clock::time_point now) {
       reactor_->watch(socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLOUT, weak_from_this()))
     descriptors_ = Descriptors::enough;
   suspect_ = liveness_.is_suspect(liveness_.silence());
+  if (!ended()) devices_out_.say_gone();
 }
 
 void ShmLink::on_ready(int fd, std::uint32_t events) {
@@ -766,11 +793,17 @@ void ShmLink::end(LinkLife::State state) {
     ledger.free_sent();
   else
     ledger.quarantine_sent();
-  if (state != LinkLife::State::in_order)
-    return holds_.end(death_proved ? Death::proved : Death::not_proved);
+  if (state != LinkLife::State::in_order) {
+    const Death death = death_proved ? Death::proved : Death::not_proved;
+    holds_.end(death);
+    devices_out_.holds().end(death);
+    return;
+  }
   // A goodbye ends messages, not returns: collect_returns() takes them, whenever they come.
   holds_.retire();
-  if (holds_.count() != 0) my_sleep_.announce(SleepWord<>::kForReturns);
+  devices_out_.holds().retire();
+  if (holds_.count() + devices_out_.holds().count() != 0)
+    my_sleep_.announce(SleepWord<>::kForReturns);
 }
 
 void ShmLink::shut_down() {
@@ -794,7 +827,7 @@ LinkStats ShmLink::stats() const {
   LinkStats stats;
   stats.silence = liveness_.last_silence();
   stats.slots = pool_->stats();
-  stats.holds = holds_.count();
+  stats.holds = holds_.count() + devices_out_.holds().count();
   stats.doorbells = memory_->doorbell_count();
   stats.dropped_returns = memory_->dropped_returns();
   stats.messages_sent = out_.message_count();

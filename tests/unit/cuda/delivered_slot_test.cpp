@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "cuda/device_pool.hpp"
 #include "support/child.hpp"
 #include "support/cuda/gpu_work.hpp"
 

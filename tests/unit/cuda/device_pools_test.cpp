@@ -81,9 +81,12 @@ TEST_F(DevicePoolsTest, TrimsThatWhichIsIdleLongestFirst) {
   EXPECT_FALSE(pools->next_trim());
 }
 
-TEST_F(DevicePoolsTest, NumbersOfSegmentsAreUsedAgain) {
-  for (int turn = 0; turn < 3; ++turn) {
-    EXPECT_EQ(slot(0)->id().segment, DevicePool::kFirstSegment);
+TEST_F(DevicePoolsTest, ANumberNamesOneSegmentOfAllGpus) {
+  for (std::uint32_t turn = 0; turn < 3; ++turn) {
+    for (const std::uint32_t ordinal : {0u, 1u}) {
+      EXPECT_EQ(slot(static_cast<int>(ordinal))->id().segment,
+                DevicePool::kFirstSegment + ordinal * cuda::SlotTable::kMostNumbers + turn);
+    }
     pools->trim(DevicePools::TimePoint::max());
     EXPECT_EQ(pool(0)->stats().segments, 0u);
   }

@@ -31,7 +31,7 @@ constexpr std::uint64_t kCap = 64 * kSlot;
 constexpr std::uint64_t kWhole = HoldLedger::kWholeShare;
 
 struct Fixture : testing::Test {
-  HoldLedger ledger{kFirst, kCap};
+  HoldLedger ledger{kCap};
   HoldLedger::LinkNumber a = ledger.add_link("vision", 4, Reads::in_place);
   HoldLedger::LinkNumber b = ledger.add_link("audio", 4, Reads::in_place);
 
@@ -209,6 +209,20 @@ TEST_F(LedgerOfHolds, SegmentsBeginInAnyOrderAndHaveSizesOfTheirOwn) {
   EXPECT_EQ(ledger.end_link(a, Death::proved), (std::vector<SlotId>{first, second}));
 }
 
+TEST_F(LedgerOfHolds, AForgottenSegmentIsKnownToNobody) {
+  const SlotId other{kFirst + 7, 0, 5};
+  ledger.begin(other, kSlot);
+  ASSERT_EQ(give(a, other), Window::open);
+  const SlotId gone = begin(0);
+  ASSERT_TRUE(ledger.drop_owner(gone));
+  ledger.forget(kFirst);
+  EXPECT_EQ(give(a, gone), Window::closed);
+  EXPECT_EQ(ledger.take_return(a, gone), Left::as_was);
+  EXPECT_EQ(ledger.stats().ignored_returns, 1u);
+  EXPECT_FALSE(ledger.drop_owner(other)) << "the other segment is as it was";
+  EXPECT_EQ(ledger.take_return(a, other), Left::none);
+}
+
 TEST_F(LedgerOfHolds, WhatReadersOverSocketsHoldIsCountedOnceForEachSlot) {
   const auto c = ledger.add_link("c", 4, Reads::over_socket);
   const auto d = ledger.add_link("d", 4, Reads::over_socket);
@@ -336,7 +350,7 @@ TEST(LedgerOfHoldsModel, RandomCallsFreeWhatTheModelFrees) {
     return std::uniform_int_distribution<std::uint64_t>(0, n - 1)(random);
   };
   constexpr std::uint32_t kSlots = 6;
-  HoldLedger ledger(kFirst, 1000 * kSlot);
+  HoldLedger ledger(1000 * kSlot);
   Model model;
   std::vector<HoldLedger::LinkNumber> links;
   for (int step = 0; step < 20'000; ++step) {

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipe/direct_fill.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "channel/staging.hpp"
+#include "core/failpoint.hpp"
+#include "transport/shared_memory_link.hpp"
+
+namespace tendon::v0::detail {
+namespace {
+
+using Way = DevicesOut::Way;
+
+bool has_no_room(const Error& error) {
+  return error.code == ErrorCode::resource_exhausted || error.code == ErrorCode::message_too_large;
+}
+
+/// The peer may use CUDA later. What fails here is tried again with the next message.
+void ask_again(const DirectSource& source, SharedMemoryLink& memory, cuda::DevicePool& pool,
+               Deadline deadline) {
+  const std::uint32_t number = source.gpu.number;
+  if (!memory.devices_out().lacks_question(number)) return;
+  const auto slot = pool.acquire(1, deadline);
+  if (!slot) return;
+  const auto shared = memory.devices_out().share(number, **slot);
+  if (shared && *shared == Sent::done)
+    memory.devices_out().keep_question(number, (*slot)->segment());
+}
+
+/// Has the peer said how it takes leaves of this GPU? Its answer follows the first segment.
+Result<Way> await_way(const DirectSource& source, SharedMemoryLink& memory,
+                      const cuda::DeviceSlot& slot, Deadline deadline) {
+  std::optional<Error> error;
+  Way way = Way::unknown;
+  const auto look = [&] {
+    auto shared = memory.devices_out().share(source.gpu.number, slot);
+    if (!shared) error = std::move(shared).error();
+    if (error || *shared == Sent::later) return error.has_value();
+    way = memory.devices_out().way(source.gpu.number);
+    return way != Way::unknown;
+  };
+  if (!look() && !deadline.is_poll()) {
+    (void)source.context->wait(&source.link, deadline, [&] {
+      if (!source.context->unusable()) source.context->poll_link(source.link);
+      if (auto still = source.usable(); !still) error = std::move(still).error();
+      return error || look();
+    });
+  }
+  if (error && has_no_room(*error)) return Way::staged;
+  if (error) return *std::move(error);
+  if (way != Way::unknown || deadline.is_poll()) return way;
+  return Error{ErrorCode::timeout, "pipe.send",
+               source.link.peer_name() +
+                   " had not said before the deadline whether it can read memory of " +
+                   to_string(source.gpu.gpu->context()->device()) + "; nothing was delivered"};
+}
+
+Result<cuda::StreamWork> enqueue(const DirectSource& source, const cuda::DeviceSlot& slot) {
+  TENDON_TRY(work, cuda::StreamWork::begin(source.gpu.gpu, source.stream, "pipe.send"));
+  work.keep(std::make_shared<const TensorDict>(source.batch));
+  for (const GpuCopy& each : copies_on_gpu(source.batch, source.layout, slot.address()))
+    TENDON_CHECK(work.copy(each.destination, each.source, each.size_bytes));
+  return work;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<DeviceFill>> direct_fill(const DirectSource& source, Deadline deadline) {
+  const std::shared_ptr<DeviceFill> staged;
+  SharedMemoryLink* const memory = source.link.shared_memory();
+  if (memory == nullptr) return staged;
+  DevicesOut& devices = memory->devices_out();
+  const std::uint32_t number = source.gpu.number;
+  const auto pool = source.context->memory().devices->of(source.gpu.gpu);
+  if (devices.way(number) == Way::staged) {
+    ask_again(source, *memory, *pool, deadline);
+    return staged;
+  }
+  (void)source.link.collect_returns();
+  auto slot = pool->acquire(std::max<std::uint64_t>(source.layout.gpu_bytes, 1), deadline);
+  if (!slot) {
+    const bool is_late = slot.error().code == ErrorCode::timeout && deadline.is_poll();
+    if (is_late || has_no_room(slot.error())) return staged;
+    return std::move(slot).error();
+  }
+  TENDON_TRY(way, await_way(source, *memory, **slot, deadline));
+  if (way != Way::direct) return staged;
+  auto words = devices.words(number, source.gpu.gpu, deadline);
+  if (!words && devices.way(number) != Way::staged) return std::move(words).error();
+  if (!words || *words == nullptr) return staged;
+  TENDON_TRY(hold, devices.hold(**slot));
+  if (hold == nullptr) return staged;
+  TENDON_TRY(work, enqueue(source, **slot));
+  (void)TENDON_FAILPOINT("pipe.gpu.filled");
+  const auto wake = [weak = std::weak_ptr(source.context)] {
+    if (const auto core = weak.lock()) core->wake_for_work();
+  };
+  return std::make_shared<DeviceFill>(
+      DeviceFill::Parts{source.gpu.gpu, std::move(work), *std::move(slot), std::move(hold),
+                        *std::move(words), wake},
+      number, source.layout.gpu_bytes);
+}
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/mutex.hpp>
+#include <tendon/core/result.hpp>
+
+#include "core/fd.hpp"
+#include "cuda/device_segment.hpp"
+#include "cuda/gpu.hpp"
+#include "memory/segment.hpp"
+#include "transport/device_word.hpp"
+#include "transport/shm/device_copies.hpp"
+#include "transport/shm/device_holds.hpp"
+#include "transport/shm/peer_devices.hpp"
+
+namespace tendon::v0::detail {
+
+/// What a peer may read of the GPUs of this process, and how it has said that it does
+/// (docs/protocol.md, "GPUs"). GPUs are named by their numbers in this side's offers.
+///
+/// Owns:    the peer's ready words as mapped and registered here; holds in the pools on GPUs.
+/// Threads: thread-safe, by short locks under which no call of the driver is made.
+/// Errors:  protocol_violation for an answer that no honest peer gives, which ends the link.
+/// Blocks:  words(), for the device thread at the first use of a GPU, until its deadline.
+/// Cost:    a lock.
+class DevicesOut {
+ public:
+  /// `link` outlives it. `pass` passes a word with a descriptor, under the lock of the pool's ledger.
+  /// False: not now.
+  using Pass = std::function<Result<bool>(const Descriptor& word, int descriptor)>;
+  DevicesOut(Link& link, std::shared_ptr<SlotPool> pool, const std::shared_ptr<ShmMemory>& memory,
+             Pass pass);
+  DevicesOut(const DevicesOut&) = delete;
+  DevicesOut& operator=(const DevicesOut&) = delete;
+
+  // Answers
+  /// Word `answer`; `direct` alone has a descriptor.
+  [[nodiscard]] Result<void> take_answer(const Descriptor& word, OwnedFd descriptor);
+  enum class Way : std::uint8_t {
+    unknown,  ///< the peer has not answered
+    direct,
+    staged,
+  };
+  [[nodiscard]] Way way(std::uint32_t device) const;
+  /// Why it is staged, for people.
+  [[nodiscard]] std::string why_staged(std::uint32_t device) const;
+  /// The words of the peer, for a GPU whose way is direct. Errors of the driver make it staged. Null
+  /// with a deadline that has passed: they are there for a later call.
+  [[nodiscard]] Result<std::shared_ptr<const PeerWords>> words(
+      std::uint32_t device, const std::shared_ptr<cuda::Gpu>& gpu, Deadline deadline);
+
+  /// A peer that has not used CUDA maps the segment that it was passed once it does, and answers
+  /// anew. Is there none for that?
+  [[nodiscard]] bool lacks_question(std::uint32_t device) const;
+  /// Keeps this one, which was passed, until the peer answers otherwise.
+  void keep_question(std::uint32_t device, std::shared_ptr<cuda::DeviceSegment> segment);
+
+  // Slots
+  /// Passes the segment of this slot to the peer, once. The peer answers the first of each GPU.
+  /// `later`: the socket is full. Errors: resource_exhausted where the peer has kMostSegments.
+  [[nodiscard]] Result<Sent> share(std::uint32_t device, const cuda::DeviceSlot& slot);
+  /// Tells the peer which segments were released.
+  void say_gone();
+  /// A hold of this slot for the peer. Null: it is beyond its share.
+  [[nodiscard]] Result<std::unique_ptr<DeviceHold>> hold(const cuda::DeviceSlot& slot);
+
+  // Messages. Under the link's sending lock
+  /// Gives the device part, if any, the next number. False: its ready word is in use.
+  [[nodiscard]] bool number(const SendOp& op);
+  /// The message is placed.
+  void note_placed(const SendOp& op);
+
+  [[nodiscard]] DeviceHolds& holds() noexcept { return holds_; }
+  [[nodiscard]] const DeviceHolds& holds() const noexcept { return holds_; }
+  [[nodiscard]] const std::shared_ptr<DeviceCopies>& copies() const noexcept { return copies_; }
+
+ private:
+  struct Answer {
+    std::uint64_t number = 0;  // of the last one; 0: none has come
+    DeviceAnswer said{};
+    std::shared_ptr<Segment> memory;         // of the words, from the first direct one on
+    std::shared_ptr<const PeerWords> words;  // once they are registered
+    std::string refused;                     // why they cannot be
+    std::shared_ptr<cuda::DeviceSegment> question;
+  };
+  /// Jobs of the device thread have shares of it.
+  struct Answers {
+    Mutex mutex;
+    std::map<std::uint32_t, Answer> by_device TENDON_GUARDED_BY(mutex);
+  };
+  [[nodiscard]] static Result<std::shared_ptr<const PeerWords>> register_words(Answers& answers,
+                                                                               std::uint32_t device,
+                                                                               cuda::Gpu& gpu);
+
+  [[nodiscard]] bool is_announced(std::uint32_t segment) const;
+
+  Link& link_;
+  const std::shared_ptr<SlotPool> pool_;
+  const Pass pass_;
+  const std::shared_ptr<Answers> answers_;
+  mutable Mutex mutex_;
+  std::map<std::uint32_t, std::weak_ptr<const cuda::DeviceSegment>> announced_
+      TENDON_GUARDED_BY(mutex_);
+  DeviceHolds holds_;
+  const std::shared_ptr<DeviceCopies> copies_;
+};
+
+}  // namespace tendon::v0::detail
