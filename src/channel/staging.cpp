@@ -213,6 +213,23 @@ void zero_gaps(const Schema& schema, const Storage& room) {
   zero_to(layout.total_bytes);
 }
 
+Result<void> copy_to_host(const TensorDict& batch, const Storage& room, cuda::StreamWork work,
+                          Deadline deadline,
+                          const std::function<Result<void>(cuda::StreamWork&)>& wait) {
+  TENDON_CHECK(pack_host_leaves(batch, room));
+  work.keep(room.owner());
+  work.keep(std::make_shared<const TensorDict>(batch));
+  TENDON_CHECK(wait(work));  // a copy would wait without a deadline
+  for (const GpuCopy& each : copies_to_host(batch, room)) {
+    if (!deadline.is_poll() && deadline.has_passed())
+      return Error{ErrorCode::timeout, "staging.copy", "the deadline passed between two copies"};
+    TENDON_CHECK(work.copy(each.destination, each.source, each.size_bytes));
+  }
+  TENDON_CHECK(wait(work));
+  zero_gaps(*batch.schema(), room);
+  return {};
+}
+
 std::uint64_t bytes_on_gpu(const Schema& schema, const Placement* placement) {
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < schema.leaves().size(); ++i)

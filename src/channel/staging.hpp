@@ -2,6 +2,7 @@
 // Batches between host memory and a GPU: the copies of messages that travel through host memory.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -49,6 +50,13 @@ struct GpuCopy {
 [[nodiscard]] std::vector<GpuCopy> copies_to_host(const TensorDict& batch, const Storage& room);
 /// Once they are done: what lay in the room before is nobody's business.
 void zero_gaps(const Schema& schema, const Storage& room);
+
+/// All of that: returns when the batch lies in `room`. Until the GPU is done, `work` keeps both,
+/// also where this fails. `wait` waits for the stream, until the same deadline. Errors: timeout,
+/// those of `wait` and of the driver.
+[[nodiscard]] Result<void> copy_to_host(const TensorDict& batch, const Storage& room,
+                                        cuda::StreamWork work, Deadline deadline,
+                                        const std::function<Result<void>(cuda::StreamWork&)>& wait);
 
 /// Bytes of the leaves on the GPU.
 [[nodiscard]] std::uint64_t bytes_on_gpu(const Schema& schema, const Placement* placement);
