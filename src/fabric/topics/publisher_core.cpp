@@ -436,7 +436,7 @@ void PublisherCore::show(Subscription& subscription, Fanout::Round& round) {
             [node = node_, event = FabricEvent{.kind = FabricEventKind::not_taken,
                                                .key = key_.text(),
                                                .node = subscription.name(),
-                                               .reason = why.detail,
+                                               .reason = "it does not get samples that lie on a GPU: " + why.detail,
                                                .entity = entity_}] { node->tell(event); });
       }
       cursor.pass_over();  // the peer, or the caps of its link, do not take it: a gap
