@@ -377,11 +377,10 @@ std::vector<PublisherCore::Excused> PublisherCore::excuse(Published& published) 
 // Which subscriptions have it now.
 void PublisherCore::tell(Published& published) const {
   published.lagging = behind(published.sequence);
-  const auto leaving_out = std::ranges::count_if(subscriptions_, [&](const auto& subscription) {
-    return subscription->position.cursor.leaves_out(published.sequence);
-  });
-  published.shown = static_cast<std::uint32_t>(subscriptions_.size() - published.lagging.size() -
-                                               static_cast<std::size_t>(leaving_out));
+  published.shown = static_cast<std::uint32_t>(
+      std::ranges::count_if(subscriptions_, [&](const auto& subscription) {
+        return subscription->position.cursor.has_shown(published.sequence);
+      }));
 }
 
 std::vector<std::string> PublisherCore::behind(std::uint64_t sequence) const {
@@ -433,11 +432,12 @@ void PublisherCore::show(Subscription& subscription, Fanout::Round& round) {
       if (why.code != ErrorCode::message_too_large && !is_of_gpu) return give_up(subscription, why);
       if (is_of_gpu && !std::exchange(position.told_of_gpus, true)) {
         context_.schedule(
-            [node = node_, event = FabricEvent{.kind = FabricEventKind::not_taken,
-                                               .key = key_.text(),
-                                               .node = subscription.name(),
-                                               .reason = "it does not get samples that lie on a GPU: " + why.detail,
-                                               .entity = entity_}] { node->tell(event); });
+            [node = node_, event = FabricEvent{
+                               .kind = FabricEventKind::not_taken,
+                               .key = key_.text(),
+                               .node = subscription.name(),
+                               .reason = "it does not get samples that lie on a GPU: " + why.detail,
+                               .entity = entity_}] { node->tell(event); });
       }
       cursor.pass_over();  // the peer, or the caps of its link, do not take it: a gap
       continue;

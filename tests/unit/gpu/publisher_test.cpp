@@ -14,6 +14,7 @@
 #include "channel/gpu_offer.hpp"
 #include "support/batches.hpp"
 #include "support/cuda/pipe_gpus.hpp"
+#include "support/storage_on_gpu.hpp"
 #include "unit/fabric/nodes.hpp"
 
 namespace tendon::test {
@@ -314,6 +315,9 @@ TEST_P(GpuPublisher, LeavesOfTwoGpusAndLeavesWithGapsAreRefused) {
   TensorDict gaps;
   gaps.set("x", on_gpu(Tensor::of<float>({2, 2}, {1, 2, 3, 4})).transpose(0, 1).value());
   EXPECT_TRUE(fails_with(camera.publish(gaps, kPatience), ErrorCode::not_contiguous, "'x'"));
+  TensorDict other;
+  other.set("x", Tensor::view(storage_on_gpu(8, {DeviceKind::rocm, 0}), 0, DType::u8, {8}).value());
+  EXPECT_TRUE(fails_with(camera.publish(other, kPatience), ErrorCode::unsupported_device, "rocm"));
   EXPECT_EQ(camera.stats().published, 0u);
 }
 
@@ -346,8 +350,12 @@ TEST_P(GpuPublisher, ASubscriberThatTakesNoGpusMissesSuchSamplesAlone) {
   ASSERT_TRUE(succeeds(camera.publish(numbered(9), kPatience)));
   EXPECT_EQ(number_of(*receive(frames).tensors), 9);
   offer_others(*link_to(robot, "planner"), kMaxDevicesPerLink);
-  for (std::uint64_t i = 1; i <= 2; ++i)
-    ASSERT_TRUE(succeeds(camera.publish(on_gpu_batch(i, kLarge), kPatience)));
+  for (std::uint64_t i = 1; i <= 2; ++i) {
+    const auto published = camera.publish(on_gpu_batch(i, kLarge), kPatience);
+    ASSERT_TRUE(succeeds(published));
+    EXPECT_EQ(published->shown, 0u);
+    EXPECT_TRUE(published->lagging.empty());
+  }
   ASSERT_TRUE(succeeds(camera.publish(patterned(3, kLarge), kPatience)));
   const auto sample = frames.recv(kPatience);
   EXPECT_TRUE(is_there(sample, 3, kLarge, cpu()));
