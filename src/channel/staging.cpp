@@ -6,8 +6,8 @@
 #include <string>
 #include <tendon/tensor/packed.hpp>
 #include <utility>
-#include <vector>
 
+#include "cuda/address.hpp"
 #include "cuda/delivered_slot.hpp"
 #include "cuda/gpus.hpp"
 #include "memory/large_copy.hpp"
@@ -19,20 +19,9 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::uint64_t kAlignmentBytes = 256;  // of each leaf that is copied by itself
-constexpr std::uint64_t kPieceBytes = std::uint64_t{8} << 20;  // about a millisecond
 
 std::uint64_t aligned(std::uint64_t bytes) {
   return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
-}
-
-cuda::DeviceAddress address_of(const std::byte* data) {
-  return reinterpret_cast<cuda::DeviceAddress>(data);
-}
-
-/// The bytes of a packed batch that lie in one piece as Layout::aligned has them.
-const PackedView* packed_alike(const TensorDict& batch) {
-  const PackedView* const packed = packed_view(batch);
-  return packed != nullptr && packed->layout == Layout::aligned ? packed : nullptr;
 }
 
 /// The batch, with all leaves in one run of host memory.
@@ -71,7 +60,7 @@ Result<TensorDict> copy_whole(const PackedView& packed, const GpuTarget& target,
   const std::uint64_t size = packed.schema->layout(packed.layout).total_bytes;
   TENDON_TRY(room, make_room(size, target, deadline));
   work.keep(room.slot);
-  TENDON_CHECK(work.copy(room.slot->address(), address_of(packed.storage.data()), size));
+  TENDON_CHECK(work.copy(room.slot->address(), cuda::address_of(packed.storage.data()), size));
   return make_packed(packed.schema, packed.layout, room.part(0, size), packed.values);
 }
 
@@ -92,8 +81,8 @@ Result<TensorDict> copy_leaves(const TensorDict& batch, const GpuTarget& target,
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     if (!wants(target, i)) continue;
     const SchemaLeaf& leaf = leaves[i];
-    TENDON_CHECK(work.copy(room.slot->address() + offset, address_of(leaf_view(batch, i).data),
-                           leaf.size_bytes));
+    TENDON_CHECK(work.copy(room.slot->address() + offset,
+                           cuda::address_of(leaf_view(batch, i).data), leaf.size_bytes));
     TENDON_TRY(tensor, Tensor::view(room.part(offset, leaf.size_bytes), 0, leaf.dtype, leaf.shape));
     TENDON_CHECK(delivered.try_set(leaf.path, std::move(tensor), leaf.batching));
     offset += aligned(leaf.size_bytes);
@@ -180,26 +169,6 @@ Result<void> pack_host_leaves(const TensorDict& batch, const Storage& room) {
   return {};
 }
 
-std::vector<GpuCopy> copies_to_host(const TensorDict& batch, const Storage& room) {
-  const PackedLayout& layout = batch.schema()->layout(Layout::aligned);
-  std::vector<GpuCopy> copies;
-  const auto add = [&](std::uint64_t offset, const std::byte* source, std::uint64_t size) {
-    for (std::uint64_t at = 0; at < size; at += kPieceBytes)
-      copies.push_back({address_of(room.data() + offset + at), address_of(source + at),
-                        std::min(kPieceBytes, size - at)});
-  };
-  if (const PackedView* const packed = packed_alike(batch);
-      packed != nullptr && packed->storage.device() != cpu()) {
-    add(0, packed->storage.data(), layout.total_bytes);
-    return copies;
-  }
-  for (std::size_t i = 0; i < batch.leaf_count(); ++i) {
-    const LeafView leaf = leaf_view(batch, i);
-    if (leaf.device != cpu()) add(layout.offsets[i], leaf.data, leaf.size_bytes);
-  }
-  return copies;
-}
-
 void zero_gaps(const Schema& schema, const Storage& room) {
   const PackedLayout& layout = schema.layout(Layout::aligned);
   std::uint64_t end = 0;
@@ -232,7 +201,8 @@ Result<void> copy_into_leaves(const TensorDict& batch, const TensorDict& destina
     if (to.device == cpu())
       copy_strided(destination.leaf(i), host.leaf(i));
     else
-      TENDON_CHECK(work.copy(address_of(to.data), address_of(from.data), from.size_bytes));
+      TENDON_CHECK(
+          work.copy(cuda::address_of(to.data), cuda::address_of(from.data), from.size_bytes));
   }
   return {};
 }

@@ -8,7 +8,6 @@
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
-#include <vector>
 
 #include "channel/placement.hpp"
 #include "cuda/device_pool.hpp"
@@ -38,16 +37,7 @@ namespace tendon::v0::detail {
 /// Packs the leaves of host memory into `room`, by Layout::aligned.
 [[nodiscard]] Result<void> pack_host_leaves(const TensorDict& batch, const Storage& room);
 
-/// One copy for the GPU. It is small enough to look at a deadline, or at other work, after each.
-struct GpuCopy {
-  cuda::DeviceAddress destination = 0;
-  cuda::DeviceAddress source = 0;
-  std::uint64_t size_bytes = 0;
-};
-/// The copies that pack the leaves of the GPU into `room`, likewise. The driver blocks in one for
-/// what the stream has to do before, because `room` is not registered.
-[[nodiscard]] std::vector<GpuCopy> copies_to_host(const TensorDict& batch, const Storage& room);
-/// Once they are done: what lay in the room before is nobody's business.
+/// Once the copies are done: what lay in the room before is nobody's business.
 void zero_gaps(const Schema& schema, const Storage& room);
 
 /// Bytes of the leaves on the GPU.

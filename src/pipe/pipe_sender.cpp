@@ -6,6 +6,7 @@
 #include <tendon/tensor/packed.hpp>
 
 #include "channel/staging.hpp"
+#include "channel/to_host.hpp"
 #include "core/failpoint.hpp"
 #include "core/stage_clock.hpp"
 #include "pipe/async_ops.hpp"
@@ -449,7 +450,10 @@ Result<void> PipeSender::send_from_gpu(const TensorDict& batch, const SendOption
     work.keep(room.owner());
     work.keep(std::make_shared<const TensorDict>(batch));
     TENDON_CHECK(wait(work));  // a copy would wait without a deadline
-    for (const GpuCopy& each : copies_to_host(batch, room)) {
+    const CopiesToHost to_host = copies_to_host(
+        batch, room, *source.gpu, *context_.memory().devices->of(source.gpu), deadline);
+    TENDON_CHECK(to_host.gather(work));
+    for (const GpuCopy& each : to_host.copies) {
       if (!deadline.is_poll() && deadline.has_passed())
         return Error{ErrorCode::timeout, "pipe.send", ""};
       TENDON_CHECK(work.copy(each.destination, each.source, each.size_bytes));
@@ -630,8 +634,11 @@ Result<void> PipeSender::stage(QueuedSend& queued, const SendOptions& options) {
     filled->store(true);
     if (const auto core = context.lock()) core->wake_for_work();
   };
-  TENDON_TRY(filling, Filling::begin(std::exchange(queued.batch, std::move(staged)),
-                                     std::move(room), source.gpu, options.stream, on_over));
+  CopiesToHost copies = copies_to_host(queued.batch, room, *source.gpu,
+                                       *context_.memory().devices->of(source.gpu), kFirstUse);
+  TENDON_TRY(filling,
+             Filling::begin(std::exchange(queued.batch, std::move(staged)), std::move(room),
+                            std::move(copies), source.gpu, options.stream, on_over));
   queued.filling = std::move(filling);
   TENDON_CHECK(prepare(queued.out, queued.batch));
   copies_d2h_.fetch_add(1, std::memory_order_relaxed);
