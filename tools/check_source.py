@@ -16,7 +16,7 @@ import checker
 
 HEADER_LINES_MAX = 250
 COLUMNS_MAX = 100
-CODE = (".hpp", ".cpp", ".def")
+CODE = (".hpp", ".cpp", ".cu", ".def")
 SPDX = "SPDX-License-Identifier: Apache-2.0"
 SPDX_FILES = (*CODE, ".py", ".sh", ".cmake", "CMakeLists.txt", "Makefile", ".ci/run")
 BUILT = (".whl", ".so", ".a", ".o", ".pyc", ".zip", ".gz")

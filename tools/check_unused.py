@@ -18,7 +18,7 @@ import checker
 from check_classes import code_of
 
 PRODUCT = ("src", "include", "cli", "python", "benchmarks", "examples", "rust")
-SUFFIXES = (".hpp", ".cpp", ".def", ".h", ".rs")
+SUFFIXES = (".hpp", ".cpp", ".cu", ".def", ".h", ".rs")
 DECLARED = re.compile(r"[\w>&*\]] [*&]?(\w+)\(|\b(k[A-Z]\w+)\b|\b(?:class|struct|enum class) (\w+)|"
                       r"[\w>] (\w+)(?: = [^;]*|\{[^;]*\})?;")
 DEFINED = re.compile(r"^(?! )[\w:<>,&*\[\] ]*?\b(?:\w+::)*(\w+)\(", re.MULTILINE)

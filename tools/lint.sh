@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-mapfile -t sources < <(find include src cli python tests benchmarks examples -name '*.hpp' -o -name '*.cpp')
+mapfile -t sources < <(find include src cli python tests benchmarks examples -name '*.hpp' -o -name '*.cpp' -o -name '*.cu')
 if [ "${1:-}" = --fix ]; then
   exec clang-format-16 -i "${sources[@]}"
 fi

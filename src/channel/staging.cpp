@@ -6,8 +6,8 @@
 #include <string>
 #include <tendon/tensor/packed.hpp>
 #include <utility>
-#include <vector>
 
+#include "cuda/address.hpp"
 #include "cuda/delivered_slot.hpp"
 #include "cuda/gpus.hpp"
 #include "memory/large_copy.hpp"
@@ -19,14 +19,9 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::uint64_t kAlignmentBytes = 256;  // of each leaf that is copied by itself
-constexpr std::uint64_t kPieceBytes = std::uint64_t{8} << 20;  // about a millisecond
 
 std::uint64_t aligned(std::uint64_t bytes) {
   return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
-}
-
-cuda::DeviceAddress address_of(const std::byte* data) {
-  return reinterpret_cast<cuda::DeviceAddress>(data);
 }
 
 /// The bytes of a packed batch that lie in one piece as Layout::aligned has them.
@@ -72,7 +67,7 @@ Result<TensorDict> copy_whole(const PackedView& packed, const GpuTarget& target,
   const std::uint64_t size = packed.schema->layout(packed.layout).total_bytes;
   TENDON_TRY(room, make_room(size, target, deadline));
   work.keep(room.slot);
-  TENDON_CHECK(work.copy(room.slot->address(), address_of(packed.storage.data()), size));
+  TENDON_CHECK(work.copy(room.slot->address(), cuda::address_of(packed.storage.data()), size));
   return make_packed(packed.schema, packed.layout, room.part(0, size), packed.values);
 }
 
@@ -93,8 +88,8 @@ Result<TensorDict> copy_leaves(const TensorDict& batch, const GpuTarget& target,
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     if (!wants(target, i)) continue;
     const SchemaLeaf& leaf = leaves[i];
-    TENDON_CHECK(work.copy(room.slot->address() + offset, address_of(leaf_view(batch, i).data),
-                           leaf.size_bytes));
+    TENDON_CHECK(work.copy(room.slot->address() + offset,
+                           cuda::address_of(leaf_view(batch, i).data), leaf.size_bytes));
     TENDON_TRY(tensor, Tensor::view(room.part(offset, leaf.size_bytes), 0, leaf.dtype, leaf.shape));
     TENDON_CHECK(delivered.try_set(leaf.path, std::move(tensor), leaf.batching));
     offset += aligned(leaf.size_bytes);
@@ -181,42 +176,6 @@ Result<void> pack_host_leaves(const TensorDict& batch, const Storage& room) {
   return {};
 }
 
-std::vector<GpuCopy> copies_to_host(const TensorDict& batch, const Storage& room) {
-  const PackedLayout& layout = batch.schema()->layout(Layout::aligned);
-  std::vector<GpuCopy> copies;
-  const auto add = [&](std::uint64_t offset, const std::byte* source, std::uint64_t size) {
-    for (std::uint64_t at = 0; at < size; at += kPieceBytes)
-      copies.push_back({address_of(room.data() + offset + at), address_of(source + at),
-                        std::min(kPieceBytes, size - at)});
-  };
-  if (const PackedView* const packed = packed_alike(batch);
-      packed != nullptr && packed->storage.device() != cpu()) {
-    add(0, packed->storage.data(), layout.total_bytes);
-    return copies;
-  }
-  for (std::size_t i = 0; i < batch.leaf_count(); ++i) {
-    const LeafView leaf = leaf_view(batch, i);
-    if (leaf.device != cpu()) add(layout.offsets[i], leaf.data, leaf.size_bytes);
-  }
-  return copies;
-}
-
-std::vector<GpuCopy> copies_on_gpu(const TensorDict& batch, const PlacedLayout& layout,
-                                   cuda::DeviceAddress address) {
-  std::vector<GpuCopy> copies;
-  if (const PackedView* const packed = packed_alike(batch);
-      packed != nullptr && packed->storage.device() != cpu()) {
-    copies.push_back({address, address_of(packed->storage.data()), layout.gpu_bytes});
-    return copies;
-  }
-  for (std::size_t i = 0; i < batch.leaf_count(); ++i) {
-    const LeafView leaf = leaf_view(batch, i);
-    if (leaf.device != cpu())
-      copies.push_back({address + layout.offsets[i], address_of(leaf.data), leaf.size_bytes});
-  }
-  return copies;
-}
-
 void zero_gaps(const Schema& schema, const Storage& room) {
   const PackedLayout& layout = schema.layout(Layout::aligned);
   std::uint64_t end = 0;
@@ -228,23 +187,6 @@ void zero_gaps(const Schema& schema, const Storage& room) {
     end = layout.offsets[i] + schema.leaves()[i].size_bytes;
   }
   zero_to(layout.total_bytes);
-}
-
-Result<void> copy_to_host(const TensorDict& batch, const Storage& room, cuda::StreamWork work,
-                          Deadline deadline,
-                          const std::function<Result<void>(cuda::StreamWork&)>& wait) {
-  TENDON_CHECK(pack_host_leaves(batch, room));
-  work.keep(room.owner());
-  work.keep(std::make_shared<const TensorDict>(batch));
-  TENDON_CHECK(wait(work));  // a copy would wait without a deadline
-  for (const GpuCopy& each : copies_to_host(batch, room)) {
-    if (!deadline.is_poll() && deadline.has_passed())
-      return Error{ErrorCode::timeout, "staging.copy", "the deadline passed between two copies"};
-    TENDON_CHECK(work.copy(each.destination, each.source, each.size_bytes));
-  }
-  TENDON_CHECK(wait(work));
-  zero_gaps(*batch.schema(), room);
-  return {};
 }
 
 std::uint64_t bytes_on_gpu(const Schema& schema, const Placement* placement) {
@@ -265,7 +207,8 @@ Result<void> copy_into_leaves(const TensorDict& batch, const TensorDict& destina
     if (to.device == cpu())
       copy_strided(destination.leaf(i), source.leaf(i));
     else
-      TENDON_CHECK(work.copy(address_of(to.data), address_of(from.data), from.size_bytes));
+      TENDON_CHECK(
+          work.copy(cuda::address_of(to.data), cuda::address_of(from.data), from.size_bytes));
   }
   return {};
 }

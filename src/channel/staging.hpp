@@ -9,9 +9,7 @@
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
-#include <vector>
 
-#include "channel/placed_layout.hpp"
 #include "channel/placement.hpp"
 #include "cuda/device_pool.hpp"
 #include "cuda/gpu.hpp"
@@ -40,28 +38,8 @@ namespace tendon::v0::detail {
 /// Packs the leaves of host memory into `room`, by Layout::aligned.
 [[nodiscard]] Result<void> pack_host_leaves(const TensorDict& batch, const Storage& room);
 
-/// One copy for the GPU. It is small enough to look at a deadline, or at other work, after each.
-struct GpuCopy {
-  cuda::DeviceAddress destination = 0;
-  cuda::DeviceAddress source = 0;
-  std::uint64_t size_bytes = 0;
-};
-/// The copies that pack the leaves of the GPU into `room`, likewise. The driver blocks in one for
-/// what the stream has to do before, because `room` is not registered.
-[[nodiscard]] std::vector<GpuCopy> copies_to_host(const TensorDict& batch, const Storage& room);
-/// The copies that pack the leaves of the GPU into its memory at `address`, by placed_layout().
-[[nodiscard]] std::vector<GpuCopy> copies_on_gpu(const TensorDict& batch,
-                                                 const PlacedLayout& layout,
-                                                 cuda::DeviceAddress address);
-/// Once they are done: what lay in the room before is nobody's business.
+/// Once the copies are done: what lay in the room before is nobody's business.
 void zero_gaps(const Schema& schema, const Storage& room);
-
-/// All of that: returns when the batch lies in `room`. Until the GPU is done, `work` keeps both,
-/// also where this fails. `wait` waits for the stream, until the same deadline. Errors: timeout,
-/// those of `wait` and of the driver.
-[[nodiscard]] Result<void> copy_to_host(const TensorDict& batch, const Storage& room,
-                                        cuda::StreamWork work, Deadline deadline,
-                                        const std::function<Result<void>(cuda::StreamWork&)>& wait);
 
 /// Bytes of the leaves on the GPU.
 [[nodiscard]] std::uint64_t bytes_on_gpu(const Schema& schema, const Placement* placement);

@@ -19,7 +19,9 @@ void destroy(PrimaryContext& context, const std::vector<EventHandle>& events, St
 }  // namespace
 
 Gpu::Gpu(std::shared_ptr<PrimaryContext> context, DeviceThread& thread)
-    : context_(std::move(context)), thread_(thread) {}
+    : context_(std::move(context)),
+      thread_(thread),
+      gather_kernel_(std::make_shared<GatherKernel>(context_, thread)) {}
 
 Gpu::~Gpu() {
   if (!context_->is_of_this_process()) return;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cuda/device_thread.hpp"
+#include "cuda/gather_kernel.hpp"
 #include "cuda/primary_context.hpp"
 
 namespace tendon::v0::detail::cuda {
@@ -28,6 +29,7 @@ class Gpu {
 
   [[nodiscard]] const std::shared_ptr<PrimaryContext>& context() const noexcept { return context_; }
   [[nodiscard]] DeviceThread& thread() const noexcept { return thread_; }
+  [[nodiscard]] GatherKernel& gather_kernel() const noexcept { return *gather_kernel_; }
 
   /// For copies that the device thread makes itself: it waits for no other stream. In the device
   /// thread alone.
@@ -42,6 +44,7 @@ class Gpu {
  private:
   const std::shared_ptr<PrimaryContext> context_;
   DeviceThread& thread_;
+  const std::shared_ptr<GatherKernel> gather_kernel_;
   StreamHandle own_stream_ = nullptr;
   Mutex mutex_;
   std::vector<EventHandle> free_events_ TENDON_GUARDED_BY(mutex_);

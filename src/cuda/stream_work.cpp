@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/stream_work.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "cuda/awaited_answer.hpp"
 #include "cuda/behind_stream.hpp"
+#include "cuda/gather_kernel.hpp"
 
 namespace tendon::v0::detail::cuda {
 namespace {
@@ -86,6 +88,23 @@ Result<void> StreamWork::write_word(DeviceAddress word, std::uint64_t value) {
   return context.check(
       context.table().stream_write_value64(stream_.here(), word, value, WriteOrder::fenced), where_,
       "cuStreamWriteValue64_v2 on " + to_string(context.device()));
+}
+
+Result<void> StreamWork::gather(FunctionHandle kernel, std::span<const GatherEntry> pieces) {
+  PrimaryContext& context = *gpu_->context();
+  const PrimaryContext::Current current(context);
+  TENDON_CHECK(current.made());
+  while (!pieces.empty()) {
+    const auto next = pieces.first(std::min<std::size_t>(pieces.size(), kMaxGatherEntries));
+    has_work_ = true;
+    const Status status = launch_gather(context.table(), kernel, stream_.here(), next);
+    if (status != Status::success)
+      return context.check(status, where_,
+                           "cuLaunchKernel of " + std::to_string(next.size()) + " pieces on " +
+                               to_string(context.device()));
+    pieces = pieces.subspan(next.size());
+  }
+  return {};
 }
 
 Result<void> StreamWork::ask() const {

@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
 #include <utility>
 #include <vector>
 
+#include "cuda/gather_table.hpp"
 #include "cuda/gpu.hpp"
 #include "cuda/stream_name.hpp"
 
@@ -19,14 +21,14 @@ namespace tendon::v0::detail::cuda {
 /// done it. The thread that begins enqueues it all.
 ///
 /// Owns:    what keep() is told, until the GPU has done all that was enqueued up to the end of this
-///          object, or the context is lost. The device thread drops it; where nothing
-///          was enqueued, the end of this object does so at once.
+///          object, or the context is lost. The device thread drops it; where nothing was enqueued
+///          here, the end of this object does so at once.
 /// Threads: one at a time.
 /// Errors:  invalid_argument: the stream belongs to another context, or is being captured;
 ///          device_lost; forked; those of the driver.
 /// Blocks:  wait() alone, until its deadline. A copy to or from host memory that is not registered
 ///          blocks in the driver.
-/// Cost:    about 1 us for a copy, 2 us for the end; the device thread looks at an event.
+/// Cost:    about 1 us for a copy or a launch, 2 us for the end; the device thread looks at an event.
 ///
 /// The end never drops anything early. Where no event can be recorded, the device thread tries
 /// again, when a capture of the stream is over, and then synchronises the stream; where even that
@@ -42,12 +44,15 @@ class StreamWork {
   StreamWork& operator=(StreamWork&& other) noexcept;
   ~StreamWork();
 
+  [[nodiscard]] Gpu& gpu() const noexcept { return *gpu_; }
   /// Any addresses that the GPU knows, of its memory or of the host. No bytes: nothing is enqueued.
   [[nodiscard]] Result<void> copy(DeviceAddress destination, DeviceAddress source,
                                   std::uint64_t bytes);
   /// Writes `value` to 8 bytes of registered memory once all copies before are done, so that a host
   /// which reads it may read them.
   [[nodiscard]] Result<void> write_word(DeviceAddress word, std::uint64_t value);
+  /// Packs pieces of memory of the GPU by its gather kernel, so many in each launch as it takes.
+  [[nodiscard]] Result<void> gather(FunctionHandle kernel, std::span<const GatherEntry> pieces);
   void keep(std::shared_ptr<const void> owner) { kept_.push_back(std::move(owner)); }
 
   /// Waits until the GPU has done all that the stream has now, also what others enqueued there. A

@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "channel/staging.hpp"
+#include "channel/on_gpu.hpp"
 #include "core/failpoint.hpp"
 #include "transport/shared_memory_link.hpp"
 
@@ -58,11 +58,11 @@ Result<Way> await_way(const DirectSource& source, SharedMemoryLink& memory,
                    to_string(source.gpu.gpu->context()->device()) + "; nothing was delivered"};
 }
 
-Result<cuda::StreamWork> enqueue(const DirectSource& source, const cuda::DeviceSlot& slot) {
+Result<cuda::StreamWork> enqueue(const DirectSource& source, const cuda::DeviceSlot& slot,
+                                 Deadline deadline) {
   TENDON_TRY(work, cuda::StreamWork::begin(source.gpu.gpu, source.stream, "pipe.send"));
   work.keep(std::make_shared<const TensorDict>(source.batch));
-  for (const GpuCopy& each : copies_on_gpu(source.batch, source.layout, slot.address()))
-    TENDON_CHECK(work.copy(each.destination, each.source, each.size_bytes));
+  TENDON_CHECK(pack_on_gpu(source.batch, source.layout, slot.address(), work, deadline));
   return work;
 }
 
@@ -93,7 +93,7 @@ Result<std::shared_ptr<DeviceFill>> direct_fill(const DirectSource& source, Dead
   if (!words || *words == nullptr) return staged;
   TENDON_TRY(hold, devices.hold(**slot));
   if (hold == nullptr) return staged;
-  TENDON_TRY(work, enqueue(source, **slot));
+  TENDON_TRY(work, enqueue(source, **slot, deadline));
   (void)TENDON_FAILPOINT("pipe.gpu.filled");
   const auto wake = [weak = std::weak_ptr(source.context)] {
     if (const auto core = weak.lock()) core->wake_for_work();

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "channel/staging.hpp"
 #include "cuda/stream_work.hpp"
 
 namespace tendon::v0::detail {
@@ -13,20 +14,21 @@ constexpr std::string_view kWhere = "pipe.send_async";
 
 }  // namespace
 
-Filling::Filling(TensorDict batch, Storage room, std::shared_ptr<cuda::Gpu> gpu,
-                 std::function<void()> on_over)
+Filling::Filling(TensorDict batch, Storage room, CopiesToHost copies,
+                 std::shared_ptr<cuda::Gpu> gpu, std::function<void()> on_over)
     : batch_(std::move(batch)),
       room_(std::move(room)),
+      copies_(std::move(copies)),
       gpu_(std::move(gpu)),
-      on_over_(std::move(on_over)),
-      copies_(copies_to_host(batch_, room_)) {}
+      on_over_(std::move(on_over)) {}
 
 Result<std::shared_ptr<const Filling>> Filling::begin(TensorDict batch, Storage room,
+                                                      CopiesToHost copies,
                                                       std::shared_ptr<cuda::Gpu> gpu, void* stream,
                                                       std::function<void()> on_over) {
   TENDON_TRY(work, cuda::StreamWork::begin(gpu, static_cast<cuda::StreamHandle>(stream), kWhere));
-  std::shared_ptr<Filling> filling(
-      new Filling(std::move(batch), std::move(room), std::move(gpu), std::move(on_over)));
+  std::shared_ptr<Filling> filling(new Filling(std::move(batch), std::move(room), std::move(copies),
+                                               std::move(gpu), std::move(on_over)));
   TENDON_CHECK(work.then([filling](Result<void> ready) {
     if (ready)
       filling->go_on();
@@ -37,7 +39,7 @@ Result<std::shared_ptr<const Filling>> Filling::begin(TensorDict batch, Storage 
 }
 
 void Filling::go_on() {
-  auto went = copied_count_ == copies_.size() ? copied() : copy_next();
+  auto went = copied_count_ == copies_.copies.size() ? copied() : copy_next();
   if (!went) finish(std::move(went));
 }
 
@@ -46,7 +48,8 @@ Result<void> Filling::copy_next() {
   TENDON_TRY(work, cuda::StreamWork::begin(gpu_, stream, kWhere));
   work.keep(std::make_shared<const TensorDict>(batch_));
   work.keep(room_.owner());
-  const GpuCopy& next = copies_[copied_count_++];
+  if (copied_count_ == 0) TENDON_CHECK(copies_.gather(work));
+  const GpuCopy& next = copies_.copies[copied_count_++];
   TENDON_CHECK(work.copy(next.destination, next.source, next.size_bytes));
   return gpu_->thread().post([self = shared_from_this()] { self->go_on(); });
 }
@@ -63,6 +66,7 @@ Result<void> Filling::copied() {
 void Filling::finish(Result<void> result) {
   batch_ = TensorDict();
   room_ = Storage();
+  copies_ = CopiesToHost();
   answer_.finish(std::move(result));
   on_over_();
 }

@@ -5,10 +5,9 @@
 #include <memory>
 #include <tendon/core/result.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
-#include <vector>
 
 #include "channel/gpu_answer.hpp"
-#include "channel/staging.hpp"
+#include "channel/to_host.hpp"
 #include "cuda/gpu.hpp"
 
 namespace tendon::v0::detail {
@@ -17,18 +16,20 @@ namespace tendon::v0::detail {
 /// device thread makes the copies once the caller's stream has done what it had to do, because a
 /// copy to host memory that is not registered blocks until then. It does other work between them.
 ///
-///   behind the caller's stream -> copies, one after the other -> over
+///   behind the caller's stream -> gather, and copies, one after the other -> over
 ///
-/// Owns:    the batch and the host memory, until it is over.
+/// Owns:    the batch, the host memory and the slot where small leaves are gathered, until it is
+///          over.
 /// Threads: thread-safe.
 /// Errors:  those of the driver.
 /// Blocks:  never.
 /// Cost:    two events; the device thread is busy for as long as the copies take.
 class Filling : public std::enable_shared_from_this<Filling> {
  public:
-  /// `room`: for the batch, by Layout::aligned; it has the leaves of host memory already. `on_over`
-  /// is called in the device thread.
+  /// `room`: for the batch, by Layout::aligned; it has the leaves of host memory already. `copies`
+  /// are those of the batch to the room. `on_over` is called in the device thread.
   [[nodiscard]] static Result<std::shared_ptr<const Filling>> begin(TensorDict batch, Storage room,
+                                                                    CopiesToHost copies,
                                                                     std::shared_ptr<cuda::Gpu> gpu,
                                                                     void* stream,
                                                                     std::function<void()> on_over);
@@ -36,7 +37,7 @@ class Filling : public std::enable_shared_from_this<Filling> {
   [[nodiscard]] const GpuAnswer& answer() const noexcept { return answer_; }
 
  private:
-  Filling(TensorDict batch, Storage room, std::shared_ptr<cuda::Gpu> gpu,
+  Filling(TensorDict batch, Storage room, CopiesToHost copies, std::shared_ptr<cuda::Gpu> gpu,
           std::function<void()> on_over);
   // In the device thread
   void go_on();
@@ -46,9 +47,9 @@ class Filling : public std::enable_shared_from_this<Filling> {
 
   TensorDict batch_;
   Storage room_;
+  CopiesToHost copies_;
   std::shared_ptr<cuda::Gpu> gpu_;
   const std::function<void()> on_over_;
-  std::vector<GpuCopy> copies_;
   std::size_t copied_count_ = 0;
   GpuAnswer answer_;
 };

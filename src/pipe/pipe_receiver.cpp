@@ -8,6 +8,7 @@
 
 #include "channel/gpu_wait.hpp"
 #include "channel/staging.hpp"
+#include "channel/to_host.hpp"
 #include "core/failpoint.hpp"
 #include "core/stage_clock.hpp"
 #include "cuda/delivered_slot.hpp"
@@ -530,10 +531,12 @@ Result<TensorDict> PipeReceiver::in_host_memory(const DirectMessage& message, De
                                            "pipe.recv"));
   const PackedLayout& layout = message.schema->layout(Layout::aligned);
   TENDON_TRY(room, Storage::allocate(layout.total_bytes));
-  TENDON_CHECK(copy_to_host(batch, room, std::move(work), deadline, [&](cuda::StreamWork& each) {
-    return wait_for_gpu(each, end_.context, link_, deadline,
+  const auto wait = [&](cuda::StreamWork& each) {
+    return wait_for_gpu(each, end_.context, &link_, deadline,
                         [this] { return context_.usable("pipe.recv"); });
-  }));
+  };
+  TENDON_CHECK(copy_to_host(batch, room, std::move(work),
+                            *context_.memory().devices->of(message.body->gpu()), deadline, wait));
   TENDON_TRY(copied, make_packed(message.schema, Layout::aligned, std::move(room), message.values));
   const Lock receiving(channel_.receive_mutex());
   ++stats_.copies_d2h;

@@ -7,6 +7,7 @@
 
 #include "channel/gpu_wait.hpp"
 #include "channel/staging.hpp"
+#include "channel/to_host.hpp"
 #include "core/failpoint.hpp"
 #include "core/stage_clock.hpp"
 #include "pipe/async_ops.hpp"
@@ -514,7 +515,9 @@ Result<void> PipeSender::send_staged(const TensorDict& batch, const GpuSource& s
   };
   TENDON_TRY(work, cuda::StreamWork::begin(
                        source.gpu, static_cast<cuda::StreamHandle>(options.stream), "pipe.send"));
-  if (auto copied = copy_to_host(batch, room, std::move(work), deadline, wait); !copied) {
+  if (auto copied = copy_to_host(batch, room, std::move(work),
+                                 *context_.memory().devices->of(source.gpu), deadline, wait);
+      !copied) {
     if (copied.error().code != ErrorCode::timeout) return copied;
     return Error{
         ErrorCode::timeout, "pipe.send",
@@ -687,8 +690,11 @@ Result<void> PipeSender::stage(QueuedSend& queued, const SendOptions& options) {
     filled->store(true);
     if (const auto core = context.lock()) core->wake_for_work();
   };
-  TENDON_TRY(filling, Filling::begin(std::exchange(queued.batch, std::move(staged)),
-                                     std::move(room), source.gpu, options.stream, on_over));
+  CopiesToHost copies = copies_to_host(queued.batch, room, *source.gpu,
+                                       *context_.memory().devices->of(source.gpu), kFirstUse);
+  TENDON_TRY(filling,
+             Filling::begin(std::exchange(queued.batch, std::move(staged)), std::move(room),
+                            std::move(copies), source.gpu, options.stream, on_over));
   queued.filling = std::move(filling);
   TENDON_CHECK(prepare(queued.out, queued.batch));
   copies_d2h_.fetch_add(1, std::memory_order_relaxed);

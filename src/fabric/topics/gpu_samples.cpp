@@ -5,6 +5,7 @@
 
 #include "channel/gpu_wait.hpp"
 #include "channel/staging.hpp"
+#include "channel/to_host.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -26,7 +27,8 @@ Result<std::shared_ptr<KeptSample>> GpuSamples::copy(const TensorDict& sample, c
   const std::uint64_t size = message.descriptor.payload_bytes;
   const Storage room(kept, kept->memory().data(), size, Access::read_write);
   const auto wait_here = [&](cuda::StreamWork& of) { return wait(of, how); };
-  auto copied = copy_to_host(sample, room, std::move(work), how.deadline, wait_here);
+  auto copied = copy_to_host(sample, room, std::move(work), *context_->memory().devices->of(gpu),
+                             how.deadline, wait_here);
   if (!copied) {
     if (copied.error().code != ErrorCode::timeout) return std::move(copied).error();
     return Error{ErrorCode::timeout, kHere,

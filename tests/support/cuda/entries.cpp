@@ -75,7 +75,8 @@ void double_kernel(const char* name, void (*kernel)(void* const*),
                    const std::size_t* parameter_bytes, std::size_t parameter_count) {
   World& all = world();
   const std::lock_guard lock(all.mutex);
-  all.kernels[name] = Kernel{kernel, {parameter_bytes, parameter_bytes + parameter_count}};
+  all.kernels[name] = Kernel{[kernel](void* const* parameters, const Grid&) { kernel(parameters); },
+                             {parameter_bytes, parameter_bytes + parameter_count}};
 }
 
 int double_begin_capture(StreamHandle handle, int mode) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules are texts in PTX whose entries run what a test has given for their names.
+// Modules are texts in PTX whose entries run what is given for their names: by a test, or here for
+// the kernel of Tendon.
 #include <cstring>
 
 #include "support/cuda/functions.hpp"
@@ -28,10 +29,10 @@ struct Parameters {
       std::memcpy(values.back().data(), given[at], sizes[at]);
     }
   }
-  void run(void (*kernel)(void* const*)) {
+  void run(const Kernel& kernel, const Grid& grid) {
     std::vector<void*> addresses;
     for (auto& value : values) addresses.push_back(value.data());
-    kernel(addresses.data());
+    kernel.run(addresses.data(), grid);
   }
 };
 
@@ -75,9 +76,10 @@ Status launch_kernel(FunctionHandle function, unsigned grid_x, unsigned grid_y, 
     if (size == 0) return Status::invalid_value;
   const auto kernel = all.kernels.find(named->second);
   if (kernel == all.kernels.end() || extra != nullptr) return Status::not_supported;
-  const auto run = kernel->second.function;
+  const Grid grid{{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}};
   Parameters copied(kernel->second.parameter_bytes, parameters);
-  return enqueue(lock, stream, [run, copied]() mutable { copied.run(run); });
+  return enqueue(lock, stream,
+                 [kernel = kernel->second, grid, copied]() mutable { copied.run(kernel, grid); });
 }
 
 }  // namespace tendon::cuda_double

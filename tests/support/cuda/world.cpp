@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/cuda/world.hpp"
 
+#include "cuda/gather_ptx.hpp"
+
 namespace tendon::cuda_double {
 namespace {
 
@@ -23,6 +25,7 @@ OfThread& of_thread() {
 
 World::World(World* one_before)
     : before(one_before), settings(Settings::of_environment()), hesitation(settings.seed) {
+  kernels[v0::detail::cuda::kGatherKernel] = gather_kernel();
   bytes_given_out.resize(settings.devices.size());
   for (std::size_t device = 0; device < settings.devices.size(); ++device) {
     contexts.emplace_back();

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -37,10 +38,18 @@ struct Event {
   std::shared_ptr<Capture> capture;
 };
 
+/// How many blocks and threads were launched, by x, y and z.
+struct Grid {
+  std::array<unsigned, 3> blocks{};
+  std::array<unsigned, 3> threads{};
+};
+
 struct Kernel {
-  void (*function)(void* const*) = nullptr;
+  std::function<void(void* const*, const Grid&)> run;
   std::vector<std::size_t> parameter_bytes;
 };
+/// The kernel of Tendon itself.
+Kernel gather_kernel();
 
 /// All that the double knows, under one lock. It is never destroyed, because threads of streams use
 /// it to the end of the process.
