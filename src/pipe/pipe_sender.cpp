@@ -42,6 +42,28 @@ void finish_elsewhere(std::shared_ptr<DeviceFill> fill) {
   (void)thread.post([fill = std::move(fill)] { fill->finish(); });
 }
 
+Result<void> check_size(const Descriptor& descriptor, const Link& link) {
+  const std::uint64_t size = descriptor.body_bytes();
+  const std::uint64_t cap = std::min(link.cap_bytes(), link.peer_cap_bytes());
+  if (descriptor.payload_bytes <= cap && size <= cap) return {};
+  return Error{ErrorCode::message_too_large, "pipe.send",
+               "a message of " + std::to_string(size) + " bytes to " + link.peer_name() +
+                   "; at most " + std::to_string(cap) +
+                   " bytes are legal on this link (ContextOptions::linkcap_bytes "
+                   "of both ends)"};
+}
+
+Result<void> prepare_values(Outgoing& out, const TensorDict& batch) {
+  out.values.clear();
+  if (const auto& values = batch.values(); values != nullptr) {
+    TENDON_TRY(json, to_json(*values));
+    out.values = std::move(json);
+  }
+  out.op.values = as_bytes(out.values);
+  out.op.descriptor.values_bytes = static_cast<std::uint32_t>(out.values.size());
+  return {};
+}
+
 }  // namespace
 
 PipeSender::PipeSender(PipeEnd& end, Window window, std::function<void()> go_on)
@@ -65,17 +87,6 @@ Result<void> PipeSender::usable(std::string_view where) const {
   return {};
 }
 
-Result<void> PipeSender::check_size(const Descriptor& descriptor) const {
-  const std::uint64_t size = descriptor.body_bytes();
-  const std::uint64_t cap = std::min(link_.cap_bytes(), link_.peer_cap_bytes());
-  if (descriptor.payload_bytes <= cap && size <= cap) return {};
-  return Error{ErrorCode::message_too_large, "pipe.send",
-               "a message of " + std::to_string(size) + " bytes to " + link_.peer_name() +
-                   "; at most " + std::to_string(cap) +
-                   " bytes are legal on this link (ContextOptions::link_cap_bytes "
-                   "of both ends)"};
-}
-
 Result<void> PipeSender::check(const TensorDict& batch) const {
   Descriptor descriptor;
   descriptor.payload_bytes = batch.schema()->layout(Layout::aligned).total_bytes;
@@ -83,18 +94,7 @@ Result<void> PipeSender::check(const TensorDict& batch) const {
     TENDON_TRY(json, to_json(*batch.values()));
     descriptor.values_bytes = static_cast<std::uint32_t>(json.size());
   }
-  return check_size(descriptor);
-}
-
-Result<void> PipeSender::prepare_values(Outgoing& out, const TensorDict& batch) {
-  out.values.clear();
-  if (const auto& values = batch.values(); values != nullptr) {
-    TENDON_TRY(json, to_json(*values));
-    out.values = std::move(json);
-  }
-  out.op.values = as_bytes(out.values);
-  out.op.descriptor.values_bytes = static_cast<std::uint32_t>(out.values.size());
-  return {};
+  return check_size(descriptor, link_);
 }
 
 Result<PipeSender::Lies> PipeSender::prepare(Outgoing& out, const TensorDict& batch) {
@@ -116,7 +116,7 @@ Result<PipeSender::Lies> PipeSender::prepare(Outgoing& out, const TensorDict& ba
   const PackedLayout& layout = out.schema->layout(descriptor.layout);
   descriptor.payload_bytes = layout.total_bytes;
   TENDON_CHECK(prepare_values(out, batch));
-  TENDON_CHECK(check_size(descriptor));
+  TENDON_CHECK(check_size(descriptor, link_));
   if (as_it_is) {
     if (packed->storage.device() != cpu() && batch.leaf_count() != 0) return Lies::on_gpu;
     if (layout.total_bytes != 0) {
@@ -160,7 +160,7 @@ Result<void> PipeSender::prepare_bytes(Outgoing& out, Bytes bytes, const Message
   descriptor.tag = options.tag;
   descriptor.payload_bytes = bytes.size();
   descriptor.header_bytes = static_cast<std::uint16_t>(options.header.size());
-  TENDON_CHECK(check_size(descriptor));
+  TENDON_CHECK(check_size(descriptor, link_));
   if (!bytes.empty()) out.parts.push_back({0, bytes, nullptr, bytes.size()});
   out.op.parts = out.parts;
   out.op.header = options.header;
@@ -481,7 +481,7 @@ Result<void> PipeSender::send_direct(const TensorDict& batch, const PlacedLayout
   }
   scratch_.op.parts = scratch_.parts;
   scratch_.prepared = true;
-  auto sent = check_size(descriptor);
+  auto sent = check_size(descriptor, link_);
   if (sent) sent = send_now(scratch_, deadline);
   if (scratch_.op.done) {
     (void)TENDON_FAILPOINT("pipe.gpu.shown");
@@ -562,7 +562,7 @@ Result<Loan> PipeSender::loan(const std::shared_ptr<const Schema>& schema, Deadl
   const std::uint64_t size = schema->layout(Layout::aligned).total_bytes;
   Descriptor descriptor;
   descriptor.payload_bytes = size;
-  TENDON_CHECK(check_size(descriptor));
+  TENDON_CHECK(check_size(descriptor, link_));
   std::optional<Error> error;
   std::shared_ptr<LoanedSlot> slot;
   const auto attempt = [&] {
@@ -719,7 +719,7 @@ Result<void> PipeSender::prepare(QueuedSend& queued, std::shared_ptr<const KeptB
   SendOp& op = out.op;
   op.descriptor = message.descriptor;
   op.descriptor.pipe = end_.id;
-  TENDON_CHECK(check_size(op.descriptor));
+  TENDON_CHECK(check_size(op.descriptor, link_));
   const std::uint64_t payload_bytes = op.descriptor.payload_bytes;
   if (payload_bytes != 0)
     out.parts.push_back({0, message.body.first(payload_bytes), nullptr, payload_bytes});

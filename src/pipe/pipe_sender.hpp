@@ -80,11 +80,9 @@ class PipeSender {
   Result<void> send_staged(const TensorDict& batch, const GpuSource& source,
                            const SendOptions& options, Deadline deadline) TENDON_EXCLUDES(mutex_);
   Result<void> stage(QueuedSend& queued, const SendOptions& options);
-  Result<void> prepare_values(Outgoing& out, const TensorDict& batch);
   Result<void> prepare_bytes(Outgoing& out, Bytes bytes, const MessageOptions& options);
   Result<void> prepare_loan(Outgoing& out, const TensorDict& dict,
                             const std::shared_ptr<LoanedSlot>& slot) TENDON_EXCLUDES(mutex_);
-  Result<void> check_size(const Descriptor& descriptor) const;
   static Result<void> check_loan(const Loan& loan, const Link& link);
   /// The schema of `out` is known to the peer, or has been announced. False: not now.
   Result<bool> announce(Outgoing& out, Deadline deadline) TENDON_REQUIRES(mutex_);

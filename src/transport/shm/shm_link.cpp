@@ -32,6 +32,7 @@
 #include "transport/shm/link_holds.hpp"
 #include "transport/shm/messages_in.hpp"
 #include "transport/shm/messages_out.hpp"
+#include "transport/shm/passing.hpp"
 #include "transport/shm/peer_devices.hpp"
 #include "transport/shm/peer_segments.hpp"
 #include "transport/shm/shm_memory.hpp"
@@ -130,9 +131,7 @@ class ShmLink final : public Link, public SharedMemoryLink {
   Result<Sent> send(SendOp& op, Deadline deadline, Then then);
   /// Nothing: beyond the share of the peer, which gets a copy.
   Result<std::optional<Sent>> send_held(SendOp& op, Then then);
-  static Descriptor announcement(const SegmentInfo& info);
   Result<bool> announce_segments(const SlotPool::Ledger& ledger) TENDON_REQUIRES(pool_->mutex());
-  Result<bool> pass(Descriptor descriptor, int fd) TENDON_REQUIRES(pool_->mutex());
 
   // Receiving
   enum class Pause : std::uint8_t { heeded, ignored };
@@ -208,7 +207,7 @@ ShmLink::ShmLink(ShmLinkOptions options)
       devices_out_(*this, pool_, memory_,
                    [this](const Descriptor& word, int fd) {
                      pool_->mutex().assert_held();
-                     return pass(word, fd);
+                     return pass_descriptor(socket_.get(), word, fd, peer_name());
                    }),
       small_(private_limit_bytes(options.cap_bytes), [this] { on_room(); }),
       liveness_({.expects = options.expect_signs_of_life}, std::chrono::steady_clock::now()) {
@@ -392,47 +391,16 @@ Result<std::optional<Sent>> ShmLink::send_held(SendOp& op, Then then) {
   return Sent::done;
 }
 
-Descriptor ShmLink::announcement(const SegmentInfo& info) {
-  Descriptor descriptor;
-  descriptor.kind = MessageKind::segment;
-  descriptor.segment_or_inline_bytes = info.id;
-  descriptor.slot = info.slot_count;
-  descriptor.payload_bytes = info.slot_bytes;
-  return descriptor;
-}
-
 Result<bool> ShmLink::announce_segments(const SlotPool::Ledger& ledger) {
   const std::uint32_t count = pool_->segment_count();
   if (announced_segments_ == count) return true;
   for (const SegmentInfo& info : ledger.segments_from(announced_segments_)) {
-    TENDON_TRY(sent, pass(announcement(info), info.segment->fd()));
+    TENDON_TRY(sent,
+               pass_descriptor(socket_.get(), segment_word(info), info.segment->fd(), peer_name()));
     if (!sent) return false;
     (void)TENDON_FAILPOINT("shm.announce.after_send");
     info.segment->release_fd();
     announced_segments_ = info.id + 1;
-  }
-  return true;
-}
-
-// Hands a descriptor of memory to the peer. False: not now.
-Result<bool> ShmLink::pass(Descriptor descriptor, int fd) {
-  iovec io{&descriptor, sizeof descriptor};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &io;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  const ssize_t sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (sent < 0 && (errno == EAGAIN || errno == EINTR || errno == ETOOMANYREFS)) return false;
-  if (sent != static_cast<ssize_t>(sizeof descriptor)) {
-    return Error{ErrorCode::peer_lost, "shm.announce",
-                 "peer " + peer_name() + " is gone: " + errno_text(errno), errno};
   }
   return true;
 }
@@ -446,7 +414,7 @@ Result<Sent> ShmLink::publish_segment(std::uint32_t pipe, std::uint32_t id,
   descriptor.segment_or_inline_bytes = id;
   descriptor.payload_bytes = segment.size_bytes();
   const auto ledger = pool_->ledger();  // the socket's lock
-  TENDON_TRY(passed, pass(descriptor, segment.fd()));
+  TENDON_TRY(passed, pass_descriptor(socket_.get(), descriptor, segment.fd(), peer_name()));
   return passed ? Sent::done : Sent::later;
 }
 
@@ -457,7 +425,8 @@ Result<Sent> ShmLink::share_segment(const SegmentInfo& info) {
   }
   if (ended()) return end_error();
   const auto ledger = pool_->ledger();  // the socket's lock
-  TENDON_TRY(passed, pass(announcement(info), info.segment->fd()));
+  TENDON_TRY(passed,
+             pass_descriptor(socket_.get(), segment_word(info), info.segment->fd(), peer_name()));
   if (passed) (void)TENDON_FAILPOINT("shm.announce.after_send");
   return passed ? Sent::done : Sent::later;
 }
@@ -692,7 +661,7 @@ Result<void> ShmLink::answer_devices() {
     const Descriptor word = *next;
     if (word.slot == static_cast<std::uint32_t>(DeviceAnswer::direct)) {
       const auto ledger = pool_->ledger();  // the socket's lock
-      const auto passed = pass(word, devices_.words().fd());
+      const auto passed = pass_descriptor(socket_.get(), word, devices_.words().fd(), peer_name());
       if (!passed || !*passed) return {};
     } else {
       post(word);
