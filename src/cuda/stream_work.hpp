@@ -28,7 +28,8 @@ namespace tendon::v0::detail::cuda {
 ///          device_lost; forked; those of the driver.
 /// Blocks:  wait() alone, until its deadline. A copy to or from host memory that is not registered
 ///          blocks in the driver.
-/// Cost:    about 1 us for a copy or a launch, 2 us for the end; the device thread looks at an event.
+/// Cost:    about 1 us for a copy, 4 us for a launch, 2 us for the end; the device thread looks at
+///          an event.
 ///
 /// The end never drops anything early. Where no event can be recorded, the device thread tries
 /// again, when a capture of the stream is over, and then synchronises the stream; where even that

@@ -207,17 +207,36 @@ TEST_P(GatheredPipe, ALaunchThatFailsFailsTheSend) {
   EXPECT_TRUE(are_equal(deliver(pair, batch, How::now), host));
 }
 
-class GatherPlan : public testing::Test, protected ProgramGpus {};
+class GatherPlan : public testing::Test, protected ProgramGpus {
+ protected:
+  GatherPlan() {
+    for (const char* name : {"a", "b", "c"}) batch.set(name, on_gpu(numbered_bytes(1, 100)));
+    room = Storage::allocate(batch.schema()->layout(Layout::aligned).total_bytes).value();
+    pool = pools.of(program.gpu(0));
+  }
+
+  TensorDict batch;
+  Storage room;
+  cuda::DevicePools pools{std::uint64_t{1} << 26};
+  std::shared_ptr<cuda::DevicePool> pool;
+};
+
+TEST_F(GatherPlan, TheSlotStaysUntilTheGpuHasReadIt) {
+  const auto stream = make_stream();
+  Gate gate(fake, stream);
+  {
+    auto work = cuda::StreamWork::begin(program.gpu(0), stream, "test").value();
+    const CopiesToHost plan = copies_to_host(batch, room, *program.gpu(0), *pool, kPatience);
+    ASSERT_TRUE(succeeds(plan.gather(work)));
+  }
+  EXPECT_NE(pool->stats().used_bytes, 0u);
+  gate.open();
+  EXPECT_TRUE(eventually([&] { return pool->stats().used_bytes == 0; }));
+}
 
 TEST_F(GatherPlan, WithoutTheKernelEachLeafIsCopied) {
-  TensorDict batch;
-  for (const char* name : {"a", "b", "c"}) batch.set(name, on_gpu(numbered_bytes(1, 100)));
-  const Storage room =
-      Storage::allocate(batch.schema()->layout(Layout::aligned).total_bytes).value();
   // Another one than that of the process, which has the kernel perhaps.
   cuda::Gpu gpu(program.gpu(0)->context(), *cuda::process_device_thread().value());
-  cuda::DevicePools pools(std::uint64_t{1} << 26);
-  const auto pool = pools.of(program.gpu(0));
   fake.fail("cuModuleLoadData", static_cast<int>(cuda::Status::invalid_image), 0);
   const CopiesToHost refused = copies_to_host(batch, room, gpu, *pool, kPatience);
   fake.fail("cuModuleLoadData", 0, 0);
