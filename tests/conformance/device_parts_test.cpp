@@ -259,7 +259,7 @@ TEST_F(DeviceParts, AMessageOutlivesItsSegment) {
 TEST_F(DeviceParts, ASegmentThatTheDriverCannotMapIsStaged) {
   offer();
   segment = make_segment();
-  fake.fail("cuMemMap", 2, 1);
+  fake.fail("cuMemMap", 2, fake.calls("cuMemMap") + 1);
   peer.announce(word_of_segment(kFirst), {segment->descriptor().get()});
   const Descriptor word = answer_in_ring();
   EXPECT_EQ(word.kind, MessageKind::device);
