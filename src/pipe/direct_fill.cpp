@@ -71,7 +71,8 @@ Result<cuda::StreamWork> enqueue(const DirectSource& source, const cuda::DeviceS
 Result<std::shared_ptr<DeviceFill>> direct_fill(const DirectSource& source, Deadline deadline) {
   const std::shared_ptr<DeviceFill> staged;
   SharedMemoryLink* const memory = source.link.shared_memory();
-  if (memory == nullptr) return staged;
+  const DevicePath path = source.context->options().device_path;
+  if (memory == nullptr || path == DevicePath::staged) return staged;
   DevicesOut& devices = memory->devices_out();
   const std::uint32_t number = source.gpu.number;
   const auto pool = source.context->memory().devices->of(source.gpu.gpu);

@@ -51,6 +51,15 @@ bool process_ended(int pidfd) {
   return pidfd >= 0 && ::poll(&wanted, 1, 0) == 1;
 }
 
+Descriptor announcement(const SegmentInfo& info) {
+  Descriptor descriptor;
+  descriptor.kind = MessageKind::segment;
+  descriptor.segment_or_inline_bytes = info.id;
+  descriptor.slot = info.slot_count;
+  descriptor.payload_bytes = info.slot_bytes;
+  return descriptor;
+}
+
 // Everything it sends is in memory that the peer has mapped.
 constexpr LinkTraits kTraits{.sent_is_delivered = true,
                              .slots_bound_window = true,
@@ -130,7 +139,6 @@ class ShmLink final : public Link, public SharedMemoryLink {
   Result<Sent> send(SendOp& op, Deadline deadline, Then then);
   /// Nothing: beyond the share of the peer, which gets a copy.
   Result<std::optional<Sent>> send_held(SendOp& op, Then then);
-  static Descriptor announcement(const SegmentInfo& info);
   Result<bool> announce_segments(const SlotPool::Ledger& ledger) TENDON_REQUIRES(pool_->mutex());
   Result<bool> pass(Descriptor descriptor, int fd) TENDON_REQUIRES(pool_->mutex());
 
@@ -149,7 +157,6 @@ class ShmLink final : public Link, public SharedMemoryLink {
   Result<void> answer_devices() TENDON_REQUIRES(receive_mutex());
   template <class T>
   [[nodiscard]] Result<T> as_violation(Result<T> result) const;
-  void on_room() noexcept;
   void end(LinkLife::State state) TENDON_REQUIRES(receive_mutex());
 
   std::shared_ptr<ShmMemory> memory_;
@@ -210,7 +217,13 @@ ShmLink::ShmLink(ShmLinkOptions options)
                      pool_->mutex().assert_held();
                      return pass(word, fd);
                    }),
-      small_(private_limit_bytes(options.cap_bytes), [this] { on_room(); }),
+      small_(private_limit_bytes(options.cap_bytes),
+             [this] {
+               // The program took something: the ring may be read again. Nothing else tells the
+               // Context.
+               if (paused_.load(std::memory_order_relaxed) && reactor_ != nullptr && socket_)
+                 reactor_->change(socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLOUT);
+             }),
       liveness_({.expects = options.expect_signs_of_life}, std::chrono::steady_clock::now()) {
   shared_memory_ = this;
 }
@@ -392,15 +405,6 @@ Result<std::optional<Sent>> ShmLink::send_held(SendOp& op, Then then) {
   return Sent::done;
 }
 
-Descriptor ShmLink::announcement(const SegmentInfo& info) {
-  Descriptor descriptor;
-  descriptor.kind = MessageKind::segment;
-  descriptor.segment_or_inline_bytes = info.id;
-  descriptor.slot = info.slot_count;
-  descriptor.payload_bytes = info.slot_bytes;
-  return descriptor;
-}
-
 Result<bool> ShmLink::announce_segments(const SlotPool::Ledger& ledger) {
   const std::uint32_t count = pool_->segment_count();
   if (announced_segments_ == count) return true;
@@ -506,12 +510,6 @@ bool ShmLink::has_input() const noexcept {
 bool ShmLink::may_take() const noexcept {
   return descriptors_ != Descriptors::stalled && small_.has_room(kMaxInlineBytes) &&
          posted_bytes() <= kMaxUnreadAnswerBytes;
-}
-
-// The program took something: the ring may be read again. Nothing else tells the Context.
-void ShmLink::on_room() noexcept {
-  if (!paused_.load(std::memory_order_relaxed) || reactor_ == nullptr || !socket_) return;
-  reactor_->change(socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLOUT);
 }
 
 // Returns how many there were. May end the link.

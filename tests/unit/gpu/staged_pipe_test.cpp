@@ -29,6 +29,11 @@ Tensor pattern(std::uint64_t seed, std::int64_t size) {
 
 class StagedPipe : public GpuPipeTest {
  protected:
+  /// On every way, although tensors could stay on their GPU in shared memory.
+  [[nodiscard]] PipePair connect(ContextOptions client = {}, ContextOptions server = {}) {
+    client.device_path = server.device_path = DevicePath::staged;
+    return GpuPipeTest::connect(std::move(client), std::move(server));
+  }
   /// A batch of one leaf `x` on a GPU.
   [[nodiscard]] TensorDict gpu_batch(std::uint64_t seed, std::int64_t size, Device device = kGpu0) {
     TensorDict batch;
