@@ -136,7 +136,9 @@ void bind_fabric_event(nb::module_& module) {
           "'unreachable', 'plain_refused', 'plain_deleted', 'plain_dropped'; 'came': a subscriber "
           "is connected to a\n"
           "publisher; 'ended': the samples of a publisher ended at a subscriber; 'unsent': a\n"
-          "publisher was closed before a subscriber was shown everything; 'discovery_lost',\n"
+          "publisher was closed before a subscriber was shown everything; 'not_taken': a\n"
+          "subscriber does not get some samples of a publisher, as those on a GPU; "
+          "'discovery_lost',\n"
           "'discovery_found': no router answers, or one does again;\n"
           "'runtime_directory_changed': what nodes have for newcomers of this host is in\n"
           "another directory.")

@@ -185,6 +185,12 @@ std::optional<Stream> stream_for(const TensorDict& batch, const std::optional<St
   return chosen;
 }
 
+void refuse_stream(nb::handle data, const std::optional<Stream>& stream) {
+  if (!stream) return;
+  raise_value_error("stream is given, and a " + quoted_type(data) +
+                    " has no tensors on a GPU; legal is a batch with it");
+}
+
 GapsAreCopied::GapsAreCopied() : before_(std::exchange(gaps_are_copied, true)) {}
 GapsAreCopied::~GapsAreCopied() { gaps_are_copied = before_; }
 bool GapsAreCopied::here() noexcept { return gaps_are_copied; }

@@ -59,6 +59,9 @@ void set_order(const std::optional<Stream>& stream, TensorDict& batch);
 [[nodiscard]] std::optional<Stream> stream_for(const TensorDict& batch,
                                                const std::optional<Stream>& wanted);
 
+/// ValueError for a stream beside what is sent in place of a batch: it has no tensors on a GPU.
+void refuse_stream(nb::handle data, const std::optional<Stream>& stream);
+
 /// As long as it lives, this thread takes arrays on a GPU that have gaps as the copy without gaps
 /// that their framework makes: for a batch that is sent.
 class GapsAreCopied {

@@ -48,13 +48,6 @@ void refuse_tag_and_header(nb::handle data, std::uint32_t tag, const nb::bytes& 
                     quoted_type(data) + ": a number or text of a batch is an entry of it");
 }
 
-/// They name where tensors are read: what is sent in place of a batch has none on a GPU.
-void refuse_stream(nb::handle data, const std::optional<Stream>& stream) {
-  if (!stream) return;
-  raise_value_error("stream is given, and a " + quoted_type(data) +
-                    " has no tensors on a GPU; legal is a batch with it");
-}
-
 /// A batch, on its stream as the sending thread names it.
 auto sender_of(const std::shared_ptr<Pipe>& pipe, const std::optional<Stream>& stream) {
   return [pipe, stream](const TensorDict& batch, Deadline end) {

@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
 #include <utility>
 
 #include "arrays_in.hpp"
@@ -11,6 +12,7 @@
 #include "bindings.hpp"
 #include "choices.hpp"
 #include "dicts.hpp"
+#include "gpu_order.hpp"
 #include "loan.hpp"
 #include "node.hpp"
 #include "schema.hpp"
@@ -26,10 +28,10 @@ constexpr const char* kClassDoc =
     "timeout, of each call that takes one: seconds; None: for ever; left out: as its\n"
     "Context says, if the call says nothing else.";
 
-/// Nothing waits with 'drop_oldest'. With 'block' a call may not be cut into slices: each would
-/// publish the sample once more. It looks at signals meanwhile instead.
-template <class Sample>
-Published publish_sample(const PublisherHandle& self, Deadline deadline, Sample&& sample) {
+/// A call may not be cut into slices: each would publish the sample once more. It looks at signals
+/// while it waits instead. `publish` is given what looks.
+template <class Publish>
+Published publish_once(Publish publish) {
   bool interrupted = false;
   auto published = [&] {
     WithoutGil unlocked;
@@ -37,39 +39,63 @@ Published publish_sample(const PublisherHandle& self, Deadline deadline, Sample&
       interrupted = unlocked.with_gil([] { return PyErr_CheckSignals() != 0; });
       return !interrupted;
     };
-    return detail::SignalledPublish::publish(*self.publisher, std::forward<Sample>(sample),
-                                             deadline, std::ref(go_on));
+    return publish(std::ref(go_on));
   }();
   if (interrupted) throw nb::python_error();
   return unwrap(std::move(published));
 }
 
-Deadline deadline_of_publish(const PublisherHandle& self, nb::handle timeout) {
-  if (self.overflow != Overflow::block) {
-    (void)deadline_of(timeout, 0);  // a mistake in it is one here too
-    return Deadline::now();
-  }
-  return timeout.ptr() == Py_Ellipsis ? Deadline(self.block_for) : deadline_of(timeout, 0);
+/// Nothing: it was left out.
+std::optional<Deadline> deadline_of_publish(nb::handle timeout) {
+  if (timeout.ptr() == Py_Ellipsis) return std::nullopt;
+  return deadline_of(timeout, 0);
 }
 
-Published publish(const PublisherHandle& self, nb::object data, nb::object timeout) {
-  const Deadline deadline = deadline_of_publish(self, timeout);
+/// What has no tensors: with 'drop_oldest' it waits for nobody.
+template <class Sample>
+Published publish_sample(const PublisherHandle& self, const std::optional<Deadline>& deadline,
+                         Sample&& sample) {
+  const bool waits = self.overflow == Overflow::block;
+  const Deadline until = !waits ? Deadline::now() : deadline ? *deadline : Deadline(self.block_for);
+  return publish_once([&](const detail::SignalledPublish::GoOn& go_on) {
+    return detail::SignalledPublish::publish(*self.publisher, std::forward<Sample>(sample), until,
+                                             go_on);
+  });
+}
+
+Published publish_batch(const PublisherHandle& self, const std::optional<Deadline>& deadline,
+                        const TensorDict& batch, const std::optional<Stream>& wanted) {
+  const OnStream on{handle_of(stream_for(batch, wanted))};
+  return publish_once([&](const detail::SignalledPublish::GoOn& go_on) {
+    return detail::SignalledPublish::publish(*self.publisher, batch, deadline, on, go_on);
+  });
+}
+
+Published publish(const PublisherHandle& self, nb::object data, nb::object timeout,
+                  nb::object on_stream) {
+  const auto deadline = deadline_of_publish(timeout);
+  const auto wanted = stream_from(on_stream);
+  const GapsAreCopied contiguous;
   release_left_over();
   if (SameAgain::may_know(data)) {
     auto same = self.same_again != nullptr ? std::exchange(self.same_again, nullptr)
                                            : share(std::make_unique<SameAgain>());
     same->take(data);
-    Published published = publish_sample(self, deadline, same->batch());
+    Published published = publish_batch(self, deadline, same->batch(), wanted);
     same->let_go();
     self.same_again = std::move(same);
     return published;
   }
   if (nb::isinstance<LoanHandle>(data)) {
+    refuse_stream(data, wanted);
     const auto loan = nb::cast<const LoanHandle&>(data).loan;
     return publish_sample(self, deadline, std::move(*loan));
   }
-  if (const auto bytes = bytes_from(data)) return publish_sample(self, deadline, bytes->bytes());
-  return publish_sample(self, deadline, dict_from(data));
+  if (const auto bytes = bytes_from(data)) {
+    refuse_stream(data, wanted);
+    return publish_sample(self, deadline, bytes->bytes());
+  }
+  return publish_batch(self, deadline, dict_from(data), wanted);
 }
 
 LoanHandle loan(const PublisherHandle& self, nb::object schema) {
@@ -148,7 +174,10 @@ void bind_stats(nb::module_& module) {
               "were larger than plain_bytes, or Zenoh did not take them.")
       .def_ro("copied_over_share", &PublisherStats::copied_over_share,
               "Samples copied for one subscriber, because it, or all together, have as much of\n"
-              "the Context's publish_bytes as they may: what they keep, and what waits for them.");
+              "the Context's publish_bytes as they may: what they keep, and what waits for them.")
+      .def_ro("copies_d2h", &PublisherStats::copies_d2h,
+              "Samples copied from a GPU to host memory, to be published.")
+      .def_ro("bytes_d2h", &PublisherStats::bytes_d2h, "Their bytes there.");
 }
 
 }  // namespace
@@ -177,16 +206,21 @@ void bind_publisher(nb::module_& module) {
   bind_stats(module);
   nb::class_<PublisherHandle>(module, "Publisher", kClassDoc)
       .def("publish", publish, nb::arg("data").none(), nb::arg("timeout").none() = nb::ellipsis(),
+           nb::kw_only(), nb::arg("stream").none() = nb::none(),
            "Publishes a mapping of arrays and values, a Loan of this publisher, or bytes;\n"
            "the arguments may be reused.\n\n"
+           "Arrays may lie in host memory and on one GPU, which is waited for until the\n"
+           "timeout. stream: that on which those of the GPU are read, as Pipe.send() has it.\n\n"
            "timeout: seconds; by default block_for. With overflow='block' it waits for\n"
            "those that are behind, then succeeds although some lag; one that let a timeout\n"
            "pass is not waited for again until it took something. A subscriber of the same\n"
            "Context from which only the calling thread receives, or nobody yet, lags at\n"
-           "once. With 'drop_oldest' it never waits.\n\n"
+           "once. With 'drop_oldest' it waits for no subscriber.\n\n"
            "Raises ResourceExhausted, which names who holds the memory; SchemaMismatch,\n"
-           "MessageTooLarge, WrongLink, PipeClosed.",
-           nb::sig("def publish(self, data: object, timeout: float | None = ...) -> Published"))
+           "MessageTooLarge, WrongLink, PipeClosed; for arrays on a GPU Timeout (nothing was\n"
+           "published), UnsupportedDevice, NotContiguous, DeviceLost.",
+           nb::sig("def publish(self, data: object, timeout: float | None = ..., *, stream: object "
+                   "= None) -> Published"))
       .def("loan", loan, nb::arg("schema").none(),
            "Memory in which subscribers can read: fill it and publish() it.\n\n"
            "schema: a Schema, or a mapping from names to (dtype, shape).",

@@ -17,9 +17,11 @@
 #include "dicts.hpp"
 #include "events.hpp"
 #include "future.hpp"
+#include "gpu_order.hpp"
 #include "node.hpp"
 #include "sample.hpp"
 #include "schema.hpp"
+#include "tensor/on_cpu.hpp"
 #include "wait.hpp"
 
 namespace tendon::python {
@@ -45,9 +47,22 @@ std::optional<std::chrono::nanoseconds> nanoseconds_of(std::optional<double> sec
   return std::chrono::nanoseconds(static_cast<std::int64_t>(std::fmin(*seconds, kMost) * 1e9));
 }
 
+/// What lies on a GPU is the receiver's own.
+TensorDict writable(const TensorDict& batch) {
+  if (detail::check_on_cpu(batch, "subscriber.recv")) return private_copy(batch);
+  TensorDict copy = batch;
+  for (std::size_t i = 0; i < batch.leaf_count(); ++i) {
+    const Tensor leaf = batch.leaf(i);
+    const SchemaLeaf& entry = batch.schema()->leaves()[i];
+    if (leaf.device() == cpu())
+      unwrap(copy.try_set(entry.path, private_copy(leaf), entry.batching));
+  }
+  return copy;
+}
+
 Sample writable(const Sample& taken) {
   Sample copy = taken;
-  if (taken.tensors) copy.tensors = private_copy(*taken.tensors);
+  if (taken.tensors) copy.tensors = writable(*taken.tensors);
   copy.bytes = private_copy(taken.bytes);
   return copy;
 }
@@ -58,8 +73,8 @@ struct Wanted {
   nb::object as;
 };
 
-Wanted wanted_from(const std::string& mode, nb::handle as, nb::handle device) {
-  return {wants_copy_from(mode), conversion_from(as, device)};
+Wanted wanted_from(const std::string& mode, nb::object conversion) {
+  return {wants_copy_from(mode), std::move(conversion)};
 }
 
 SampleHandle made_or_given_back(const std::shared_ptr<Subscriber>& subscriber, Sample sample,
@@ -74,18 +89,27 @@ SampleHandle made_or_given_back(const std::shared_ptr<Subscriber>& subscriber, S
 }
 
 SampleHandle recv(const SubscriberHandle& self, nb::object timeout, const std::string& mode,
-                  nb::object as, nb::object device) {
-  const Wanted wanted = wanted_from(mode, as, device);
+                  nb::object as, nb::object device, nb::object on_stream) {
+  const Wanted wanted = wanted_from(mode, gpu_conversion_from(as, device));
+  const auto stream = stream_from(on_stream);
+  const DeviceTarget target{.device = device_from(device), .stream = handle_of(stream)};
   const auto subscriber = self.subscriber;
+  const auto order = [&](Sample& taken) {
+    if (taken.tensors) set_order(stream, *taken.tensors);
+  };
   auto sample = wait_in_slices(
-      until(self.node, timeout), [&](Deadline slice) { return subscriber->recv(slice); },
-      [&](Result<Sample> taken) { subscriber->give_back(*std::move(taken)); });
+      until(self.node, timeout), [&](Deadline slice) { return subscriber->recv(target, slice); },
+      [&](Result<Sample> taken) {
+        order(*taken);
+        subscriber->give_back(*std::move(taken));
+      });
+  if (sample) order(*sample);
   return made_or_given_back(subscriber, unwrap(std::move(sample)), wanted);
 }
 
 std::unique_ptr<Future> recv_async(const SubscriberHandle& self, nb::object timeout,
                                    const std::string& mode, nb::object as, nb::object device) {
-  const Wanted wanted = wanted_from(mode, as, device);
+  const Wanted wanted = wanted_from(mode, conversion_from(as, device));
   const auto subscriber = self.subscriber;
   return make_future(
       nb::cast<const NodeHandle&>(self.node).context, timeout,
@@ -99,7 +123,7 @@ std::unique_ptr<Future> recv_async(const SubscriberHandle& self, nb::object time
 
 nb::object each(nb::object self, nb::object timeout, const std::string& mode, nb::object as,
                 nb::object device) {
-  (void)wanted_from(mode, as, device);
+  (void)wanted_from(mode, gpu_conversion_from(as, device));
   nb::dict arguments;
   arguments["mode"] = nb::cast(mode);
   arguments["as_"] = as;
@@ -142,7 +166,10 @@ void bind_stats(nb::module_& module) {
       .def_ro("undecodable", &SubscriberStats::undecodable,
               "Samples that could not be read: some of missed.")
       .def_ro("ended", &SubscriberStats::ended,
-              "Publishers whose samples ended, and were read to the end.");
+              "Publishers whose samples ended, and were read to the end.")
+      .def_ro("copies_h2d", &SubscriberStats::copies_h2d,
+              "Samples copied to a GPU, where they lay or were wanted.")
+      .def_ro("bytes_h2d", &SubscriberStats::bytes_h2d, "Their bytes there.");
 }
 
 }  // namespace
@@ -172,17 +199,20 @@ void bind_subscriber(nb::module_& module) {
   nb::class_<SubscriberHandle>(module, "Subscriber", kClassDoc)
       .def("recv", recv, nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
            nb::arg("mode") = kViewOrCopy, nb::arg("as_").none() = nb::none(),
-           nb::arg("device").none() = nb::none(),
+           nb::arg("device").none() = nb::none(), nb::arg("stream").none() = nb::none(),
            "The next Sample.\n\n"
            "mode: 'view_or_copy' (what others read too, read-only, else a copy), or 'copy': its\n"
            "arrays may be written.\n"
            "as_: what its tensors are: torch (the module) for nested dicts of torch tensors,\n"
            "tensordict.TensorDict, or dict.\n"
-           "device: where they are to be: 'cpu', or torch.device('cpu').\n\n"
-           "Raises Timeout, PipeClosed after close(), Busy.",
+           "device: where they are to be: 'cpu', 'cuda:0', or a torch.device; None: where the\n"
+           "publisher had them.\n"
+           "stream: behind whose work they arrive on a GPU, as Pipe.recv() has it.\n\n"
+           "Raises Timeout, PipeClosed after close(), Busy; UnsupportedDevice and NotSupported\n"
+           "as Pipe.recv(): the sample stays, for a recv with device='cpu'.",
            nb::sig("def recv(self, timeout: float | None = ..., *, mode: str = "
-                   "'view_or_copy', as_: typing.Any = None, device: object = None) -> "
-                   "Sample"))
+                   "'view_or_copy', as_: typing.Any = None, device: object = None, stream: object "
+                   "= None) -> Sample"))
       .def("each", each, nb::arg("timeout").none() = nb::none(), nb::kw_only(),
            nb::arg("mode") = kViewOrCopy, nb::arg("as_").none() = nb::none(),
            nb::arg("device").none() = nb::none(),
@@ -196,13 +226,14 @@ void bind_subscriber(nb::module_& module) {
           nb::sig("def __iter__(self) -> typing.Iterator[Sample]"))
       .def("__next__",
            [](const SubscriberHandle& self) {
-             return recv(self, nb::none(), kViewOrCopy, nb::none(), nb::none());
+             return recv(self, nb::none(), kViewOrCopy, nb::none(), nb::none(), nb::none());
            })
       .def("irecv", recv_async, nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
            nb::arg("mode") = kViewOrCopy, nb::arg("as_").none() = nb::none(),
            nb::arg("device").none() = nb::none(),
            "Starts receiving and returns a Future. Until it is done it is the receiver: a\n"
-           "further one gets Busy.",
+           "further one gets Busy. It returns host memory: UnsupportedDevice for a sample that\n"
+           "lies on a GPU, which stays for recv().",
            nb::sig("def irecv(self, timeout: float | None = ..., *, mode: str = "
                    "'view_or_copy', as_: typing.Any = None, device: object = None) -> "
                    "Future[Sample]"))

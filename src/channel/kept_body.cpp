@@ -29,8 +29,8 @@ Result<void> KeptBody::make_room(SharedMessage what, std::uint16_t header_bytes,
   return {};
 }
 
-Result<void> KeptBody::pack(const TensorDict& tensors, std::uint16_t header_bytes,
-                            const AcquireSlot& acquire) {
+Result<void> KeptBody::make_room(const TensorDict& tensors, std::uint16_t header_bytes,
+                                 const AcquireSlot& acquire) {
   SharedMessage what;
   what.schema = tensors.schema();
   Descriptor& descriptor = what.descriptor;
@@ -44,10 +44,14 @@ Result<void> KeptBody::pack(const TensorDict& tensors, std::uint16_t header_byte
     descriptor.values_bytes = static_cast<std::uint32_t>(values.size());
   }
   TENDON_CHECK(make_room(std::move(what), header_bytes, acquire));
-  const MutableBytes room = memory();
-  const std::uint64_t payload_bytes = message.descriptor.payload_bytes;
-  pack_piece(tensors, Layout::aligned, 0, room.first(payload_bytes));
-  std::memcpy(room.data() + payload_bytes, values.data(), values.size());
+  std::memcpy(memory().data() + message.descriptor.payload_bytes, values.data(), values.size());
+  return {};
+}
+
+Result<void> KeptBody::pack(const TensorDict& tensors, std::uint16_t header_bytes,
+                            const AcquireSlot& acquire) {
+  TENDON_CHECK(make_room(tensors, header_bytes, acquire));
+  pack_piece(tensors, Layout::aligned, 0, memory().first(message.descriptor.payload_bytes));
   return {};
 }
 

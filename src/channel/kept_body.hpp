@@ -35,7 +35,10 @@ struct KeptBody {
   /// Memory for the body that `what` describes, and for a header at its end.
   [[nodiscard]] Result<void> make_room(SharedMessage what, std::uint16_t header_bytes,
                                        const AcquireSlot& acquire);
-  /// The same for a TensorDict, which is in it then.
+  /// The same for a TensorDict: its values are in it then, the tensors are not.
+  [[nodiscard]] Result<void> make_room(const TensorDict& tensors, std::uint16_t header_bytes,
+                                       const AcquireSlot& acquire);
+  /// The same with the tensors, which lie in host memory.
   [[nodiscard]] Result<void> pack(const TensorDict& tensors, std::uint16_t header_bytes,
                                   const AcquireSlot& acquire);
   /// To be filled before anybody sees it.

@@ -17,6 +17,16 @@ bool Placement::is_all_on_gpu() const noexcept {
   return std::ranges::none_of(leaves, [](std::uint8_t leaf) { return leaf == 0; });
 }
 
+std::shared_ptr<const Placement> Placement::numbered(
+    const std::shared_ptr<const Placement>& placement, std::uint32_t number) {
+  const auto byte = static_cast<std::uint8_t>(number + 1);
+  const auto differs = [byte](std::uint8_t leaf) { return leaf != 0 && leaf != byte; };
+  if (std::ranges::none_of(placement->leaves, differs)) return placement;
+  auto renumbered = std::make_shared<Placement>(*placement);
+  std::ranges::replace_if(renumbered->leaves, differs, byte);
+  return renumbered;
+}
+
 Result<std::shared_ptr<const Placement>> Placement::read(Bytes said, std::size_t leaf_count,
                                                          const DeviceOffers& offers) {
   if (said.size() != leaf_count) {

@@ -32,6 +32,10 @@ struct Placement {
   [[nodiscard]] bool is_all_on_gpu() const noexcept;
   friend bool operator==(const Placement&, const Placement&) = default;
 
+  /// The same for a peer that knows the GPU by `number`.
+  [[nodiscard]] static std::shared_ptr<const Placement> numbered(
+      const std::shared_ptr<const Placement>& placement, std::uint32_t number);
+
   /// As a peer said it for a schema of so many leaves.
   [[nodiscard]] static Result<std::shared_ptr<const Placement>> read(Bytes said,
                                                                      std::size_t leaf_count,

@@ -59,7 +59,7 @@ Result<void> ChannelReceiver::try_read_schema(const Incoming& incoming,
   if (incoming.descriptor.values_bytes != 0) {
     if (offers == nullptr) {
       return Error{ErrorCode::unsupported_device, "channel.schema",
-                   "announced tensors on GPUs, which only pipes take"};
+                   "announced tensors on GPUs, which only pipes and topics take"};
     }
     TENDON_TRY(said, Placement::read(Bytes(bytes).subspan(encoding.size()), schema->leaves().size(),
                                      *offers));

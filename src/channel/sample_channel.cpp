@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channel/sample_channel.hpp"
 
+#include <span>
 #include <string>
 #include <tendon/session/limits.hpp>
 #include <utility>
 
+#include "channel/gpu_offer.hpp"
 #include "memory/recycler.hpp"
 
 namespace tendon::v0::detail {
@@ -32,16 +34,19 @@ Result<Shown> SampleChannel::prepare(const SharedMessage& sample, std::uint32_t 
   descriptor.pipe = pipe_;
   descriptor.tag = tag;
   if (!sender_.has_room(descriptor)) return Shown::closed;
-  const bool is_first = sample.schema != nullptr && sender_.number_of(sample.schema) == 0;
+  TENDON_TRY(placement, peer_placement(sample));
+  const bool is_first =
+      sample.schema != nullptr && sender_.number_of(sample.schema, placement.get()) == 0;
   auto announced = Sent::done;
   if (is_first) {
     TENDON_CHECK(check_size(descriptor));
     TENDON_CHECK(check_strandings());
-    TENDON_TRY(begun, announce(sample.schema));
+    TENDON_TRY(begun, announce(sample.schema, placement));
     if (begun == Sent::later && !under_way_) return Shown::closed;
     announced = begun;
   }
-  if (sample.schema != nullptr) descriptor.schema = sender_.number_of(sample.schema);
+  if (sample.schema != nullptr)
+    descriptor.schema = sender_.number_of(sample.schema, placement.get());
   (void)sender_.begin(descriptor);  // there is room: the sender alone makes it less
   share_bytes_ = share_bytes;
   is_first_of_schema_ = is_first;
@@ -100,16 +105,27 @@ Result<void> SampleChannel::check_strandings() const {
                    " schemas in a row the samples of which were given up before they could leave"};
 }
 
+// Each link has numbers of its own for the GPUs of this side.
+Result<std::shared_ptr<const Placement>> SampleChannel::peer_placement(
+    const SharedMessage& sample) {
+  if (sample.placement == nullptr) return sample.placement;
+  TENDON_TRY(number, offer_gpu(*link_, sample.placement->gpu, "channel.show"));
+  return Placement::numbered(sample.placement, number);
+}
+
 // `later`: it is under way, or nothing was done.
-Result<Sent> SampleChannel::announce(const std::shared_ptr<const Schema>& schema) {
+Result<Sent> SampleChannel::announce(const std::shared_ptr<const Schema>& schema,
+                                     const std::shared_ptr<const Placement>& placement) {
   const Bytes encoding = schema->encoding();
   payload_ = {0, encoding, nullptr, encoding.size()};
   op_ = {};
-  op_.descriptor = sender_.announcement(*schema);
+  op_.descriptor = sender_.announcement(*schema, placement.get());
   op_.parts = {&payload_, 1};
+  // The sender's table keeps both for as long as the announcement is under way.
+  if (placement != nullptr) op_.values = std::as_bytes(std::span(placement->leaves));
   const std::uint32_t number = op_.descriptor.schema;
   TENDON_TRY(begun, offer());
-  if (begun == Sent::done || under_way_) sender_.announced(number, schema);
+  if (begun == Sent::done || under_way_) sender_.announced(number, schema, placement);
   return begun;
 }
 

@@ -19,7 +19,9 @@ namespace tendon::v0::detail {
 struct SharedMessage {
   Descriptor descriptor;  ///< kind, sizes and layout: what is the same on every channel
   std::shared_ptr<const Schema> schema;  ///< of a TensorDict; null: raw bytes
-  Bytes body;                            ///< payload, values, header, one behind the other
+  /// Where its leaves lay, for a peer to which that GPU is offered first; null: in host memory.
+  std::shared_ptr<const Placement> placement{};
+  Bytes body;  ///< payload, values, header, one behind the other
   /// The body lies there. Null where it is at most kMaxInlineBytes: then it travels inline, and its
   /// memory is free when the call returns.
   std::shared_ptr<const PublishedSlot> slot;
@@ -48,7 +50,9 @@ enum class Shown : std::uint8_t {
 /// Owns:    shares of its link and of the schemas; while a sample is under way, what LentSample
 ///          says, or a copy of a small body.
 /// Threads: the lock of its Fanout is held for every call, but for window() and link().
-/// Errors:  the link's; then nothing is under way any more.
+/// Errors:  the link's; then nothing is under way any more. message_too_large, and
+///          unsupported_device for leaves that lay on a GPU: this peer does not take this sample,
+///          and the channel goes on.
 /// Blocks:  never.
 /// Cost:    that of the link.
 class SampleChannel {
@@ -88,7 +92,11 @@ class SampleChannel {
   enum class Step : std::uint8_t { idle, announcing, announced, sending };
   [[nodiscard]] Result<void> check_size(const Descriptor& descriptor) const;
   [[nodiscard]] Result<void> check_strandings() const;
-  [[nodiscard]] Result<Sent> announce(const std::shared_ptr<const Schema>& schema);
+  /// Where the leaves of a sample lay, as this peer knows it.
+  [[nodiscard]] Result<std::shared_ptr<const Placement>> peer_placement(
+      const SharedMessage& sample);
+  [[nodiscard]] Result<Sent> announce(const std::shared_ptr<const Schema>& schema,
+                                      const std::shared_ptr<const Placement>& placement);
   [[nodiscard]] bool goes_over_socket() const noexcept { return !link_->traits().slots_go_over; }
   void lend(const SharedMessage& sample, Keeps keeps);
   void describe(const Descriptor& descriptor, Bytes body, const PublishedSlot* slot,

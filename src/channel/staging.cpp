@@ -230,19 +230,21 @@ void zero_gaps(const Schema& schema, const Storage& room) {
   zero_to(layout.total_bytes);
 }
 
-Result<TensorDict> copy_to_host(const TensorDict& batch, cuda::StreamWork& work,
-                                const std::function<Result<void>(cuda::StreamWork&)>& wait) {
-  const auto& schema = batch.schema();
-  TENDON_TRY(room, Storage::allocate(schema->layout(Layout::aligned).total_bytes));
+Result<void> copy_to_host(const TensorDict& batch, const Storage& room, cuda::StreamWork work,
+                          Deadline deadline,
+                          const std::function<Result<void>(cuda::StreamWork&)>& wait) {
   TENDON_CHECK(pack_host_leaves(batch, room));
   work.keep(room.owner());
   work.keep(std::make_shared<const TensorDict>(batch));
   TENDON_CHECK(wait(work));  // a copy would wait without a deadline
-  for (const GpuCopy& each : copies_to_host(batch, room))
+  for (const GpuCopy& each : copies_to_host(batch, room)) {
+    if (!deadline.is_poll() && deadline.has_passed())
+      return Error{ErrorCode::timeout, "staging.copy", "the deadline passed between two copies"};
     TENDON_CHECK(work.copy(each.destination, each.source, each.size_bytes));
+  }
   TENDON_CHECK(wait(work));
-  zero_gaps(*schema, room);
-  return make_packed(schema, Layout::aligned, std::move(room), batch.values());
+  zero_gaps(*batch.schema(), room);
+  return {};
 }
 
 std::uint64_t bytes_on_gpu(const Schema& schema, const Placement* placement) {

@@ -56,6 +56,13 @@ struct GpuCopy {
 /// Once they are done: what lay in the room before is nobody's business.
 void zero_gaps(const Schema& schema, const Storage& room);
 
+/// All of that: returns when the batch lies in `room`. Until the GPU is done, `work` keeps both,
+/// also where this fails. `wait` waits for the stream, until the same deadline. Errors: timeout,
+/// those of `wait` and of the driver.
+[[nodiscard]] Result<void> copy_to_host(const TensorDict& batch, const Storage& room,
+                                        cuda::StreamWork work, Deadline deadline,
+                                        const std::function<Result<void>(cuda::StreamWork&)>& wait);
+
 /// Bytes of the leaves on the GPU.
 [[nodiscard]] std::uint64_t bytes_on_gpu(const Schema& schema, const Placement* placement);
 
@@ -64,12 +71,6 @@ void zero_gaps(const Schema& schema, const Storage& room);
 /// of both.
 [[nodiscard]] Result<void> copy_into_leaves(const TensorDict& batch, const TensorDict& destination,
                                             cuda::StreamWork& work);
-
-/// A batch with all leaves in host memory: the leaves of the GPU of `work` are copied there, when
-/// `wait` returns. Errors: its, those of the driver.
-[[nodiscard]] Result<TensorDict> copy_to_host(
-    const TensorDict& batch, cuda::StreamWork& work,
-    const std::function<Result<void>(cuda::StreamWork&)>& wait);
 
 /// Where a batch is wanted, and in the order of which stream.
 struct GpuTarget {

@@ -3,16 +3,15 @@
 #include <tendon/fabric/node.hpp>
 #include <utility>
 
-#include "channel/staging.hpp"
 #include "core/left_to_parent.hpp"
 #include "core/text.hpp"
 #include "fabric/calls/caller.hpp"
 #include "fabric/calls/responder_core.hpp"
 #include "fabric/nodes/node_core.hpp"
 #include "fabric/topics/publisher_core.hpp"
+#include "fabric/topics/sample_delivery.hpp"
 #include "fabric/topics/sample_thread.hpp"
 #include "fabric/topics/subscriber_core.hpp"
-#include "tensor/on_cpu.hpp"
 
 namespace tendon::v0 {
 namespace {
@@ -130,11 +129,12 @@ Publisher::~Publisher() {
     core_->end();
 }
 
-Result<Published> Publisher::publish(const TensorDict& sample) {
-  return core_->publish(sample, core_->default_deadline());
+Result<Published> Publisher::publish(const TensorDict& sample, const OnStream& on) {
+  return core_->publish(sample, std::nullopt, on);
 }
-Result<Published> Publisher::publish(const TensorDict& sample, Deadline deadline) {
-  return core_->publish(sample, deadline);
+Result<Published> Publisher::publish(const TensorDict& sample, Deadline deadline,
+                                     const OnStream& on) {
+  return core_->publish(sample, deadline, on);
 }
 Result<Published> Publisher::publish(Bytes sample) {
   return core_->publish(sample, core_->default_deadline());
@@ -159,8 +159,9 @@ PublisherStats Publisher::stats() const { return core_->stats(); }
 Result<void> Publisher::close(Deadline deadline) { return core_->close(deadline); }
 
 Result<Published> detail::SignalledPublish::publish(Publisher& publisher, const TensorDict& sample,
-                                                    Deadline deadline, const GoOn& go_on) {
-  return publisher.core_->publish(sample, deadline, go_on);
+                                                    std::optional<Deadline> deadline,
+                                                    const OnStream& on, const GoOn& go_on) {
+  return publisher.core_->publish(sample, deadline, on, go_on);
 }
 Result<Published> detail::SignalledPublish::publish(Publisher& publisher, Bytes sample,
                                                     Deadline deadline, const GoOn& go_on) {
@@ -273,33 +274,13 @@ Subscriber::~Subscriber() {
     close();
 }
 
-Result<Sample> Subscriber::recv(Deadline deadline) { return core_->recv(deadline); }
-Result<Sample> Subscriber::recv(const DeviceTarget& target, Deadline deadline) {
-  constexpr std::string_view kWhere = "subscriber.recv";
-  TENDON_CHECK(core_->context()->usable(kWhere));
-  TENDON_TRY(gpu, detail::wanted_gpu(target.device, kWhere, deadline));
-  TENDON_TRY(sample, core_->recv(deadline));
-  if (!sample.tensors) return sample;
-  Result<TensorDict> there = *sample.tensors;
-  if (gpu == nullptr) {
-    // A sample that was given back may lie on a GPU.
-    if (const auto here = detail::check_on_cpu(*there, kWhere); target.device && !here)
-      there = here.error();
-  } else if (!detail::lies_on(*there, gpu->context()->device())) {
-    there = detail::copy_to_gpu(*sample.tensors,
-                                {.gpu = gpu,
-                                 .pool = core_->context()->memory().devices->of(gpu),
-                                 .stream = static_cast<detail::cuda::StreamHandle>(target.stream)},
-                                kWhere, deadline);
-  }
-  if (!there) {
-    give_back(std::move(sample));
-    return std::move(there).error();
-  }
-  sample.tensors = *std::move(there);
-  return sample;
+Result<Sample> Subscriber::recv(Deadline deadline) {
+  return detail::receive_to(*core_, {}, deadline);
 }
-void Subscriber::give_back(Sample sample) { core_->put_back(0, std::move(sample)); }
+Result<Sample> Subscriber::recv(const DeviceTarget& target, Deadline deadline) {
+  return detail::receive_to(*core_, target, deadline);
+}
+void Subscriber::give_back(Sample sample) { core_->put_back({.sample = std::move(sample)}); }
 Completion<Sample> Subscriber::recv_async() { return core_->recv_async(); }
 Result<void> Subscriber::wait_for_publishers(std::size_t count, Deadline deadline) {
   return core_->wait_for_publishers(count, deadline);

@@ -7,9 +7,9 @@
 #include <tendon/tensor/tensor_dict.hpp>
 #include <vector>
 
+#include "channel/gpu_answer.hpp"
 #include "channel/staging.hpp"
 #include "cuda/gpu.hpp"
-#include "pipe/gpu_answer.hpp"
 
 namespace tendon::v0::detail {
 

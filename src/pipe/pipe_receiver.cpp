@@ -6,6 +6,7 @@
 #include <tendon/session/limits.hpp>
 #include <tendon/tensor/packed.hpp>
 
+#include "channel/gpu_wait.hpp"
 #include "channel/staging.hpp"
 #include "core/failpoint.hpp"
 #include "core/stage_clock.hpp"
@@ -13,7 +14,6 @@
 #include "cuda/gpus.hpp"
 #include "memory/large_copy.hpp"
 #include "pipe/async_ops.hpp"
-#include "pipe/gpu_wait.hpp"
 #include "pipe/taken_message.hpp"
 #include "runtime/busy.hpp"
 #include "tensor/copy.hpp"
@@ -528,10 +528,13 @@ Result<TensorDict> PipeReceiver::in_host_memory(const DirectMessage& message, De
   TENDON_TRY(work, cuda::StreamWork::begin(message.body->gpu(),
                                            static_cast<cuda::StreamHandle>(kStreamPerThread),
                                            "pipe.recv"));
-  TENDON_TRY(copied, copy_to_host(batch, work, [&](cuda::StreamWork& each) {
-               return wait_for_gpu(each, end_.context, link_, deadline,
-                                   [this] { return context_.usable("pipe.recv"); });
-             }));
+  const PackedLayout& layout = message.schema->layout(Layout::aligned);
+  TENDON_TRY(room, Storage::allocate(layout.total_bytes));
+  TENDON_CHECK(copy_to_host(batch, room, std::move(work), deadline, [&](cuda::StreamWork& each) {
+    return wait_for_gpu(each, end_.context, link_, deadline,
+                        [this] { return context_.usable("pipe.recv"); });
+  }));
+  TENDON_TRY(copied, make_packed(message.schema, Layout::aligned, std::move(room), message.values));
   const Lock receiving(channel_.receive_mutex());
   ++stats_.copies_d2h;
   stats_.bytes_d2h += bytes_on_gpu(*message.schema, message.placement.get());

@@ -5,13 +5,13 @@
 #include <tendon/session/limits.hpp>
 #include <tendon/tensor/packed.hpp>
 
+#include "channel/gpu_wait.hpp"
 #include "channel/staging.hpp"
 #include "core/failpoint.hpp"
 #include "core/stage_clock.hpp"
 #include "pipe/async_ops.hpp"
 #include "pipe/direct_fill.hpp"
 #include "pipe/gpu_source.hpp"
-#include "pipe/gpu_wait.hpp"
 #include "runtime/busy.hpp"
 #include "tensor/on_cpu.hpp"
 #include "transport/shared_memory_link.hpp"
@@ -508,32 +508,19 @@ Result<void> PipeSender::send_staged(const TensorDict& batch, const GpuSource& s
     room = packed_view(loaned.dict_)->storage;
     slot = loaned.slot_;
   }
-  TENDON_CHECK(pack_host_leaves(batch, room));
   const auto wait = [&](cuda::StreamWork& work) {
-    return wait_for_gpu(work, end_.context, link_, deadline,
+    return wait_for_gpu(work, end_.context, &link_, deadline,
                         [this] { return usable("pipe.send"); });
   };
-  const auto copy = [&]() -> Result<void> {
-    TENDON_TRY(work, cuda::StreamWork::begin(
-                         source.gpu, static_cast<cuda::StreamHandle>(options.stream), "pipe.send"));
-    work.keep(room.owner());
-    work.keep(std::make_shared<const TensorDict>(batch));
-    TENDON_CHECK(wait(work));  // a copy would wait without a deadline
-    for (const GpuCopy& each : copies_to_host(batch, room)) {
-      if (!deadline.is_poll() && deadline.has_passed())
-        return Error{ErrorCode::timeout, "pipe.send", ""};
-      TENDON_CHECK(work.copy(each.destination, each.source, each.size_bytes));
-    }
-    return wait(work);
-  };
-  if (auto copied = copy(); !copied) {
+  TENDON_TRY(work, cuda::StreamWork::begin(
+                       source.gpu, static_cast<cuda::StreamHandle>(options.stream), "pipe.send"));
+  if (auto copied = copy_to_host(batch, room, std::move(work), deadline, wait); !copied) {
     if (copied.error().code != ErrorCode::timeout) return copied;
     return Error{
         ErrorCode::timeout, "pipe.send",
         "the GPU had not copied " + std::to_string(size) + " bytes for " + link_.peer_name() +
             " before the deadline: its stream has work to do first; nothing was delivered"};
   }
-  zero_gaps(*schema, room);
   copies_d2h_.fetch_add(1, std::memory_order_relaxed);
   bytes_d2h_.fetch_add(bytes_on_gpu(*schema, source.placement.get()), std::memory_order_relaxed);
   TENDON_TRY(staged, make_packed(schema, Layout::aligned, std::move(room), batch.values()));

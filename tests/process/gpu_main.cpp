@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tendon/fabric/node.hpp>
 #include <tendon/pipe/listener.hpp>
 #include <tendon/pipe/pipe.hpp>
 #include <tendon/runtime/context.hpp>
@@ -33,7 +34,9 @@ void open_gate(int) {
 class Program {
  public:
   explicit Program(ContextOptions options)
-      : transport_(options.transport), context_(Context::create(std::move(options)).value()) {}
+      : transport_(options.transport),
+        name_(options.name),
+        context_(Context::create(std::move(options)).value()) {}
   ~Program() {
     drop_all();
     closed_gate.store(nullptr);
@@ -59,6 +62,11 @@ class Program {
     if (verb == "send-async") return send_async(words);
     if (verb == "wait") return told(sent_->wait(deadline(words)));
     if (verb == "recv") return receive(words);
+    if (verb == "join") return join(words);
+    if (verb == "publisher") return declare();
+    if (verb == "subscriber") return subscribe(words);
+    if (verb == "publish") return publish(words);
+    if (verb == "take") return take(words);
     if (verb == "release") return held_.clear(), "ok";
     if (verb == "use") return use(words);
     if (verb == "calls") return calls(words);
@@ -125,13 +133,54 @@ class Program {
     if (where != "there") options.device = parse_device(where).value();
     auto received = pipe_->recv(options, deadline(words));
     if (!received) return told(received.error());
-    const Device device = (*received)["x"].device();
-    TensorDict host = *received;
+    return keep(*std::move(received), seed, size);
+  }
+  std::string keep(TensorDict received, std::uint64_t seed, std::uint64_t size) {
+    const Device device = received["x"].device();
+    TensorDict host = received;
     if (device != cpu()) host.set("x", gpus().read(host["x"]));
     if (const auto right = is_patterned(host, seed, size); !right)
       return std::string("error wrong ") + right.message();
-    held_.push_back(*std::move(received));
+    held_.push_back(std::move(received));
     return "ok " + to_string(device);
+  }
+  // A node that finds the one at this address.
+  std::string join(Words& words) {
+    NodeOptions options{.domain = "gpu",
+                        .name = name_,
+                        .peers = std::vector<std::string>{},
+                        .listen = "127.0.0.1:0"};
+    if (const auto peer = next<std::string>(words, ""); !peer.empty())
+      options.peers->push_back(peer);
+    auto node = Node::join(*context_, std::move(options), kPatience);
+    if (!node) return told(node.error());
+    node_ = *std::move(node);
+    return "ok " + node_->address();
+  }
+  std::string declare() {
+    auto made = Publisher::declare(*node_, "camera");
+    if (made) publisher_ = *std::move(made);
+    return told(made);
+  }
+  std::string subscribe(Words& words) {
+    auto made = Subscriber::declare(*node_, "camera");
+    if (!made) return told(made.error());
+    subscriber_ = *std::move(made);
+    return told(subscriber_->wait_for_publishers(1, deadline(words)));
+  }
+  std::string publish(Words& words) {
+    return told(publisher_->publish(batch_, deadline(words), {.stream = stream_}));
+  }
+  // As receive().
+  std::string take(Words& words) {
+    const auto seed = next<std::uint64_t>(words, 0);
+    const auto size = next<std::uint64_t>(words, 0);
+    const auto where = next<std::string>(words, "there");
+    DeviceTarget target;
+    if (where != "there") target.device = parse_device(where).value();
+    auto sample = subscriber_->recv(target, deadline(words));
+    if (!sample) return told(sample.error());
+    return keep(*std::move(sample->tensors), seed, size);
   }
   std::string use(Words& words) {
     (void)gpus().program.gpu(next(words, 0));
@@ -178,6 +227,9 @@ class Program {
     held_.clear();
     batch_ = TensorDict();
     sent_.reset();
+    subscriber_.reset();
+    publisher_.reset();
+    node_.reset();
     pipe_.reset();
     listener_.reset();
     context_.reset();
@@ -187,6 +239,7 @@ class Program {
   ProgramGpus& gpus() { return gpus_ ? *gpus_ : gpus_.emplace(); }
 
   const Transport transport_;
+  const std::string name_;
   std::optional<ProgramGpus> gpus_;
   std::optional<Gate> gate_;
   void* stream_ = kStreamPerThread;
@@ -195,6 +248,9 @@ class Program {
   std::optional<Listener> listener_;
   std::optional<Pipe> pipe_;
   std::optional<Completion<void>> sent_;
+  std::optional<Node> node_;
+  std::optional<Publisher> publisher_;
+  std::optional<Subscriber> subscriber_;
   std::vector<TensorDict> held_;
 };
 

@@ -42,6 +42,9 @@ class GpuPeer : public Peer {
                       const std::string& milliseconds = "") {
     return ask("recv " + words(seed, size) + " " + where + " " + milliseconds);
   }
+  std::string take(std::uint64_t seed, std::uint64_t size, const std::string& where) {
+    return ask("take " + words(seed, size) + " " + where);
+  }
   std::uint64_t calls(const std::string& name) {
     return std::stoull(value_of(ask("calls " + name)));
   }
@@ -68,6 +71,13 @@ class GpuProcesses : public PathTest {
     const std::string address = value_of(receiver.ask("listen"));
     ASSERT_TRUE(is_ok(sender.ask("connect " + address)));
     ASSERT_TRUE(is_ok(receiver.ask("accept")));
+  }
+  /// One publishes what the other takes.
+  static void subscribe(GpuPeer& publisher, GpuPeer& subscriber) {
+    const std::string address = value_of(publisher.ask("join"));
+    ASSERT_TRUE(is_ok(publisher.ask("publisher")));
+    (void)value_of(subscriber.ask("join " + address));
+    ASSERT_TRUE(is_ok(subscriber.ask("subscriber")));
   }
 };
 TENDON_ON_BOTH_TRANSPORTS(GpuProcesses);
@@ -146,6 +156,38 @@ TEST_P(GpuProcesses, AGpuThatIsHiddenLeavesTheMessageForAnotherPlace) {
       EXPECT_TRUE(is_error(answer, "unsupported_device", "CUDA_VISIBLE_DEVICES"));
       EXPECT_EQ(receiver.receive(1, size, place), "ok " + std::string(place));
     }
+  }
+}
+
+TEST_P(GpuProcesses, ASubscriberThatUsesNoCudaIsNotMadeTo) {
+  GpuPeer publisher("camera", GetParam());
+  GpuPeer subscriber("planner", GetParam(), {{"TENDON_CUDA", "off"}});
+  subscribe(publisher, subscriber);
+  for (const std::uint64_t size : kSizes) {
+    ASSERT_TRUE(is_ok(publisher.prepare(size, size, "cuda:0")));
+    ASSERT_TRUE(is_ok(publisher.ask("publish")));
+    for (int i = 0; i < 2; ++i)
+      EXPECT_TRUE(
+          is_error(subscriber.take(size, size, "there"), "unsupported_device", "device=\"cpu\""));
+    EXPECT_EQ(subscriber.take(size, size, "cpu"), "ok cpu");
+  }
+  EXPECT_EQ(subscriber.calls("cuInit"), 0u);
+}
+
+TEST_P(GpuProcesses, ASampleArrivesOnTheSameGpuUnderAnotherNumber) {
+  const std::string zeros(30, '0');
+  GpuPeer publisher("camera", GetParam());
+  GpuPeer subscriber("planner", GetParam(),
+                     {{"TENDON_CUDA_DOUBLE_UUIDS", zeros + "01," + zeros + "00"}});
+  subscribe(publisher, subscriber);
+  ASSERT_TRUE(is_ok(subscriber.ask("use 0")));
+  for (const std::uint64_t size : kSizes) {
+    ASSERT_TRUE(is_ok(publisher.prepare(1, size, "cuda:0")));
+    ASSERT_TRUE(is_ok(publisher.ask("publish")));
+    EXPECT_EQ(subscriber.take(1, size, "there"), "ok cuda:1");
+    ASSERT_TRUE(is_ok(publisher.prepare(2, size, "cuda:1")));
+    ASSERT_TRUE(is_ok(publisher.ask("publish")));
+    EXPECT_EQ(subscriber.take(2, size, "there"), "ok cuda:0");
   }
 }
 

@@ -5,9 +5,11 @@ kernels, and arrays that lie there and speak one protocol each."""
 import contextlib
 import ctypes
 import os
+import threading
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from conftest import PATIENCE_S
 
 PATH = os.environ.get("TENDON_CUDA_DOUBLE", "")
 LEGACY, PER_THREAD = 1, 2
@@ -88,6 +90,17 @@ class Gpu:
 
     def calls(self, name: str) -> int:
         return self._driver.double_calls(name.encode())
+
+
+class Gate:
+    """Work of a stream that is done when the test says so."""
+
+    def __init__(self, gpu: Gpu, stream: int) -> None:
+        self._open = threading.Event()
+        gpu.launch(stream, lambda: self._open.wait(PATIENCE_S))
+
+    def open(self) -> None:
+        self._open.set()
 
 
 class OnGpu:

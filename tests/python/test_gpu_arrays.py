@@ -13,7 +13,7 @@ import gpu_double
 import numpy as np
 import pytest
 from conftest import PATIENCE_S, eventually, forks
-from gpu_double import LEGACY, PER_THREAD, ByDlpack, ByInterface, Gpu
+from gpu_double import LEGACY, PER_THREAD, ByDlpack, ByInterface, Gate, Gpu
 
 import tendon
 
@@ -253,26 +253,13 @@ def test_nothing_reads_elements_on_the_cpu(gpu, pair, tmp_path):
         tendon.Tensor(NUMBERS).__cuda_array_interface__
 
 
-def test_a_file_a_topic_a_call_and_a_group_take_none(gpu, start, members):
+def test_a_call_and_a_group_take_none(gpu, start, members):
     batch = tendon.TensorDict({"x": ByInterface(gpu, np.arange(3))})
     node = start("a")
-    with pytest.raises(tendon.UnsupportedDevice, match="cuda:0"):
-        node.publisher("topic").publish(batch)
     with pytest.raises(tendon.UnsupportedDevice, match="cuda:0"):
         node.call("nobody", batch, timeout=0)
     errors = members(2).errors(lambda group: group.all_reduce(batch["x"]))
     assert all(isinstance(error, tendon.UnsupportedDevice) for error in errors), errors
-
-
-class Gate:
-    """Work of a stream that is done when the test says so."""
-
-    def __init__(self, gpu: Gpu, stream: int) -> None:
-        self._open = threading.Event()
-        gpu.launch(stream, lambda: self._open.wait(PATIENCE_S))
-
-    def open(self) -> None:
-        self._open.set()
 
 
 def test_an_array_is_read_behind_the_work_of_its_stream(gpu, pair):

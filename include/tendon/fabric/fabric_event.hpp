@@ -35,10 +35,13 @@ enum class FabricEventKind : std::uint8_t {
   /// Newcomers of this host find the nodes of this Context in another runtime directory
   runtime_directory_changed,
   plain_dropped,  ///< a plain Zenoh peer put more on a key than a subscriber of this node took
+  /// A subscriber cannot take some samples of a publisher of this node, which are in gaps of it:
+  /// tensors on a GPU, for an older Tendon. Once for each connection
+  not_taken,
 };
 TENDON_WORDS(FabricEventKind, gap, lagging, schema_mismatch, duplicate_name, undiscoverable,
              unreachable, plain_refused, came, ended, unsent, plain_deleted, discovery_lost,
-             discovery_found, runtime_directory_changed, plain_dropped);
+             discovery_found, runtime_directory_changed, plain_dropped, not_taken);
 
 /// An address at which a node was dialled, or another way that was tried: "direct" where it
 /// announces no address, "dial-back", "routed". And why that failed.

@@ -16,6 +16,7 @@
 #include <tendon/core/words.hpp>
 #include <tendon/fabric/limits.hpp>
 #include <tendon/fabric/qos.hpp>
+#include <tendon/memory/device_target.hpp>
 #include <tendon/tensor/loan.hpp>
 #include <tendon/tensor/schema.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
@@ -62,7 +63,8 @@ struct PublisherOptions {
   /// always put as "application/octet-stream;safetensors".
   std::string encoding = {};
   /// With Overflow::block: how long a publish() without a deadline waits for those that are behind.
-  /// Zero: not at all; milliseconds::max(): without end.
+  /// Zero: not at all; milliseconds::max(): without end. With any overflow: how long one waits for
+  /// a GPU that the sample lies on.
   std::chrono::milliseconds block_for{30'000};
 };
 
@@ -91,6 +93,8 @@ struct PublisherStats {
   /// Samples that were copied for one subscriber, because it, or all together, have as much of
   /// `publish_bytes` as they may: what they keep, and what waits for them.
   std::uint64_t copied_over_share = 0;
+  std::uint64_t copies_d2h = 0;  ///< samples copied from a GPU to host memory, to be published
+  std::uint64_t bytes_d2h = 0;   ///< of their leaves there
 };
 
 /// Publishes samples on one key, to any number of subscribers that nobody has to know.
@@ -110,11 +114,14 @@ struct PublisherStats {
 ///          samples, and learns exactly which.
 /// Threads: safe everywhere.
 /// Errors:  resource_exhausted when all of `publish_bytes` is held by subscribers (names them),
-///          schema_mismatch, message_too_large, unsupported_device, pipe_closed after close().
+///          schema_mismatch, message_too_large, pipe_closed after close(). For leaves on a GPU:
+///          unsupported_device, not_contiguous, device_lost, invalid_argument for a stream that is
+///          being captured, timeout.
 ///          With PlainPeers::bare: not_supported from declare() for a node without Zenoh, and from
 ///          loan(); `unreachable` when Zenoh does not take a sample.
-/// Blocks:  publish() with Overflow::block, until its deadline; without one it waits at most
-///          PublisherOptions::block_for. wait_for_subscribers(). close(), and the destructor for
+/// Blocks:  publish() with Overflow::block, or of leaves on a GPU, until its deadline; without one
+///          it waits at most PublisherOptions::block_for. wait_for_subscribers(). close(), and the
+///          destructor for
 ///          ContextOptions::linger at most, until subscribers were shown what the history has.
 /// Cost:    one copy of the sample in all, none of a loan, whatever the number of subscribers on
 ///          this host; over tcp the kernel copies once for each. Up to 8 KiB travel without a slot.
@@ -136,8 +143,15 @@ class TENDON_API Publisher {
   /// A subscriber of the same Context from which only the calling thread receives is not waited
   /// for, nor one from which nobody has received yet: it lags at once, and a `lagging` event says
   /// why.
-  [[nodiscard]] Result<Published> publish(const TensorDict& sample);
-  [[nodiscard]] Result<Published> publish(const TensorDict& sample, Deadline deadline);
+  ///
+  /// Leaves may lie in host memory and, without gaps, on one GPU: they are copied to host memory
+  /// behind the work that the stream of `on` has, and the sample is shown when that is done. Until
+  /// the deadline publish() waits for that too; `timeout` then says that nothing was published.
+  /// Plain Zenoh peers do not get such samples, nor do subscribers with an older Tendon, of which
+  /// the event `not_taken` tells; a publisher with PlainPeers::bare refuses them.
+  [[nodiscard]] Result<Published> publish(const TensorDict& sample, const OnStream& on = {});
+  [[nodiscard]] Result<Published> publish(const TensorDict& sample, Deadline deadline,
+                                          const OnStream& on = {});
   [[nodiscard]] Result<Published> publish(Bytes sample);
   [[nodiscard]] Result<Published> publish(Bytes sample, Deadline deadline);
 
@@ -183,8 +197,10 @@ namespace detail {
 class TENDON_API SignalledPublish {
  public:
   using GoOn = std::function<bool()>;
+  /// No deadline: as publish() without one.
   [[nodiscard]] static Result<Published> publish(Publisher& publisher, const TensorDict& sample,
-                                                 Deadline deadline, const GoOn& go_on);
+                                                 std::optional<Deadline> deadline,
+                                                 const OnStream& on, const GoOn& go_on);
   [[nodiscard]] static Result<Published> publish(Publisher& publisher, Bytes sample,
                                                  Deadline deadline, const GoOn& go_on);
   [[nodiscard]] static Result<Published> publish(Publisher& publisher, Loan&& sample,

@@ -61,7 +61,8 @@ struct SubscriberOptions {
   std::optional<bool> newest_only = std::nullopt;
   /// Called with each sample, in a thread of the subscriber: recv() is its own then, and `busy` for
   /// others. What it throws is logged, and the next sample follows. While it runs samples wait in
-  /// the window, and beyond that in no queue: see Gap.
+  /// the window, and beyond that in no queue: see Gap. Tensors that lay on a GPU come in host
+  /// memory.
   std::function<void(Sample)> on_sample = nullptr;
   /// What it takes; null: everything. A publisher of another schema is not connected to.
   std::shared_ptr<const Schema> schema = nullptr;
@@ -95,6 +96,8 @@ struct SubscriberStats {
   std::uint64_t plain_deleted = 0;  ///< deletes of plain Zenoh peers
   std::uint64_t undecodable = 0;    ///< samples that could not be read: some of `missed`
   std::uint64_t ended = 0;          ///< streams of publishers that ended, and were read out
+  std::uint64_t copies_h2d = 0;     ///< samples copied to a GPU, where they lay or were wanted
+  std::uint64_t bytes_h2d = 0;      ///< of their leaves there
 };
 
 /// Receives what publishers of a set of keys publish, those too that come later.
@@ -128,14 +131,20 @@ class TENDON_API Subscriber {
   Subscriber& operator=(const Subscriber&) = delete;
   ~Subscriber();
 
+  /// The next sample, with its tensors where the publisher had them: on the GPU with the same UUID,
+  /// or in host memory. Errors as below; without `.device` a sample never makes this process use
+  /// CUDA.
   [[nodiscard]] Result<Sample> recv(Deadline deadline);
-  /// The same with its tensors on a GPU, by one copy out of the publisher's memory. Errors of the
-  /// GPU leave the sample for the next recv(): unsupported_device, device_lost, resource_exhausted
-  /// beyond ContextOptions::device_cap_bytes, invalid_argument for a stream that is captured.
+  /// The same with its tensors where they are wanted. A GPU is one copy out of the publisher's
+  /// memory; `.device = cpu()` is host memory, without CUDA. Errors of a GPU leave the sample for
+  /// the next recv(): unsupported_device, not_supported without a driver, device_lost,
+  /// resource_exhausted beyond ContextOptions::device_cap_bytes, invalid_argument for a stream that
+  /// is captured.
   [[nodiscard]] Result<Sample> recv(const DeviceTarget& target, Deadline deadline);
   /// The next recv() returns the sample that the last one returned: see Pipe::give_back().
   void give_back(Sample sample);
-  /// The next sample, now or later. Dropping the completion gives a sample back that has come: the
+  /// The next sample, now or later, in host memory: unsupported_device for one with tensors on a
+  /// GPU, which stays for recv(). Dropping the completion gives a sample back that has come: the
   /// next receiver gets it.
   [[nodiscard]] Completion<Sample> recv_async();
   /// `callback` gets the FabricEvents of its node that are about this subscriber, as Node::on_event

@@ -96,6 +96,11 @@ Result<PlainMessage> to_plain(const std::shared_ptr<const KeptSample>& sample,
                               const ContextId& context, std::uint32_t entity,
                               const PlainForm& form) {
   const SharedMessage& message = sample->message;
+  if (message.placement != nullptr) {
+    return Error{ErrorCode::unsupported_device, "publisher.plain",
+                 "samples with tensors on a GPU are not put for plain Zenoh peers: publish a copy "
+                 "in host memory for them, on another key"};
+  }
   const std::uint64_t payload_bytes = message.descriptor.payload_bytes;
   PlainOrigin origin{.sequence = sample->header.sequence,
                      .stamp = sample->header.stamp,

@@ -64,7 +64,7 @@ struct PlainMessage {
 
 /// A TensorDict becomes safetensors, in memory of its own; raw bytes stay as they are, where they
 /// are. Errors: message_too_large above `form.most_bytes`; unsupported_dtype, where safetensors
-/// have none for a leaf.
+/// have none for a leaf; unsupported_device for a sample that lay on a GPU.
 [[nodiscard]] Result<PlainMessage> to_plain(const std::shared_ptr<const KeptSample>& sample,
                                             const ContextId& context, std::uint32_t entity,
                                             const PlainForm& form);

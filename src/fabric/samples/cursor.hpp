@@ -35,10 +35,8 @@ class Cursor {
   [[nodiscard]] bool is_at_end(const SampleHistory& history) const noexcept {
     return next_ > history.last();
   }
-  /// Was that sample left out, after the last one that was shown?
-  [[nodiscard]] bool leaves_out(std::uint64_t sequence) const noexcept {
-    return sequence > shown_ && sequence <= shown_ + thinned_;
-  }
+  /// Was that sample shown, or one behind it?
+  [[nodiscard]] bool has_shown(std::uint64_t sequence) const noexcept { return sequence <= shown_; }
   /// How many were left out since the last one that was shown.
   [[nodiscard]] std::uint64_t left_out() const noexcept { return thinned_; }
   /// Passes over what is not kept any more, and over what is not due. Returns how many were left

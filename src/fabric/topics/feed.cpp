@@ -30,6 +30,7 @@ Result<SampleHeader> header_of(const Incoming& incoming) {
 struct Feed::Message {
   Incoming incoming;
   std::shared_ptr<const Schema> schema;
+  std::shared_ptr<const Placement> placement;
   Lend lend = Lend::no;
   SampleHeader header{};                ///< read once: a publisher may write there meanwhile
   std::unique_ptr<Error> unreadable{};  ///< why there is no header
@@ -40,7 +41,9 @@ Feed::Feed(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link, std
     : context_(std::move(context)),
       queue_(std::move(queue)),
       bodies_(kWhere, options.max_held),
-      channel_(std::move(link), {.pipe = pipe, .window = options.window, .where = kWhere}, *this),
+      channel_(std::move(link),
+               {.pipe = pipe, .window = options.window, .takes_gpus = true, .where = kWhere},
+               *this),
       gaps_(options.seen.sequence, options.rate),
       reached_(options.seen),
       left_(options.seen) {}
@@ -120,7 +123,10 @@ bool Feed::next_message(Message& message) {
       message.incoming = receiver.pop_front();
       const Descriptor& descriptor = message.incoming.descriptor;
       untold_slot_ = (untold_slot_ || !descriptor.is_inline()) && credit.pipe == 0;
-      if (descriptor.kind == MessageKind::data) message.schema = receiver.schema(descriptor.schema);
+      if (descriptor.kind == MessageKind::data) {
+        message.schema = receiver.schema(descriptor.schema);
+        message.placement = receiver.placement(descriptor.schema);
+      }
       // Last: the publisher's processor has just written there.
       if (auto header = header_of(message.incoming)) {
         message.header = *header;
@@ -196,6 +202,7 @@ Result<void> Feed::read_content(Message& message, Taken& taken) {
   TENDON_TRY(tensors, bodies_.tensors_of(*link(), message.incoming, std::move(message.schema),
                                          message.lend));
   taken.tensors = std::move(tensors);
+  taken.placement = std::move(message.placement);
   return {};
 }
 

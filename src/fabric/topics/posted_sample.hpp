@@ -34,7 +34,7 @@ class PostedSample final : public Awaited<Sample>, public Work {
     hand_back();
   }
   void left_over(Result<Sample> result) override {
-    if (result) core_->put_back(number_, *std::move(result));
+    if (result) core_->put_back({.number = number_, .sample = *std::move(result)});
   }
   /// Called before finish() with a sample: which one it is of all that were taken.
   void came_as(std::uint64_t number) noexcept { number_ = number; }

@@ -19,8 +19,6 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "publisher.publish";
-// How long a wait takes no notice of GoOn.
-constexpr std::chrono::milliseconds kSlice{50};
 // More of a history stays as it is until it is filled.
 constexpr std::uint64_t kMaxPrefaultBytes = 256ull << 20;
 
@@ -144,7 +142,8 @@ PublisherCore::PublisherCore(std::shared_ptr<NodePort> node, KeyExpression key,
       clock_(clock),
       entity_(entities_->next_number()),
       head_(std::move(head)),
-      history_(options.qos.history.samples) {}
+      history_(options.qos.history.samples),
+      from_gpus_(entities_->context(), key_.text()) {}
 
 PublisherCore::~PublisherCore() {
   if (!context_.forked()) entities_->remove(entity_);
@@ -178,11 +177,6 @@ Result<void> PublisherCore::check(const Schema& schema) const {
                    describe_difference(*options_.schema, schema)};
 }
 
-Result<void> PublisherCore::check(const TensorDict& sample) const {
-  TENDON_CHECK(check(*sample.schema()));
-  return check_on_cpu(sample, kWhere);
-}
-
 // When memory is short, the oldest samples are given up: first of all those that nobody waits for.
 Result<std::shared_ptr<const PublishedSlot>> PublisherCore::acquire(std::uint64_t size_bytes) {
   for (;;) {
@@ -191,7 +185,7 @@ Result<std::shared_ptr<const PublishedSlot>> PublisherCore::acquire(std::uint64_
     if (slot.error().code != ErrorCode::resource_exhausted) return std::move(slot).error();
     const Lock lock(mutex_);
     if (!history_.trim()) return std::move(slot).error();
-    ++trimmed_;
+    ++counted_.history_trimmed;
   }
 }
 
@@ -206,14 +200,27 @@ Result<std::shared_ptr<KeptSample>> PublisherCore::make_room(SharedMessage messa
   return kept;
 }
 
-Result<Published> PublisherCore::publish(const TensorDict& sample, Deadline deadline,
-                                         const GoOn& go_on) {
+Result<Published> PublisherCore::publish(const TensorDict& sample, std::optional<Deadline> deadline,
+                                         const OnStream& on, const GoOn& go_on) {
   TENDON_CHECK(usable(kWhere));
-  TENDON_CHECK(check(sample));
-  if (plain_.bare() != nullptr) return plain_.bare()->publish(sample);
+  TENDON_CHECK(check(*sample.schema()));
+  auto on_cpu = check_on_cpu(sample, kWhere);
+  if (plain_.bare() != nullptr) {
+    TENDON_CHECK(on_cpu);
+    return plain_.bare()->publish(sample);
+  }
+  if (!on_cpu) {
+    const Deadline until = deadline ? *deadline : Deadline(options_.block_for);
+    TENDON_TRY(kept, from_gpus_.copy(sample, {.stream = on.stream,
+                                              .deadline = until,
+                                              .go_on = go_on,
+                                              .usable = [this] { return usable(kWhere); },
+                                              .acquire = acquiring()}));
+    return publish(std::move(kept), until, go_on);
+  }
   auto kept = std::make_shared<KeptSample>();
   TENDON_CHECK(kept->pack(sample, sizeof(SampleHeader), acquiring()));
-  return publish(std::move(kept), deadline, go_on);
+  return publish(std::move(kept), deadline ? *deadline : default_deadline(), go_on);
 }
 
 Result<Published> PublisherCore::publish(Bytes sample, Deadline deadline, const GoOn& go_on) {
@@ -273,10 +280,11 @@ Result<Published> PublisherCore::publish(Loan&& sample, Deadline deadline, const
     return Error{ErrorCode::wrong_link, kWhere,
                  "the loan was taken from a publisher of another context"};
   }
-  TENDON_CHECK(check(sample.dict_));
+  TENDON_CHECK(check(*sample.dict_.schema()));
+  TENDON_CHECK(check_on_cpu(sample.dict_, kWhere));
   // What was set beside the tensors has no place behind them: they are copied to where there is.
   auto published = sample.dict_.values() == nullptr ? publish(sample.sample_, deadline, go_on)
-                                                    : publish(sample.dict_, deadline, go_on);
+                                                    : publish(sample.dict_, deadline, {}, go_on);
   if (published) sample.clear();
   return published;
 }
@@ -333,7 +341,7 @@ bool PublisherCore::wait_for_laggards(std::uint64_t sequence, Deadline deadline,
   waited.reserve(links.size());
   for (const auto& link : links) waited.push_back(link.get());
   for (;;) {
-    const Deadline slice = go_on ? earlier(deadline, kSlice) : deadline;
+    const Deadline slice = go_on ? earlier(deadline, kGoOnSlice) : deadline;
     const bool done = context_.wait(WaitedLinks(waited), slice, [&] {
       if (context_.unusable()) return true;
       for (Link* link : waited) context_.poll_link(*link);
@@ -369,11 +377,10 @@ std::vector<PublisherCore::Excused> PublisherCore::excuse(Published& published) 
 // Which subscriptions have it now.
 void PublisherCore::tell(Published& published) const {
   published.lagging = behind(published.sequence);
-  const auto leaving_out = std::ranges::count_if(subscriptions_, [&](const auto& subscription) {
-    return subscription->position.cursor.leaves_out(published.sequence);
-  });
-  published.shown = static_cast<std::uint32_t>(subscriptions_.size() - published.lagging.size() -
-                                               static_cast<std::size_t>(leaving_out));
+  published.shown = static_cast<std::uint32_t>(
+      std::ranges::count_if(subscriptions_, [&](const auto& subscription) {
+        return subscription->position.cursor.has_shown(published.sequence);
+      }));
 }
 
 std::vector<std::string> PublisherCore::behind(std::uint64_t sequence) const {
@@ -411,7 +418,7 @@ void PublisherCore::show(Subscription& subscription, Fanout::Round& round) {
   if (!position.has_head_page) show_head_page(subscription);
   note_dropped(subscription, round);
   while (!position.over) {
-    thinned_ += cursor.catch_up(history_);
+    counted_.thinned += cursor.catch_up(history_);
     const auto sample = history_.find(cursor.next());
     if (sample == nullptr || !has_share(subscription, *sample)) return;
     const Subscription::Position::Before before{cursor, position.slots_until};
@@ -420,9 +427,19 @@ void PublisherCore::show(Subscription& subscription, Fanout::Round& round) {
                    entities_->share_bytes_of(subscription.link()), keeps(subscription));
     if (!shown) {
       if (subscription.link().ended()) return;  // its sink is told
-      if (shown.error().code != ErrorCode::message_too_large)
-        return give_up(subscription, shown.error());
-      cursor.pass_over();  // the caps of its link are smaller than the sample: a gap
+      const Error& why = shown.error();
+      const bool is_of_gpu = why.code == ErrorCode::unsupported_device;
+      if (why.code != ErrorCode::message_too_large && !is_of_gpu) return give_up(subscription, why);
+      if (is_of_gpu && !std::exchange(position.told_of_gpus, true)) {
+        context_.schedule(
+            [node = node_, event = FabricEvent{
+                               .kind = FabricEventKind::not_taken,
+                               .key = key_.text(),
+                               .node = subscription.name(),
+                               .reason = "it does not get samples that lie on a GPU: " + why.detail,
+                               .entity = entity_}] { node->tell(event); });
+      }
+      cursor.pass_over();  // the peer, or the caps of its link, do not take it: a gap
       continue;
     }
     if (*shown == Shown::closed) return;
@@ -435,7 +452,7 @@ void PublisherCore::show(Subscription& subscription, Fanout::Round& round) {
       position.slots_until = subscription.samples()->window().shown_bytes();
     if (*shown == Shown::under_way) {
       position.before = before;
-      thinned_ += cursor.catch_up(history_);  // what is not due waits for nothing
+      counted_.thinned += cursor.catch_up(history_);  // what is not due waits for nothing
       return;
     }
   }
@@ -455,10 +472,10 @@ void PublisherCore::note_dropped(Subscription& subscription, Fanout::Round& roun
 
 // The sample that was under way did not go: it is shown again if it is still kept, or is lost.
 void PublisherCore::take_back(Subscription::Position& position) {
-  thinned_ -= position.cursor.left_out();
+  counted_.thinned -= position.cursor.left_out();
   position.cursor = position.before->cursor;
   position.slots_until = position.before->slots_until;
-  thinned_ += position.cursor.catch_up(history_);
+  counted_.thinned += position.cursor.catch_up(history_);
 }
 
 // The link lives, and what it cannot do now it may not be able to do next time: the subscriber
@@ -639,13 +656,15 @@ PublisherStats PublisherCore::stats() const {
   const auto plain = plain_.counts();
   const Lock lock(mutex_);
   return {.published = history_.last(),
-          .history_trimmed = trimmed_,
-          .thinned = thinned_,
+          .history_trimmed = counted_.history_trimmed,
+          .thinned = counted_.thinned,
           .subscribers = subscriptions_.size(),
           .plain_put = plain.put,
           .plain_dropped = plain.dropped,
           .lagging = behind(history_.last()),
-          .copied_over_share = copied_->load(std::memory_order_relaxed)};
+          .copied_over_share = copied_->load(std::memory_order_relaxed),
+          .copies_d2h = from_gpus_.copied_count(),
+          .bytes_d2h = from_gpus_.copied_bytes()};
 }
 
 std::vector<std::string> PublisherCore::unsent() {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <tendon/core/deadline.hpp>
@@ -22,6 +23,7 @@
 #include "fabric/ports/node_port.hpp"
 #include "fabric/ports/subscription_request.hpp"
 #include "fabric/samples/sample_history.hpp"
+#include "fabric/topics/gpu_samples.hpp"
 #include "fabric/topics/lost_readers.hpp"
 #include "fabric/topics/subscription.hpp"
 #include "runtime/peer_clock.hpp"
@@ -60,13 +62,15 @@ class PublisherCore final : public EntityDoor,
   [[nodiscard]] std::uint32_t entity() const noexcept { return entity_; }
   [[nodiscard]] const PublisherOptions& options() const noexcept { return options_; }
 
-  /// Until when a publish() waits that was given no deadline.
+  /// Until when a publish() waits for readers that was given no deadline.
   [[nodiscard]] Deadline default_deadline() const {
     return options_.qos.overflow == Overflow::block ? Deadline(options_.block_for)
                                                     : Deadline::now();
   }
   using GoOn = SignalledPublish::GoOn;  // null: nothing ends a wait but its deadline
-  [[nodiscard]] Result<Published> publish(const TensorDict& sample, Deadline deadline,
+  /// No deadline: default_deadline(), and for the GPU PublisherOptions::block_for.
+  [[nodiscard]] Result<Published> publish(const TensorDict& sample,
+                                          std::optional<Deadline> deadline, const OnStream& on = {},
                                           const GoOn& go_on = nullptr);
   [[nodiscard]] Result<Published> publish(Bytes sample, Deadline deadline,
                                           const GoOn& go_on = nullptr);
@@ -104,7 +108,6 @@ class PublisherCore final : public EntityDoor,
   void let_go(LostReaders::Links links);
   void show_head_page(Subscription& subscription) TENDON_REQUIRES(mutex_);
   void note_behind();
-  [[nodiscard]] Result<void> check(const TensorDict& sample) const;
   [[nodiscard]] Result<void> check(const Schema& schema) const;
   [[nodiscard]] AcquireSlot acquiring();
   [[nodiscard]] Result<std::shared_ptr<KeptSample>> make_room(SharedMessage message);
@@ -149,12 +152,12 @@ class PublisherCore final : public EntityDoor,
   std::vector<std::shared_ptr<Subscription>> subscriptions_ TENDON_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Subscription>> leaving_ TENDON_GUARDED_BY(mutex_);  // over, attached
   LostReaders lost_ TENDON_GUARDED_BY(mutex_);
-  std::uint64_t trimmed_ TENDON_GUARDED_BY(mutex_) = 0;
-  std::uint64_t thinned_ TENDON_GUARDED_BY(mutex_) = 0;
+  PublisherStats counted_ TENDON_GUARDED_BY(mutex_);  // of what is trimmed and thinned
   // Samples that went as copies, counted by channels.
   const std::shared_ptr<std::atomic<std::uint64_t>> copied_ =
       std::make_shared<std::atomic<std::uint64_t>>(0);
   std::shared_ptr<Fanout> sender_;
+  GpuSamples from_gpus_;
   PlainService plain_;
   std::atomic<State> state_{State::open};
   std::atomic<bool> noted_behind_{false};  // with the HeadTeller

@@ -16,7 +16,7 @@ void run(SubscriberCore& subscriber, const std::function<void(Sample)>& on_sampl
     auto sample = subscriber.receive(Deadline::never());
     if (!sample) return;  // it was closed, or its Context
     try {
-      on_sample(*std::move(sample));
+      on_sample(std::move(sample->sample));
     } catch (const std::exception& failure) {
       subscriber.context()->log(LogLevel::error, kWhere, failure.what());
     } catch (...) {

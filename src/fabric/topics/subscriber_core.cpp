@@ -24,6 +24,11 @@ std::uint64_t period_of(const std::optional<double>& max_hz) {
   return max_hz ? static_cast<std::uint64_t>(std::llround(1e9 / *max_hz)) : 0;
 }
 
+// For a receiver: other links, an end, or a channel that has its turn.
+bool is_news(const Streams::Changes& changes) {
+  return changes.connections_changed || !changes.over.empty() || !changes.read_out.empty();
+}
+
 }  // namespace
 
 std::shared_ptr<SubscriberCore> SubscriberCore::create(std::shared_ptr<NodePort> node,
@@ -221,11 +226,6 @@ void SubscriberCore::settle() {
   act_on(std::move(changes));
 }
 
-// For a receiver: other links, an end, or a channel that has its turn.
-bool SubscriberCore::is_news(const Streams::Changes& changes) {
-  return changes.connections_changed || !changes.over.empty() || !changes.read_out.empty();
-}
-
 void SubscriberCore::note(const Streams::Changes& changes) {
   for (const auto& over : changes.over) finish(over);
   if (changes.entries_changed) versions_.entries.fetch_add(1);
@@ -293,13 +293,12 @@ void SubscriberCore::act_on(Streams::Changes changes) {
   if (changes.connections_changed || changes.entries_changed) (void)take_kept();
   for (const PublisherId& publisher : changes.again) node_->connect_again(*this, publisher);
   if (changes.next) (void)context_->add_timed(Deadline::at(*changes.next), weak_from_this());
-  if (changes.connections_changed || !changes.over.empty() || !changes.read_out.empty())
-    context_->wake_others();
+  if (is_news(changes)) context_->wake_others();
 }
 
 // Receiving
 
-Result<Sample> SubscriberCore::recv(Deadline deadline) {
+Result<SubscriberCore::Numbered> SubscriberCore::recv(Deadline deadline) {
   TENDON_CHECK(usable(kWhere));  // a thread of the parent may have borrowed the seat at the fork
   if (!seat_.take()) {
     return Error{ErrorCode::busy, kWhere,
@@ -328,11 +327,11 @@ SubscriberCore::Kept SubscriberCore::take_kept() {
   return kept;
 }
 
-Result<Sample> SubscriberCore::receive(Deadline deadline) {
+Result<SubscriberCore::Numbered> SubscriberCore::receive(Deadline deadline) {
   last_receiver_->note();
   TENDON_CHECK(usable(kWhere));
-  if (auto returned = take_returned()) return std::move(returned->sample);
-  Sample sample;
+  if (auto returned = take_returned()) return *std::move(returned);
+  Numbered next;
   for (;;) {
     TENDON_CHECK(usable(kWhere));
     const std::uint64_t version = versions_.receiving.load();
@@ -340,13 +339,13 @@ Result<Sample> SubscriberCore::receive(Deadline deadline) {
     Attempt result = Attempt::nothing;
     const bool done = context_->wait(WaitedLinks(now.links), deadline, [&] {
       if (context_->unusable() || closed_.load(std::memory_order_relaxed)) return true;
-      result = versions_.receiving.load() != version ? Attempt::look_again : try_recv(now, sample);
+      result = versions_.receiving.load() != version ? Attempt::look_again : try_recv(now, next);
       return result != Attempt::nothing;
     });
     if (result == Attempt::sample) {
-      ++turn_.taken_count;
-      for (const Gap& gap : sample.gaps) tell(sample.key, gap);
-      return sample;
+      next.number = ++turn_.taken_count;
+      for (const Gap& gap : next.sample.gaps) tell(next.sample.key, gap);
+      return next;
     }
     TENDON_CHECK(usable(kWhere));
     if (result == Attempt::look_again) {
@@ -362,13 +361,19 @@ std::optional<SubscriberCore::Numbered> SubscriberCore::take_returned() {
   return returned_.take();
 }
 
-void SubscriberCore::put_back(std::uint64_t number, Sample sample) {
+void SubscriberCore::put_back(Numbered taken, Place place) {
   {
     const Lock lock(mutex_);
     if (closed_) return;
-    returned_.put(number, std::move(sample));
+    returned_.put(std::move(taken), place);
   }
   context_->wake_others();
+}
+
+void SubscriberCore::count_to_gpu(std::uint64_t bytes) {
+  const Lock lock(mutex_);
+  ++stats_.copies_h2d;
+  stats_.bytes_h2d += bytes;
 }
 
 // Receiving without a thread that waits
@@ -395,13 +400,14 @@ std::optional<Result<SubscriberCore::Numbered>> SubscriberCore::take_now() {
   if (auto still = usable(kWhere); !still) return std::move(still).error();
   if (auto returned = take_returned()) return *std::move(returned);
   for (;;) {
-    Sample sample;
-    switch (try_recv(connections_at(versions_.receiving.load()), sample)) {
+    Numbered next;
+    switch (try_recv(connections_at(versions_.receiving.load()), next)) {
       case Attempt::nothing:
         return std::nullopt;
       case Attempt::sample:
-        for (const Gap& gap : sample.gaps) tell(sample.key, gap);
-        return Numbered{++turn_.taken_count, std::move(sample)};
+        for (const Gap& gap : next.sample.gaps) tell(next.sample.key, gap);
+        next.number = ++turn_.taken_count;
+        return next;
       case Attempt::look_again:
         settle();
     }
@@ -416,7 +422,14 @@ bool SubscriberCore::go_on(PostedSample& posted) {
   if (!taken) return true;
   const auto kept = std::exchange(posted_, nullptr);
   kept_before = leave_seat();
-  if (*taken) {
+  if (*taken && (*taken)->placement != nullptr) {
+    const std::string key = (*taken)->sample.key;
+    put_back(**std::move(taken), Place::before_equals);
+    complete(posted, Error{ErrorCode::unsupported_device, "subscriber.recv_async",
+                           "the next sample of " + key +
+                               " has tensors on a GPU, which an asynchronous receive does not copy "
+                               "there: take it with recv()"});
+  } else if (*taken) {
     posted.came_as((*taken)->number);
     complete(posted, std::move((*taken)->sample));
   } else {
@@ -491,36 +504,36 @@ std::string SubscriberCore::nothing_came() const {
   return text;
 }
 
-SubscriberCore::Attempt SubscriberCore::try_recv(const Connections& connections, Sample& sample) {
-  if (take_end(sample)) return Attempt::sample;
+SubscriberCore::Attempt SubscriberCore::try_recv(const Connections& connections, Numbered& next) {
+  if (take_end(next)) return Attempt::sample;
   // Plain peers have the last turn, together: behind the feeds that had something when they had it
   // before.
   const bool has_plain_turn = plain_ != nullptr && turn_.feeds_first == 0;
-  if (has_plain_turn && take_plain(sample)) return Attempt::sample;
-  const Attempt tried = try_feeds(connections, sample);
+  if (has_plain_turn && take_plain(next)) return Attempt::sample;
+  const Attempt tried = try_feeds(connections, next);
   if (tried == Attempt::sample && turn_.feeds_first > 0) --turn_.feeds_first;
   if (tried != Attempt::nothing || plain_ == nullptr || has_plain_turn) return tried;
-  return take_plain(sample) ? Attempt::sample : Attempt::nothing;
+  return take_plain(next) ? Attempt::sample : Attempt::nothing;
 }
 
-SubscriberCore::Attempt SubscriberCore::try_feeds(const Connections& connections, Sample& sample) {
-  if (turn_.more && try_last_again(sample)) return Attempt::sample;
-  if (const Attempt tried = try_waiting(sample); tried != Attempt::nothing) return tried;
+SubscriberCore::Attempt SubscriberCore::try_feeds(const Connections& connections, Numbered& next) {
+  if (turn_.more && try_last_again(next)) return Attempt::sample;
+  if (const Attempt tried = try_waiting(next); tried != Attempt::nothing) return tried;
   // To take from a feed is to look at its link. Where there is one link, the feed that gave the
   // last sample saves the way through the queue; the others find themselves there.
   const Entry* const last = connections.links.size() == 1 ? last_entry() : nullptr;
   if (last != nullptr) {
-    if (take_from(*last, sample)) return Attempt::sample;
+    if (take_from(*last, next)) return Attempt::sample;
   } else {
     for (Link* const link : connections.links)
       if (!link->ended()) (void)context_->poll_link(*link);
   }
-  return try_waiting(sample);
+  return try_waiting(next);
 }
 
-bool SubscriberCore::try_last_again(Sample& sample) {
+bool SubscriberCore::try_last_again(Numbered& next) {
   const Entry* const last = queue_->some_wait() ? nullptr : last_entry();
-  if (last != nullptr) return take_from(*last, sample);
+  if (last != nullptr) return take_from(*last, next);
   queue_the_rest();
   return false;
 }
@@ -530,7 +543,7 @@ void SubscriberCore::queue_the_rest() {
   if (std::exchange(turn_.more, false)) queue_->push(*turn_.last()->feed);
 }
 
-SubscriberCore::Attempt SubscriberCore::try_waiting(Sample& sample) {
+SubscriberCore::Attempt SubscriberCore::try_waiting(Numbered& next) {
   while (const auto feed = queue_->next()) {
     const std::uint64_t version = versions_.entries.load();
     const auto entry = entry_of(*feed);
@@ -542,7 +555,7 @@ SubscriberCore::Attempt SubscriberCore::try_waiting(Sample& sample) {
         queue_->bring_back();
       continue;
     }
-    if (take_from(*entry, sample)) {
+    if (take_from(*entry, next)) {
       turn_.note_last(entry, version);
       return Attempt::sample;
     }
@@ -565,35 +578,35 @@ const SubscriberCore::Entry* SubscriberCore::last_entry() {
   return last != nullptr && last->has_its_turn() ? last.get() : nullptr;
 }
 
-bool SubscriberCore::take_from(const Entry& entry, Sample& sample) {
+bool SubscriberCore::take_from(const Entry& entry, Numbered& next) {
   while (auto taken = entry.feed->take()) {
     turn_.more = taken->more;
-    if (accept(entry, *taken, sample)) return true;
+    if (accept(entry, *taken, next)) return true;
   }
   turn_.more = false;
   return false;
 }
 
-bool SubscriberCore::take_end(Sample& sample) {
+bool SubscriberCore::take_end(Numbered& next) {
   if (!options_.ends) return false;
   const Lock lock(mutex_);
   if (ends_.empty()) return false;
-  sample = std::move(ends_.front());
+  next.sample = std::move(ends_.front());
   ends_.pop_front();
   return true;
 }
 
-bool SubscriberCore::take_plain(Sample& sample) {
+bool SubscriberCore::take_plain(Numbered& next) {
   auto taken = plain_->take();
   if (!taken) return false;
-  sample = *std::move(taken);
+  next.sample = *std::move(taken);
   turn_.feeds_first = queue_->count() + (turn_.more ? 1 : 0);
   const Lock lock(mutex_);
   ++stats_.received;
   return true;
 }
 
-bool SubscriberCore::accept(const Entry& entry, Feed::Taken& taken, Sample& sample) {
+bool SubscriberCore::accept(const Entry& entry, Feed::Taken& taken, Numbered& next) {
   if (is_superseded(entry)) {
     const Lock lock(mutex_);
     ++stats_.superseded;
@@ -640,6 +653,7 @@ bool SubscriberCore::accept(const Entry& entry, Feed::Taken& taken, Sample& samp
   }
   if (is_news) tell_mismatch(entry);
   if (left_out) return false;
+  Sample& sample = next.sample;
   sample.key = stream.key;
   sample.publisher = stream.node.text;
   sample.incarnation = taken.header.incarnation;
@@ -648,6 +662,7 @@ bool SubscriberCore::accept(const Entry& entry, Feed::Taken& taken, Sample& samp
   sample.age = age;
   sample.gaps = std::move(gaps);
   sample.tensors = std::move(taken.tensors);
+  next.placement = std::move(taken.placement);
   sample.bytes = std::move(taken.bytes);
   sample.entity = stream.publisher.entity;
   return true;

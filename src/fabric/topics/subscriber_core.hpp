@@ -65,13 +65,15 @@ class SubscriberCore final : public Follower,
   [[nodiscard]] Result<void> prepare_for_plain_peers();
   /// After it was announced: a publisher that Zenoh tells of it can see then whose it is.
   [[nodiscard]] Result<void> listen_to_plain_peers();
-  [[nodiscard]] Result<Sample> recv(Deadline deadline);
+  using Numbered = NumberedSample;
+  /// Its tensors are in host memory still, wherever they lay.
+  [[nodiscard]] Result<Numbered> recv(Deadline deadline);
   [[nodiscard]] Completion<Sample> recv_async();
   /// The caller is the receiver until stop_receiving(); recv() is `busy`. False: there is one.
   [[nodiscard]] bool become_receiver() noexcept { return seat_.take(); }
   void stop_receiving() { (void)leave_seat(); }
   /// recv() by the receiver.
-  [[nodiscard]] Result<Sample> receive(Deadline deadline);
+  [[nodiscard]] Result<Numbered> receive(Deadline deadline);
   // From its completion
   /// Completes it if there is a sample. False: it is complete.
   [[nodiscard]] bool go_on(PostedSample& posted) TENDON_EXCLUDES(posting_);
@@ -79,7 +81,10 @@ class SubscriberCore final : public Follower,
   /// False: it is complete.
   bool cancel(const PostedSample& posted) TENDON_EXCLUDES(posting_);
   /// The sample that was taken as this one was not wanted: a receiver gets it again.
-  void put_back(std::uint64_t number, Sample sample);
+  using Place = ReturnedSamples::Place;
+  void put_back(Numbered taken, Place place = Place::behind_equals);
+  /// So many bytes of it were copied to a GPU.
+  void count_to_gpu(std::uint64_t bytes);
   [[nodiscard]] Result<void> wait_for_publishers(std::size_t count, Deadline deadline);
   [[nodiscard]] SubscriberStats stats() const;
   void on_event(std::function<void(const FabricEvent&)> callback);
@@ -100,7 +105,6 @@ class SubscriberCore final : public Follower,
   using Connections = Streams::Connections;
   using Entry = Streams::Entry;
   using Kept = ReceiverTurn::Kept;
-  using Numbered = NumberedSample;
   enum class Attempt : std::uint8_t { nothing, sample, look_again };
   [[nodiscard]] Result<void> usable(std::string_view where) const;
   [[nodiscard]] std::shared_ptr<const Connections> connections() const;
@@ -111,23 +115,23 @@ class SubscriberCore final : public Follower,
   /// Nothing while there is a receiver, which looks for itself what has changed.
   Kept take_kept();
   [[nodiscard]] std::shared_ptr<const Entry> entry_of(const Feed& feed) const;
-  [[nodiscard]] Attempt try_feeds(const Connections& connections, Sample& sample);
+  [[nodiscard]] Attempt try_feeds(const Connections& connections, Numbered& next);
   /// Takes from the last feed again if it has more and no other waits.
-  [[nodiscard]] bool try_last_again(Sample& sample);
+  [[nodiscard]] bool try_last_again(Numbered& next);
   void queue_the_rest();
   /// Takes from the feeds that wait, in turn.
-  [[nodiscard]] Attempt try_waiting(Sample& sample);
+  [[nodiscard]] Attempt try_waiting(Numbered& next);
   /// The entry of the feed that gave the last sample, if it is as it was then, or null.
   [[nodiscard]] const Entry* last_entry();
   void drop_old_entry();
-  [[nodiscard]] bool take_from(const Entry& entry, Sample& sample);
-  [[nodiscard]] Attempt try_recv(const Connections& connections, Sample& sample);
-  [[nodiscard]] bool take_plain(Sample& sample);
-  [[nodiscard]] bool take_end(Sample& sample);
+  [[nodiscard]] bool take_from(const Entry& entry, Numbered& next);
+  [[nodiscard]] Attempt try_recv(const Connections& connections, Numbered& next);
+  [[nodiscard]] bool take_plain(Numbered& next);
+  [[nodiscard]] bool take_end(Numbered& next);
   [[nodiscard]] static bool is_superseded(const Entry& entry);
   /// Counts one of another schema, and returns whether the program is to hear of it.
   [[nodiscard]] bool refuse(const Entry& entry, const Feed::Taken& taken) TENDON_REQUIRES(mutex_);
-  [[nodiscard]] bool accept(const Entry& entry, Feed::Taken& taken, Sample& sample);
+  [[nodiscard]] bool accept(const Entry& entry, Feed::Taken& taken, Numbered& next);
   void tell(const std::string& key, const Gap& gap) const;
   void tell_mismatch(const Entry& entry) const;
   [[nodiscard]] std::string nothing_came() const;
@@ -135,7 +139,6 @@ class SubscriberCore final : public Follower,
   void settle();
   void act_on(Streams::Changes changes);
   /// Counts what has changed in its streams.
-  [[nodiscard]] static bool is_news(const Streams::Changes& changes);
   void note(const Streams::Changes& changes) TENDON_REQUIRES(mutex_);
   void finish(const Streams::Changes::Over& over) TENDON_REQUIRES(mutex_);
   /// One that is there now, without a wait. Nothing: none is.

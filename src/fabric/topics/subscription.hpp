@@ -39,6 +39,7 @@ class Subscription final : public ChannelEvents, public std::enable_shared_from_
     bool over = false;               ///< the publisher has done with it
     bool told_of_receiver = false;   ///< that nobody else empties it; it has taken nothing since
     bool has_head_page = false;      ///< its reader was shown it, or needs none
+    bool told_of_gpus = false;       ///< that its reader takes no samples on a GPU
   };
 
   Subscription(std::weak_ptr<PublisherCore> publisher, std::shared_ptr<Link> link,

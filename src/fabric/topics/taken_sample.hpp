@@ -9,6 +9,7 @@
 #include <tendon/memory/storage.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
 
+#include "channel/placement.hpp"
 #include "fabric/samples/gap_finder.hpp"
 #include "fabric/samples/sample_header.hpp"
 
@@ -21,6 +22,7 @@ struct TakenSample {
   std::optional<GapFinder::Missing> missing;  ///< before it
   std::uint64_t thinned = 0;                  ///< left out by the rate, before it
   std::optional<TensorDict> tensors;
+  std::shared_ptr<const Placement> placement;  ///< where they lay; null: in host memory
   Storage bytes;
   bool copied = false;  ///< because `max_held` are kept
   bool more = false;    ///< the next one is here, and the queue was not told

@@ -15,15 +15,17 @@ namespace tendon::test {
 inline const bool kUsesDouble = setenv("TENDON_CUDA_LIBRARY", TENDON_CUDA_DOUBLE, 1) == 0 &&
                                 setenv("TENDON_CUDA_DOUBLE_DEVICES", "2", 1) == 0;
 
+/// What the test before released is released: the double waits for all streams to release memory,
+/// so the device thread would wait for a gate of this test.
+inline void wait_for_device_thread() {
+  auto* const thread = cuda::process_device_thread().value();
+  EXPECT_TRUE(succeeds(thread->run([] { return Result<void>(); }, kPatience)));
+}
+
 /// On every way, two Contexts of one process with two GPUs.
 class GpuPipeTest : public PipeTest, protected ProgramGpus {
  protected:
-  /// What the test before released is: the double waits for all streams to release memory, so the
-  /// device thread would wait for a gate of this test.
-  GpuPipeTest() {
-    auto* const thread = cuda::process_device_thread().value();
-    EXPECT_TRUE(succeeds(thread->run([] { return Result<void>(); }, kPatience)));
-  }
+  GpuPipeTest() { wait_for_device_thread(); }
 };
 
 }  // namespace tendon::test

@@ -202,6 +202,27 @@ TEST_F(SampleRound, OneThatFailsIsItsOwnAffair) {
   EXPECT_EQ(round.show(good, small()).value(), Shown::shown);
 }
 
+TEST_F(SampleRound, APeerThatTakesNoGpusGetsTheOtherSamples) {
+  constexpr auto kDevices = static_cast<std::uint64_t>(detail::Feature::devices);
+  b_->agree(detail::Features(kDevices), detail::LinkRole::connector);
+  const auto older = channel(a_);
+  const auto newer = channel(b_);
+  SharedMessage host = small();
+  host.descriptor.kind = MessageKind::data;
+  host.descriptor.layout = Layout::aligned;
+  host.schema = Schema::make({{"x", DType::u8, {6}}}).value();
+  SharedMessage placed = host;
+  placed.placement = std::make_shared<const detail::Placement>(detail::Placement{{1}, {}});
+  Fanout::Round round(*sender_);
+  EXPECT_TRUE(fails_with(round.show(older, placed), ErrorCode::unsupported_device, "is older"));
+  EXPECT_TRUE(a_->sent.empty());
+  EXPECT_EQ(round.show(older, host).value(), Shown::shown);
+  EXPECT_EQ(round.show(newer, placed).value(), Shown::shown);
+  EXPECT_EQ(round.show(newer, host).value(), Shown::shown);
+  EXPECT_EQ(a_->sent, (std::vector<std::uint64_t>{1, 2}));
+  EXPECT_EQ(b_->sent, (std::vector<std::uint64_t>{1, 2, 3, 4})) << "two schemas";
+}
+
 /// A link that has room for so many words.
 class NarrowLink final : public PeerlessLink {
  public:

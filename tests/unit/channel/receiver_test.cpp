@@ -188,7 +188,7 @@ TEST(ChannelReceiver, APlacementThatCannotBeReadIsTheReasonOfItsMessages) {
 TEST(ChannelReceiver, WithoutGpusASchemaOfOneIsRefusedAndOthersAreRead) {
   Receiver r;
   EXPECT_TRUE(fails_with(r.receiver.read_schema(Announcement(1, {1, 0}).incoming),
-                         ErrorCode::unsupported_device, "only pipes take"));
+                         ErrorCode::unsupported_device, "only pipes and topics take"));
   EXPECT_EQ(r.receiver.schema(1), nullptr);
   EXPECT_EQ(r.receiver.why_unknown(1).code, ErrorCode::unsupported_device);
   EXPECT_TRUE(succeeds(r.receiver.read_schema(Announcement(2, {}).incoming)));

@@ -187,9 +187,8 @@ TEST(CursorOf, ARateLeavesSamplesOutAndLosesNone) {
   publish(history, 1);
   EXPECT_EQ(cursor.catch_up(history), 1u);
   EXPECT_TRUE(cursor.is_at_end(history));
-  EXPECT_TRUE(cursor.leaves_out(2));
-  EXPECT_FALSE(cursor.leaves_out(1));
-  EXPECT_FALSE(cursor.leaves_out(3));
+  EXPECT_TRUE(cursor.has_shown(1));
+  EXPECT_FALSE(cursor.has_shown(2));
   publish(history, 1);
   EXPECT_EQ(cursor.catch_up(history), 0u) << "half of the period has passed: it is early";
   EXPECT_EQ(cursor.tag(), 0u);

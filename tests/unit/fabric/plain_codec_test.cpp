@@ -66,6 +66,13 @@ TEST(PlainCodec, TheAttachmentHasThisLayout) {
   EXPECT_EQ(read_plain_origin(as_bytes(longer)).value(), origin);
 }
 
+TEST(PlainCodec, ASampleThatLayOnAGpuIsNotPut) {
+  const auto sample = kept(a_cup());
+  sample->message.placement = std::make_shared<const Placement>(Placement{{1, 0}, {}});
+  EXPECT_TRUE(fails_with(to_plain(sample, some_context(), 5, up_to(kMaxPlainBytes)),
+                         ErrorCode::unsupported_device, "plain Zenoh peers"));
+}
+
 TEST(PlainCodec, AttachmentsOfOthersSayNothing) {
   for (const std::string& text : {std::string(), std::string("tendon"), std::string("tendons\1"),
                                   std::string(72, '\0'), std::string("{\"who\":\"a robot\"}")}) {

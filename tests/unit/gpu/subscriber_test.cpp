@@ -78,13 +78,5 @@ TEST_P(GpuSubscriber, WhatCannotBeHadLeavesTheSample) {
   EXPECT_TRUE(succeeds(ends.subscriber.recv({.device = kGpu0}, kPatience)));
 }
 
-TEST_P(GpuSubscriber, PublishingASampleOnAGpuIsRefused) {
-  Ends ends = declare();
-  TensorDict sample;
-  sample.set("x", on_gpu(Tensor::of<float>({2}, {1, 2})));
-  EXPECT_TRUE(fails_with(ends.publisher.publish(sample, kPatience), ErrorCode::unsupported_device,
-                         "'x' is on cuda:0"));
-}
-
 }  // namespace
 }  // namespace tendon::test

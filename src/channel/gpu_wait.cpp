@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pipe/gpu_wait.hpp"
+#include "channel/gpu_wait.hpp"
 
 #include <optional>
 #include <utility>
 
-#include "pipe/gpu_answer.hpp"
+#include "channel/gpu_answer.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -23,7 +23,7 @@ class WaitsForGpu final : public Work {
 }  // namespace
 
 Result<void> wait_for_gpu(cuda::StreamWork& work, const std::shared_ptr<ContextCore>& context,
-                          Link& link, Deadline deadline,
+                          Link* link, Deadline deadline,
                           const std::function<Result<void>()>& usable) {
   auto now = work.wait(Deadline::now());
   if (now || now.error().code != ErrorCode::timeout || deadline.is_poll()) return now;
@@ -34,7 +34,7 @@ Result<void> wait_for_gpu(cuda::StreamWork& work, const std::shared_ptr<ContextC
   }));
   context->add_work(awaited);
   std::optional<Error> error;
-  (void)context->wait(&link, deadline, [&] {
+  (void)context->wait(link, deadline, [&] {
     if (awaited->answer().is_over()) return true;
     if (auto still = usable(); !still) error = std::move(still).error();
     return error.has_value();

@@ -12,9 +12,10 @@
 namespace tendon::v0::detail {
 
 /// Waits as a call of a pipe does, and makes progress meanwhile, until the GPU has done all that
-/// the stream has now. Errors: timeout; that of `usable`, once it has one; those of the driver.
+/// the stream has now. `link`: as ContextCore::wait() has it. Errors: timeout; that of `usable`,
+/// once it has one; those of the driver.
 [[nodiscard]] Result<void> wait_for_gpu(cuda::StreamWork& work,
-                                        const std::shared_ptr<ContextCore>& context, Link& link,
+                                        const std::shared_ptr<ContextCore>& context, Link* link,
                                         Deadline deadline,
                                         const std::function<Result<void>()>& usable);
 

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples with tensors on GPUs, on a double of the driver."""
+
+import asyncio
+import os
+import threading
+
+import gpu_double
+import numpy as np
+import pytest
+from conftest import PATIENCE_S, eventually
+from gpu_double import ByDlpack, ByInterface, Gate, Gpu
+
+import tendon
+
+pytestmark = pytest.mark.skipif(
+    not os.path.isfile(gpu_double.PATH),
+    reason="TENDON_CUDA_DOUBLE names no library: run tools/python_tests.sh after `make test`, which builds it")
+
+NUMBERS = np.arange(30_000, dtype=np.float32).reshape(3, 10_000)
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Gpu:
+    return Gpu()
+
+
+@pytest.fixture
+def topic(start):
+    """A publisher, and a subscriber of another node."""
+    camera, planner = start("camera"), start("planner")
+    publisher = camera.publisher("frames", history=4)
+    subscriber = planner.subscriber("frames")
+    publisher.wait_for_subscribers(1, PATIENCE_S)
+    return publisher, subscriber
+
+
+@pytest.mark.parametrize("kind", [ByDlpack, ByInterface])
+def test_a_sample_arrives_on_the_gpu_it_was_on(gpu, topic, kind):
+    publisher, subscriber = topic
+    for step in range(2):
+        publisher.publish({"x": kind(gpu, NUMBERS + step), "host": np.arange(3), "step": step})
+        tensors = subscriber.recv(PATIENCE_S).tensors
+        x = tensors["x"]
+        assert type(x) is tendon.Tensor and x.device == "cuda:0" and not x.readonly
+        np.testing.assert_array_equal(gpu.array_of(x), NUMBERS + step)
+        assert tensors["host"].tolist() == [0, 1, 2] and tensors["step"] == step
+    assert publisher.stats().copies_d2h == 2 and publisher.stats().bytes_d2h == 2 * NUMBERS.nbytes
+    assert subscriber.stats().copies_h2d == 2 and subscriber.stats().bytes_h2d == 2 * NUMBERS.nbytes
+
+
+def test_it_arrives_where_it_is_wanted(gpu, topic):
+    publisher, subscriber = topic
+    publisher.publish({"x": ByInterface(gpu, NUMBERS)})
+    assert asyncio.run(refused(subscriber)) == "UnsupportedDevice"  # it stays
+    got = subscriber.recv(PATIENCE_S, device="cpu").tensors["x"]
+    assert isinstance(got, np.ndarray)
+    np.testing.assert_array_equal(got, NUMBERS)
+    stream = gpu.stream()
+    publisher.publish({"x": NUMBERS})
+    x = subscriber.recv(PATIENCE_S, device="cuda:0", stream=stream).tensors["x"]
+    assert x.__cuda_array_interface__["stream"] == stream
+    np.testing.assert_array_equal(gpu.array_of(x), NUMBERS)
+    publisher.publish({"x": ByInterface(gpu, NUMBERS), "host": NUMBERS})
+    copied = subscriber.recv(PATIENCE_S, mode="copy").tensors
+    assert copied["x"].device == "cuda:0" and copied["host"].flags.writeable
+    publisher.publish({"x": ByInterface(gpu, NUMBERS)})
+    assert next(subscriber.each(PATIENCE_S, device="cuda:0")).tensors["x"].device == "cuda:0"
+
+
+async def refused(subscriber: tendon.Subscriber) -> str:
+    try:
+        await subscriber.arecv(PATIENCE_S)
+    except tendon.Error as error:
+        return type(error).__name__
+    return ""
+
+
+def test_it_is_read_behind_the_work_of_its_stream(gpu, topic):
+    publisher, subscriber = topic
+    stream = gpu.stream()
+    array = ByInterface(gpu, np.zeros(3))
+    for given in (array, {"stream": stream}):
+        gpu.write(array.address, np.zeros(3))
+        array.stream = stream if given is array else None
+        gate = Gate(gpu, stream)
+        gpu.launch(stream, lambda: gpu.write(array.address, np.ones(3)))
+        with pytest.raises(tendon.Timeout, match="nothing was published"):
+            publisher.publish({"x": array}, 0.05, **({} if given is array else given))
+        publishing = threading.Thread(target=publisher.publish, args=({"x": array},),
+                                      kwargs={} if given is array else given)
+        publishing.start()
+        with pytest.raises(tendon.Timeout):
+            subscriber.recv(0.1, device="cpu")
+        gate.open()
+        assert subscriber.recv(PATIENCE_S, device="cpu").tensors["x"].tolist() == [1, 1, 1]
+        publishing.join(PATIENCE_S)
+
+
+def test_what_is_not_published(gpu, topic):
+    publisher, _ = topic
+    for beside in (b"bytes", publisher.loan({"x": ("float32", (3,))})):
+        with pytest.raises(ValueError, match="^stream is given, and a "):
+            publisher.publish(beside, stream=1)
+    with pytest.raises(tendon.NotContiguous, match="'x' on cuda:0"):
+        publisher.publish({"x": ByInterface(gpu, np.arange(4, dtype=np.float32), strides=(8,))})
+    assert publisher.stats().published == 0
+
+
+def test_arrays_are_let_go_of_after_the_publish(gpu, topic):
+    publisher, _ = topic
+    array = ByDlpack(gpu, NUMBERS)
+    publisher.publish({"x": array})
+
+    def is_gone():
+        publisher.publish({})  # a call lets go of what other threads left
+        return array.deleted == 1
+
+    assert eventually(is_gone)
