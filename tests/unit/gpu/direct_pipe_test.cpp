@@ -81,6 +81,13 @@ TEST_P(DirectPipe, ABatchStaysOnItsGpu) {
   EXPECT_EQ(sent.copies, 0u);
   EXPECT_EQ(pair.server.stats().copies_h2d, 0u);
   EXPECT_EQ(pair.server.stats().bytes_received, bytes);
+  const auto paths = pair.client.device_paths();
+  ASSERT_EQ(paths.size(), 2u);
+  EXPECT_EQ(paths[1].device, kGpu1);
+  EXPECT_EQ(paths[1].uuid.find("GPU-"), 0u);
+  EXPECT_NE(paths[1].peer.find("server"), std::string::npos);
+  EXPECT_TRUE(paths[0].is_direct && paths[1].is_direct) << paths[0].reason << paths[1].reason;
+  EXPECT_TRUE(pair.server.device_paths().empty());
 }
 
 TEST_P(DirectPipe, HostLeavesAndValuesTravelBeside) {

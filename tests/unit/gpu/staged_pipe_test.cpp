@@ -67,6 +67,13 @@ TEST_P(StagedPipe, ABatchArrivesOnTheSameGpu) {
   EXPECT_EQ(pair.server.stats().bytes_h2d, pair.client.stats().bytes_d2h);
   EXPECT_EQ(pair.client.stats().loans_sent, 0u);
   EXPECT_EQ(pair.client.stats().schemas_announced, 10u);
+  const auto paths = pair.client.device_paths();
+  ASSERT_EQ(paths.size(), 2u);
+  for (const auto& each : paths) {
+    EXPECT_FALSE(each.is_direct);
+    EXPECT_NE(each.reason.find(way().is_shm() ? "device_path" : "tcp"), std::string::npos)
+        << each.reason;
+  }
 }
 
 TEST_P(StagedPipe, HostLeavesAndValuesStayInHostMemory) {
