@@ -163,6 +163,7 @@ Result<Value::Map> effective_settings() {
       {"pool_cap_bytes", setting(options.pool_cap_bytes)},
       {"publish_bytes", setting(options.publish_bytes)},
       {"device_cap_bytes", setting(options.device_cap_bytes)},
+      {"device_path", setting(to_string(options.device_path))},
       {"streams", setting(options.streams)},
       {"linger_ms", setting(options.linger.count())},
       {"lease_ms", setting(options.lease.count())},

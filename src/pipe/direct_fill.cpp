@@ -7,6 +7,7 @@
 
 #include "channel/on_gpu.hpp"
 #include "core/failpoint.hpp"
+#include "cuda/gpus.hpp"
 #include "transport/shared_memory_link.hpp"
 
 namespace tendon::v0::detail {
@@ -71,7 +72,8 @@ Result<cuda::StreamWork> enqueue(const DirectSource& source, const cuda::DeviceS
 Result<std::shared_ptr<DeviceFill>> direct_fill(const DirectSource& source, Deadline deadline) {
   const std::shared_ptr<DeviceFill> staged;
   SharedMemoryLink* const memory = source.link.shared_memory();
-  if (memory == nullptr) return staged;
+  const DevicePath path = source.context->options().device_path;
+  if (memory == nullptr || path == DevicePath::staged) return staged;
   DevicesOut& devices = memory->devices_out();
   const std::uint32_t number = source.gpu.number;
   const auto pool = source.context->memory().devices->of(source.gpu.gpu);
@@ -102,6 +104,31 @@ Result<std::shared_ptr<DeviceFill>> direct_fill(const DirectSource& source, Dead
       DeviceFill::Parts{source.gpu.gpu, std::move(work), *std::move(slot), std::move(hold),
                         *std::move(words), wake},
       number, source.layout.gpu_bytes);
+}
+
+std::vector<PathOfDevice> paths_of_devices(const Link& link, DevicePath path) {
+  std::vector<PathOfDevice> paths;
+  SharedMemoryLink* const memory = link.shared_memory();
+  const auto offered = link.device_offers.own();
+  for (std::uint32_t number = 0; number < offered.size(); ++number) {
+    const cuda::Uuid& uuid = offered[number];
+    const auto gpu = cuda::find_process_gpu(uuid, Deadline::now());
+    if (!gpu) continue;  // in a forked child
+    PathOfDevice it;
+    it.device = (*gpu)->context()->device();
+    it.uuid = uuid_text(uuid);
+    it.peer = link.peer_name();
+    if (memory == nullptr)
+      it.reason = "the path is " + link.path().to_string();
+    else if (path == DevicePath::staged)
+      it.reason = "ContextOptions::device_path is staged";
+    else if (memory->devices_out().way(number) == Way::direct)
+      it.is_direct = true;
+    else
+      it.reason = memory->devices_out().why_staged(number);
+    paths.push_back(std::move(it));
+  }
+  return paths;
 }
 
 }  // namespace tendon::v0::detail

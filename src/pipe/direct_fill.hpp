@@ -5,7 +5,9 @@
 #include <memory>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/pipe/path_of_device.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
+#include <vector>
 
 #include "channel/placed_layout.hpp"
 #include "pipe/gpu_source.hpp"
@@ -32,5 +34,8 @@ struct DirectSource {
 /// the driver.
 [[nodiscard]] Result<std::shared_ptr<DeviceFill>> direct_fill(const DirectSource& source,
                                                               Deadline deadline);
+
+/// See Pipe::device_paths().
+[[nodiscard]] std::vector<PathOfDevice> paths_of_devices(const Link& link, DevicePath path);
 
 }  // namespace tendon::v0::detail

@@ -2,6 +2,7 @@
 #include <tendon/pipe/pipe.hpp>
 
 #include "core/left_to_parent.hpp"
+#include "pipe/direct_fill.hpp"
 #include "pipe/pipe_core.hpp"
 
 namespace tendon::v0 {
@@ -91,6 +92,9 @@ void Pipe::cancel(const Error& reason) { core_->cancel(reason); }
 Path Pipe::path() const { return core_->link().path(); }
 PeerIdentity Pipe::peer() const { return core_->link().peer(); }
 PipeStats Pipe::stats() const { return core_->stats(); }
+std::vector<PathOfDevice> Pipe::device_paths() const {
+  return detail::paths_of_devices(core_->link(), core_->context()->options().device_path);
+}
 
 std::ostream& operator<<(std::ostream& out, const PipeStats& stats) {
   return out << "sent " << stats.messages_sent << " messages (" << stats.bytes_sent << " bytes, "

@@ -36,6 +36,43 @@ void add_part(Outgoing& out, const TensorDict& batch, std::size_t index, const L
   out.parts.push_back(part);
 }
 
+// Memory for what the link copies into a slot. False: not now.
+Result<bool> take_slot(Link& link, SendOp& op) {
+  const std::uint64_t size = op.descriptor.body_bytes();
+  const bool is_copied = op.loaned == nullptr && op.published == nullptr;
+  if (!is_copied || !link.traits().slots_go_over || size <= kMaxInlineBytes) return true;
+  auto slot = link.acquire(size);
+  if (slot) {
+    op.own_slot = *std::move(slot);
+    op.loaned = op.own_slot.get();
+    return true;
+  }
+  // What comes back makes room below the cap; what the system refuses it does not bring.
+  if (slot.error().code == ErrorCode::resource_exhausted && slot.error().system_errno == 0)
+    return false;
+  return std::move(slot).error();
+}
+
+// Leaves of host memory make the payload; the others are in `fill`.
+void stay_on_gpu(Outgoing& out, const TensorDict& batch, const PlacedLayout& layout,
+                 std::shared_ptr<DeviceFill> fill) {
+  out.fill = std::move(fill);
+  out.op.device = out.fill.get();
+  out.op.device_part = out.fill->part();
+  out.op.descriptor.layout = Layout::aligned;
+  out.op.descriptor.payload_bytes = layout.host_bytes;
+  out.op.descriptor.device_parts = 1;
+  out.parts.clear();
+  out.strided.clear();
+  out.strided.reserve(batch.leaf_count());
+  for (std::size_t i = 0; i < batch.leaf_count(); ++i) {
+    const LeafView leaf = leaf_view(batch, i);
+    if (leaf.device == cpu()) add_part(out, batch, i, leaf, layout.offsets[i]);
+  }
+  out.op.parts = out.parts;
+  out.prepared = true;
+}
+
 // A service thread makes no call of the driver.
 void finish_elsewhere(std::shared_ptr<DeviceFill> fill) {
   cuda::DeviceThread& thread = fill->gpu().thread();
@@ -192,7 +229,7 @@ Result<bool> PipeSender::announce(Outgoing& out, Deadline deadline) {
     if (number != 0) return true;
     // Nothing is announced for a message that has no room itself.
     if (!sender_.has_room(out.op.descriptor)) return false;
-    TENDON_TRY(has_slot, take_slot(out.op));
+    TENDON_TRY(has_slot, take_slot(link_, out.op));
     if (!has_slot) return false;
     SendOp announcement;
     announcement.descriptor = sender_.announcement(*out.schema, out.placement.get());
@@ -209,22 +246,6 @@ Result<bool> PipeSender::announce(Outgoing& out, Deadline deadline) {
   count_announced(out);
   out.is_first_of_schema = true;
   return true;
-}
-
-Result<bool> PipeSender::take_slot(SendOp& op) {
-  const std::uint64_t size = op.descriptor.body_bytes();
-  const bool is_copied = op.loaned == nullptr && op.published == nullptr;
-  if (!is_copied || !link_.traits().slots_go_over || size <= kMaxInlineBytes) return true;
-  auto slot = link_.acquire(size);
-  if (slot) {
-    op.own_slot = *std::move(slot);
-    op.loaned = op.own_slot.get();
-    return true;
-  }
-  // What comes back makes room below the cap; what the system refuses it does not bring.
-  if (slot.error().code == ErrorCode::resource_exhausted && slot.error().system_errno == 0)
-    return false;
-  return std::move(slot).error();
 }
 
 Result<bool> PipeSender::try_send(Outgoing& out, Deadline deadline) {
@@ -457,32 +478,11 @@ Result<void> PipeSender::send_from_gpu(const TensorDict& batch, const SendOption
                             .usable = [this] { return usable("pipe.send"); }};
   TENDON_TRY(fill, direct_fill(direct, deadline));
   if (fill == nullptr) return send_staged(batch, source, options, deadline);
-  scratch_.fill = std::move(fill);
   scratch_.placement = std::move(source.placement);
-  return send_direct(batch, layout, deadline);
-}
-
-// The copies are enqueued, and the word that says that they are done follows once the message is
-// shown, and has its number.
-Result<void> PipeSender::send_direct(const TensorDict& batch, const PlacedLayout& layout,
-                                     Deadline deadline) {
-  Descriptor& descriptor = scratch_.op.descriptor;
-  descriptor.layout = Layout::aligned;
-  descriptor.payload_bytes = layout.host_bytes;
-  descriptor.device_parts = 1;
-  scratch_.op.device = scratch_.fill.get();
-  scratch_.op.device_part = scratch_.fill->part();
-  scratch_.parts.clear();
-  scratch_.strided.clear();
-  scratch_.strided.reserve(batch.leaf_count());  // parts point into it
-  for (std::size_t i = 0; i < batch.leaf_count(); ++i) {
-    const LeafView leaf = leaf_view(batch, i);
-    if (leaf.device == cpu()) add_part(scratch_, batch, i, leaf, layout.offsets[i]);
-  }
-  scratch_.op.parts = scratch_.parts;
-  scratch_.prepared = true;
-  auto sent = check_size(descriptor, link_);
+  stay_on_gpu(scratch_, batch, layout, std::move(fill));
+  auto sent = check_size(scratch_.op.descriptor, link_);
   if (sent) sent = send_now(scratch_, deadline);
+  // The word that says that the copies are done follows once the message is shown, and numbered.
   if (scratch_.op.done) {
     (void)TENDON_FAILPOINT("pipe.gpu.shown");
     scratch_.fill->finish();

@@ -21,7 +21,6 @@ namespace tendon::v0::detail {
 
 struct GpuSource;
 struct KeptBody;
-struct PlacedLayout;
 struct QueuedSend;
 
 /// The sending half of a pipe: messages are prepared, wait for room in the window and for slots,
@@ -75,8 +74,6 @@ class PipeSender {
   Result<Lies> prepare(Outgoing& out, const TensorDict& batch) TENDON_EXCLUDES(mutex_);
   Result<void> send_from_gpu(const TensorDict& batch, const SendOptions& options, Deadline deadline)
       TENDON_EXCLUDES(mutex_);
-  Result<void> send_direct(const TensorDict& batch, const PlacedLayout& layout, Deadline deadline)
-      TENDON_EXCLUDES(mutex_);
   Result<void> send_staged(const TensorDict& batch, const GpuSource& source,
                            const SendOptions& options, Deadline deadline) TENDON_EXCLUDES(mutex_);
   Result<void> stage(QueuedSend& queued, const SendOptions& options);
@@ -86,8 +83,6 @@ class PipeSender {
   static Result<void> check_loan(const Loan& loan, const Link& link);
   /// The schema of `out` is known to the peer, or has been announced. False: not now.
   Result<bool> announce(Outgoing& out, Deadline deadline) TENDON_REQUIRES(mutex_);
-  /// Memory for what the link copies into a slot. False: not now.
-  Result<bool> take_slot(SendOp& op) TENDON_REQUIRES(mutex_);
   Result<void> keep(Outgoing& out) TENDON_REQUIRES(mutex_);
   Result<bool> try_send(Outgoing& out, Deadline deadline) TENDON_REQUIRES(mutex_);
   Result<Sent> send_published(SendOp& op, Deadline deadline) TENDON_REQUIRES(mutex_);

@@ -17,7 +17,7 @@ namespace tendon::v0::detail {
 /// on, in the order of its offers, because the two processes may see other GPUs under one number.
 ///
 /// Owns:    UUIDs.
-/// Threads: number_of() and own_count() from any thread; take_in() and of_peer() under the link's receive lock.
+/// Threads: number_of() and own() from any thread; take_in() and of_peer() under the link's receive lock.
 /// Errors:  take_in() says which rule the peer broke.
 /// Blocks:  never.
 /// Cost:    a look over the offers of one side.
@@ -38,10 +38,10 @@ class DeviceOffers {
     return number;
   }
 
-  /// How many this side has offered.
-  [[nodiscard]] std::uint32_t own_count() {
+  /// Those of this side, by number.
+  [[nodiscard]] std::vector<cuda::Uuid> own() const {
     const Lock lock(mutex_);
-    return static_cast<std::uint32_t>(own_.size());
+    return own_;
   }
 
   /// An offer has arrived on a link with these features. Returns what is wrong with it, or an empty
@@ -58,7 +58,7 @@ class DeviceOffers {
       TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool is_full() const noexcept TENDON_REQUIRES(mutex_);
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::vector<cuda::Uuid> own_ TENDON_GUARDED_BY(mutex_);
   std::vector<cuda::Uuid> peers_;
 };

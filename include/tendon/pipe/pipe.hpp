@@ -14,6 +14,7 @@
 #include <tendon/core/result.hpp>
 #include <tendon/core/words.hpp>
 #include <tendon/pipe/message.hpp>
+#include <tendon/pipe/path_of_device.hpp>
 #include <tendon/pipe/pipe_options.hpp>
 #include <tendon/pipe/pipe_stats.hpp>
 #include <tendon/runtime/context.hpp>
@@ -21,6 +22,7 @@
 #include <tendon/session/path.hpp>
 #include <tendon/tensor/loan.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
+#include <vector>
 
 namespace tendon {
 inline namespace v0 {
@@ -136,6 +138,8 @@ class TENDON_API Pipe {
   [[nodiscard]] Path path() const;
   [[nodiscard]] PeerIdentity peer() const;
   [[nodiscard]] PipeStats stats() const;
+  /// One for each GPU whose tensors were sent to this peer.
+  [[nodiscard]] std::vector<PathOfDevice> device_paths() const;
 
  private:
   friend class detail::PipeCore;

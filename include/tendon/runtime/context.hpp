@@ -46,6 +46,13 @@ enum class Transport : std::uint8_t {
 };
 TENDON_WORDS(Transport, automatic, shm, tcp);
 
+/// How tensors on a GPU travel to a peer on the same host.
+enum class DevicePath : std::uint8_t {
+  automatic,  ///< the peer reads them on the GPU where it can, else they are staged (the default)
+  staged,     ///< through host memory, as over sockets
+};
+TENDON_WORDS(DevicePath, automatic, staged);
+
 /// Every member has a default; name the ones you set. Environment variables override none of them
 /// except where said.
 struct ContextOptions {
@@ -72,6 +79,8 @@ struct ContextOptions {
   /// Most bytes of tensors that this Context keeps on each GPU, received ones included [bytes]; 0:
   /// 1 GiB. A limit, not an allocation.
   std::uint64_t device_cap_bytes = 0;
+  /// Of what this Context sends.
+  DevicePath device_path = DevicePath::automatic;
   /// The newest minor version of the wire protocol that this Context speaks, at most
   /// kProtocolMinor. A lower one leaves out what later versions added, for links to every peer.
   std::uint16_t protocol_minor = kProtocolMinor;

@@ -45,7 +45,7 @@ DevicesOut::DevicesOut(Link& link, std::shared_ptr<SlotPool> pool,
 // Answers
 
 Result<void> DevicesOut::take_answer(const Descriptor& word, OwnedFd descriptor) {
-  if (word.schema >= link_.device_offers.own_count()) return wrong_answer("that was not offered");
+  if (word.schema >= link_.device_offers.own().size()) return wrong_answer("that was not offered");
   if (word.sequence == 0) return wrong_answer("has no number");
   if (word.slot > static_cast<std::uint32_t>(DeviceAnswer::unmappable))
     return wrong_answer("says what nobody knows");

@@ -52,6 +52,15 @@ bool process_ended(int pidfd) {
   return pidfd >= 0 && ::poll(&wanted, 1, 0) == 1;
 }
 
+Descriptor announcement(const SegmentInfo& info) {
+  Descriptor descriptor;
+  descriptor.kind = MessageKind::segment;
+  descriptor.segment_or_inline_bytes = info.id;
+  descriptor.slot = info.slot_count;
+  descriptor.payload_bytes = info.slot_bytes;
+  return descriptor;
+}
+
 // Everything it sends is in memory that the peer has mapped.
 constexpr LinkTraits kTraits{.sent_is_delivered = true,
                              .slots_bound_window = true,
@@ -148,7 +157,6 @@ class ShmLink final : public Link, public SharedMemoryLink {
   Result<void> answer_devices() TENDON_REQUIRES(receive_mutex());
   template <class T>
   [[nodiscard]] Result<T> as_violation(Result<T> result) const;
-  void on_room() noexcept;
   void end(LinkLife::State state) TENDON_REQUIRES(receive_mutex());
 
   std::shared_ptr<ShmMemory> memory_;
@@ -209,7 +217,13 @@ ShmLink::ShmLink(ShmLinkOptions options)
                      pool_->mutex().assert_held();
                      return pass_descriptor(socket_.get(), word, fd, peer_name());
                    }),
-      small_(private_limit_bytes(options.cap_bytes), [this] { on_room(); }),
+      small_(private_limit_bytes(options.cap_bytes),
+             [this] {
+               // The program took something: the ring may be read again. Nothing else tells the
+               // Context.
+               if (paused_.load(std::memory_order_relaxed) && reactor_ != nullptr && socket_)
+                 reactor_->change(socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLOUT);
+             }),
       liveness_({.expects = options.expect_signs_of_life}, std::chrono::steady_clock::now()) {
   shared_memory_ = this;
 }
@@ -475,12 +489,6 @@ bool ShmLink::has_input() const noexcept {
 bool ShmLink::may_take() const noexcept {
   return descriptors_ != Descriptors::stalled && small_.has_room(kMaxInlineBytes) &&
          posted_bytes() <= kMaxUnreadAnswerBytes;
-}
-
-// The program took something: the ring may be read again. Nothing else tells the Context.
-void ShmLink::on_room() noexcept {
-  if (!paused_.load(std::memory_order_relaxed) || reactor_ == nullptr || !socket_) return;
-  reactor_->change(socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLOUT);
 }
 
 // Returns how many there were. May end the link.

@@ -29,6 +29,11 @@ Tensor pattern(std::uint64_t seed, std::int64_t size) {
 
 class StagedPipe : public GpuPipeTest {
  protected:
+  /// On every way, although tensors could stay on their GPU in shared memory.
+  [[nodiscard]] PipePair connect(ContextOptions client = {}, ContextOptions server = {}) {
+    client.device_path = server.device_path = DevicePath::staged;
+    return GpuPipeTest::connect(std::move(client), std::move(server));
+  }
   /// A batch of one leaf `x` on a GPU.
   [[nodiscard]] TensorDict gpu_batch(std::uint64_t seed, std::int64_t size, Device device = kGpu0) {
     TensorDict batch;
@@ -62,6 +67,13 @@ TEST_P(StagedPipe, ABatchArrivesOnTheSameGpu) {
   EXPECT_EQ(pair.server.stats().bytes_h2d, pair.client.stats().bytes_d2h);
   EXPECT_EQ(pair.client.stats().loans_sent, 0u);
   EXPECT_EQ(pair.client.stats().schemas_announced, 10u);
+  const auto paths = pair.client.device_paths();
+  ASSERT_EQ(paths.size(), 2u);
+  for (const auto& each : paths) {
+    EXPECT_FALSE(each.is_direct);
+    EXPECT_NE(each.reason.find(way().is_shm() ? "device_path" : "tcp"), std::string::npos)
+        << each.reason;
+  }
 }
 
 TEST_P(StagedPipe, HostLeavesAndValuesStayInHostMemory) {

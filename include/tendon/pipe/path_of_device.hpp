@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <tendon/memory/device.hpp>
+
+namespace tendon {
+inline namespace v0 {
+
+/// How tensors of one GPU travel to the peer of a pipe, by what it has answered until now.
+struct PathOfDevice {
+  Device device;           ///< of this process
+  std::string uuid;        ///< as nvidia-smi names it
+  std::string peer;        ///< its name
+  bool is_direct = false;  ///< the peer reads them on the GPU; else they are staged
+  std::string reason;      ///< why they are staged
+};
+
+}  // namespace v0
+}  // namespace tendon
