@@ -31,8 +31,8 @@ namespace tendon::v0::detail {
 /// Cost:    a lock.
 class DevicesOut {
  public:
-  /// `link` outlives it. `pass` passes a word with a descriptor, under the lock of the pool's ledger.
-  /// False: not now.
+  /// `link` outlives it. `pass` passes a word with a descriptor, under the lock of the pool's
+  /// ledger. False: not now.
   using Pass = std::function<Result<bool>(const Descriptor& word, int descriptor)>;
   DevicesOut(Link& link, std::shared_ptr<SlotPool> pool, const std::shared_ptr<ShmMemory>& memory,
              Pass pass);
@@ -50,8 +50,8 @@ class DevicesOut {
   [[nodiscard]] Way way(std::uint32_t device) const;
   /// Why it is staged, for people.
   [[nodiscard]] std::string why_staged(std::uint32_t device) const;
-  /// The words of the peer, for a GPU whose way is direct. Errors of the driver make it staged. Null
-  /// with a deadline that has passed: they are there for a later call.
+  /// The words of the peer, for a GPU whose way is direct. Errors of the driver make it staged.
+  /// Null with a deadline that has passed: they are there for a later call.
   [[nodiscard]] Result<std::shared_ptr<const PeerWords>> words(
       std::uint32_t device, const std::shared_ptr<cuda::Gpu>& gpu, Deadline deadline);
 

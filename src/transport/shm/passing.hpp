@@ -9,8 +9,8 @@
 
 namespace tendon::v0::detail {
 
-/// Hands memory, or what else `fd` stands for, to the peer at the other end of a link's socket, with
-/// a word that says what it is. False: the socket has no room now. Errors: peer_lost.
+/// Hands `fd` to the peer at the other end of a link's socket, with a word that says what it is.
+/// False: the socket has no room now. Errors: peer_lost.
 [[nodiscard]] Result<bool> pass_descriptor(int socket, Descriptor word, int fd,
                                            const std::string& peer_name);
 
