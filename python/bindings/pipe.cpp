@@ -163,7 +163,11 @@ nb::object recv(const PipeHandle& self, nb::object timeout, const std::string& m
                 nb::object device, nb::object on_stream) {
   as = gpu_conversion_from(as, device);
   const auto stream = stream_from(on_stream);
-  const RecvOptions how{.mode = word_from<RecvMode>("mode", mode),
+  const auto wanted = word_from<RecvMode>("mode", mode);
+  // A framework may write what it has, and a write to memory of the peer would end its CUDA.
+  const RecvMode on_gpu = wanted == RecvMode::view_only ? wanted : RecvMode::copy;
+  const RecvOptions how{.mode = wanted,
+                        .device_mode = on_gpu,
                         .device = device_from(device),
                         .stream = handle_of(stream)};
   const auto pipe = self.pipe;

@@ -24,8 +24,8 @@ class SlotTable {
   using TimePoint = std::chrono::steady_clock::time_point;
 
   static constexpr std::uint32_t kMostNumbers = std::uint32_t{1} << 24;
-  /// Segments are numbered from `first_segment` on, at most `numbers` of them in its life. Neither a
-  /// number nor the generation of a slot is used again.
+  /// Segments are numbered from `first_segment` on, at most `numbers` of them in its life. Neither
+  /// a number nor the generation of a slot is used again.
   SlotTable(std::uint32_t first_segment, std::uint64_t cap_bytes,
             std::uint32_t numbers = kMostNumbers)
       : next_number_(first_segment), end_number_(first_segment + numbers), cap_bytes_(cap_bytes) {}

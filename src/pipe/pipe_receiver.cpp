@@ -555,10 +555,12 @@ Result<TensorDict> PipeReceiver::deliver_direct(Taken& taken, Want want,
       want != Want::on_cpu &&
       (gpu == nullptr || (is_all_there && gpu->context()->device() == there->context()->device()));
   const auto stream = static_cast<cuda::StreamHandle>(options.stream);
-  if (stays && options.mode != RecvMode::copy && views_.has_room())
+  const bool may_stay =
+      options.mode != RecvMode::copy && options.device_mode != RecvMode::copy && views_.has_room();
+  if (stays && may_stay)
     return direct_batch(message, cuda::deliver(there, views_.counted(message.body), stream));
   const auto copied = [&]() -> Result<TensorDict> {
-    if (options.mode == RecvMode::view_only) {
+    if (options.mode == RecvMode::view_only || options.device_mode == RecvMode::view_only) {
       return Error{
           ErrorCode::no_credit, "pipe.recv",
           "a view cannot be lent: " +
@@ -613,7 +615,8 @@ Result<Message> PipeReceiver::recv_message(Deadline deadline) {
   if (taken.placement == nullptr && !taken.is_direct()) return to_message(std::move(taken));
   Message message;
   message.tag = taken.incoming.descriptor.tag;
-  TENDON_TRY(tensors, taken.is_direct() ? deliver_direct(taken, Want::any, nullptr, {}, deadline)
+  TENDON_TRY(tensors, taken.is_direct() ? deliver_direct(taken, Want::any, nullptr,
+                                                         {.device_mode = RecvMode::copy}, deadline)
                                         : deliver(taken, nullptr, {}, deadline));
   message.tensors = std::move(tensors);
   return message;

@@ -17,7 +17,8 @@ namespace tendon::v0::detail {
 /// on, in the order of its offers, because the two processes may see other GPUs under one number.
 ///
 /// Owns:    UUIDs.
-/// Threads: number_of() and own() from any thread; take_in() and of_peer() under the link's receive lock.
+/// Threads: number_of() and own() from any thread; take_in() and of_peer() under the link's receive
+///          lock.
 /// Errors:  take_in() says which rule the peer broke.
 /// Blocks:  never.
 /// Cost:    a look over the offers of one side.

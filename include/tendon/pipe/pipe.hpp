@@ -106,6 +106,7 @@ class TENDON_API Pipe {
   /// later finds the elements.
   [[nodiscard]] Result<void> recv_into(TensorDict& destination, Deadline deadline,
                                        const OnStream& on = {});
+  /// Either kind of message. Leaves on a GPU are copied there.
   [[nodiscard]] Result<Message> recv_message(Deadline deadline);
   /// Puts back what a receive returned: the next one gets it. For a caller that is interrupted
   /// before it could use the message, as a binding is by a signal.

@@ -49,8 +49,8 @@ class DeviceCopies {
   /// Are all over? If not, the end of the next one is news.
   [[nodiscard]] bool are_over();
   enum class How : std::uint8_t { done, lost };
-  /// The copy of this message is over. One that is done raises the count in `words`, and rings where
-  /// the peer sleeps. True: somebody asked for this news.
+  /// The copy of this message is over. One that is done raises the count in `words`, and rings
+  /// where the peer sleeps. True: somebody asked for this news.
   [[nodiscard]] bool end(std::uint64_t number, How how, const PeerWords& words);
 
   /// Is there news that nobody has used up? No lock.

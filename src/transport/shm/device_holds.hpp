@@ -13,8 +13,8 @@
 
 namespace tendon::v0::detail {
 
-/// A link's hold of a slot on a GPU, from before the slot is filled on. Once the message is shown it
-/// ends with the return of the peer; else with this object.
+/// A link's hold of a slot on a GPU, from before the slot is filled on. Once the message is shown
+/// it ends with the return of the peer; else with this object.
 class DeviceHold {
  public:
   DeviceHold(std::shared_ptr<cuda::DevicePool> pool, cuda::DevicePool::LinkNumber link, SlotId id)
