@@ -58,8 +58,8 @@ struct DevicePoolStats {
 /// the same rules as those of PublishPool.
 ///
 /// A slot is free when no hold is left. A segment whose slots have been free for kIdle is released
-/// when trim() is called, and one that is in the way of another size at once. Peers that were passed
-/// it are told by their links, which see that its last share is dropped.
+/// when trim() is called, and one that is in the way of another size at once. Peers that were
+/// passed it are told by their links, which see that its last share is dropped.
 ///
 /// Owns:    segments on the GPU; shares of a PrimaryContext.
 /// Threads: thread-safe; short locks, under which no call of the driver is made. That of the device

@@ -52,15 +52,6 @@ bool process_ended(int pidfd) {
   return pidfd >= 0 && ::poll(&wanted, 1, 0) == 1;
 }
 
-Descriptor announcement(const SegmentInfo& info) {
-  Descriptor descriptor;
-  descriptor.kind = MessageKind::segment;
-  descriptor.segment_or_inline_bytes = info.id;
-  descriptor.slot = info.slot_count;
-  descriptor.payload_bytes = info.slot_bytes;
-  return descriptor;
-}
-
 // Everything it sends is in memory that the peer has mapped.
 constexpr LinkTraits kTraits{.sent_is_delivered = true,
                              .slots_bound_window = true,
