@@ -81,6 +81,7 @@ Result<std::shared_ptr<DeviceFill>> direct_fill(const DirectSource& source, Dead
     ask_again(source, *memory, *pool, deadline);
     return staged;
   }
+  if (!pool->may_give(source.layout.gpu_bytes)) return staged;
   (void)source.link.collect_returns();
   auto slot = pool->acquire(std::max<std::uint64_t>(source.layout.gpu_bytes, 1), deadline);
   if (!slot) {
