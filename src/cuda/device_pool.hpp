@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "cuda/device_segment.hpp"
-#include "cuda/slot_sizes.hpp"
 #include "cuda/slot_table.hpp"
 #include "memory/hold_ledger.hpp"
 
@@ -99,11 +98,6 @@ class DevicePool : public std::enable_shared_from_this<DevicePool> {
   using Window = HoldLedger::Window;
   [[nodiscard]] LinkNumber add_link(std::string name, std::uint32_t places = kMaxHoldsPerLink) {
     return holds_.add_link(std::move(name), places, HoldLedger::Reads::in_place);
-  }
-  /// May a link ever hold so large a slot? The owner keeps two of this size.
-  [[nodiscard]] bool may_give(std::uint64_t size_bytes) const noexcept {
-    return size_bytes <= cap_bytes_ &&
-           slot_bytes_for(size_bytes) <= cap_bytes_ / (1 + HoldLedger::kOwnersSlots);
   }
   [[nodiscard]] Window give(LinkNumber link, const DeviceSlot& slot) {
     return holds_.give(link, slot.id(), HoldLedger::kWholeShare);
