@@ -31,6 +31,8 @@ constexpr const char* kContextDoc =
     "the smaller of 1 GiB and a quarter of the memory limit.\n"
     "device_cap_bytes: the same of each GPU, for tensors that arrive there [bytes]; 0:\n"
     "1 GiB.\n"
+    "device_path: 'automatic' (arrays on a GPU that are sent stay there where the peer\n"
+    "can read them) or 'staged' (through host memory).\n"
     "streams: bulk connections of a tcp link, 1 to 16.\n"
     "linger: how long its end waits for unsent bytes [s].\n"
     "lease: silence after which a peer on another host is lost [s].\n"
@@ -69,7 +71,8 @@ Open& open_contexts() {
 void make_context(ContextHandle* self, const std::string& name, const std::string& transport,
                   const std::string& wait_policy, std::uint64_t link_cap_bytes,
                   std::uint64_t pool_cap_bytes, std::uint32_t streams, double linger, double lease,
-                  nb::object timeout, std::uint64_t publish_bytes, std::uint64_t device_cap_bytes) {
+                  nb::object timeout, std::uint64_t publish_bytes, std::uint64_t device_cap_bytes,
+                  const std::string& device_path) {
   ContextOptions options;
   options.name = name;
   options.transport = word_from<Transport>("transport", transport);
@@ -78,6 +81,7 @@ void make_context(ContextHandle* self, const std::string& name, const std::strin
   options.pool_cap_bytes = pool_cap_bytes;
   options.publish_bytes = publish_bytes;
   options.device_cap_bytes = device_cap_bytes;
+  options.device_path = word_from<DevicePath>("device_path", device_path);
   options.streams = streams;
   options.linger = duration_of(linger, "linger");
   options.lease = duration_of(lease, "lease");
@@ -149,11 +153,12 @@ void bind_context(nb::module_& module) {
            nb::arg("link_cap_bytes") = 0, nb::arg("pool_cap_bytes") = 0, nb::arg("streams") = 1,
            nb::arg("linger") = 2.0, nb::arg("lease") = 3.0,
            nb::arg("timeout").none() = nb::ellipsis(), nb::arg("publish_bytes") = 0,
-           nb::arg("device_cap_bytes") = 0,
+           nb::arg("device_cap_bytes") = 0, nb::arg("device_path") = "automatic",
            nb::sig("def __init__(self, name: str = '', *, transport: str = 'automatic', "
                    "wait_policy: str = 'balanced', link_cap_bytes: int = 0, pool_cap_bytes: int = "
                    "0, streams: int = 1, linger: float = 2.0, lease: float = 3.0, timeout: float | "
-                   "None = ..., publish_bytes: int = 0, device_cap_bytes: int = 0) -> None"))
+                   "None = ..., publish_bytes: int = 0, device_cap_bytes: int = 0, device_path: "
+                   "str = 'automatic') -> None"))
       .def("connect", connect, nb::arg("address"), nb::arg("timeout").none() = nb::ellipsis(),
            nb::arg("profile") = "local", nb::kw_only(), nb::arg("wait") = true, kConnectDoc,
            nb::sig("def connect(self, address: str, timeout: float | None = ..., profile: str = "

@@ -394,6 +394,20 @@ void bind_stats(nb::module_& module) {
       });
 }
 
+nb::list device_paths(const PipeHandle& self) {
+  nb::list paths;
+  for (const PathOfDevice& each : self.pipe->device_paths()) {
+    nb::dict path;
+    path["device"] = to_string(each.device);
+    path["uuid"] = each.uuid;
+    path["peer"] = each.peer;
+    path["direct"] = each.is_direct;
+    path["reason"] = each.reason;
+    paths.append(path);
+  }
+  return paths;
+}
+
 using Class = nb::class_<PipeHandle>;
 
 void bind_sending(Class& pipe) {
@@ -546,6 +560,10 @@ void bind_life(Class& pipe) {
       .def(
           "stats", [](const PipeHandle& self) { return self.pipe->stats(); },
           "Counts of messages, bytes, copies and waits.")
+      .def("device_paths", device_paths,
+           "How arrays of each GPU that was sent from travel: a dict with device, uuid, peer,\n"
+           "direct, and the reason where they are staged.",
+           nb::sig("def device_paths(self) -> list[dict[str, object]]"))
       .def(
           "__enter__", [](nb::object self) { return self; }, nb::sig("def __enter__(self) -> Pipe"))
       .def("__exit__", leave, nb::arg("type").none(), nb::arg("value").none(),

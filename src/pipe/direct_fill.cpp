@@ -8,6 +8,7 @@
 #include "channel/on_gpu.hpp"
 #include "core/failpoint.hpp"
 #include "cuda/gpus.hpp"
+#include "cuda/slot_sizes.hpp"
 #include "transport/shared_memory_link.hpp"
 
 namespace tendon::v0::detail {
@@ -17,6 +18,14 @@ using Way = DevicesOut::Way;
 
 bool has_no_room(const Error& error) {
   return error.code == ErrorCode::resource_exhausted || error.code == ErrorCode::message_too_large;
+}
+
+/// The owner of a pool keeps kOwnersSlots of each size: no link ever holds one as large as this.
+bool is_too_large(const DirectSource& source) {
+  const std::uint64_t cap_bytes = source.context->options().device_cap_bytes;
+  const std::uint64_t size_bytes = source.layout.gpu_bytes;
+  return size_bytes > cap_bytes ||
+         cuda::slot_bytes_for(size_bytes) > cap_bytes / (1 + HoldLedger::kOwnersSlots);
 }
 
 /// The peer may use CUDA later. What fails here is tried again with the next message.
@@ -81,6 +90,7 @@ Result<std::shared_ptr<DeviceFill>> direct_fill(const DirectSource& source, Dead
     ask_again(source, *memory, *pool, deadline);
     return staged;
   }
+  if (is_too_large(source)) return staged;
   (void)source.link.collect_returns();
   auto slot = pool->acquire(std::max<std::uint64_t>(source.layout.gpu_bytes, 1), deadline);
   if (!slot) {

@@ -42,7 +42,23 @@ def test_a_tensor_arrives_on_the_gpu_it_was_on(gpu, pair, kind):
     assert x.__dlpack_device__() == (2, 0) and not x.readonly
     np.testing.assert_array_equal(gpu.array_of(x), NUMBERS)
     assert got["info", "step"] == 3
+    (path,) = pair.here.device_paths()
+    assert path["device"] == "cuda:0" and path["uuid"].startswith("GPU-") and "there" in path["peer"]
+    assert path["direct"] == pair.here.path.startswith("shm") and path["direct"] == (path["reason"] == "")
+    sent, taken = pair.here.stats(), pair.there.stats()
+    copies = sent.copies_d2d, taken.copies_d2d, sent.copies_d2h, taken.copies_h2d
+    assert copies == ((1, 1, 0, 0) if path["direct"] else (0, 0, 1, 1))
+
+
+def test_a_context_may_stage_what_it_sends(gpu, make_pair, kind):
+    pair = make_pair("shm", device_path="staged")
+    pair.here.send({"x": kind(gpu, NUMBERS)})
+    np.testing.assert_array_equal(gpu.array_of(pair.there.recv(PATIENCE_S)["x"]), NUMBERS)
     assert pair.here.stats().copies_d2h == 1 and pair.there.stats().copies_h2d == 1
+    (path,) = pair.here.device_paths()
+    assert not path["direct"] and "device_path" in path["reason"]
+    with pytest.raises(ValueError, match="device_path"):
+        tendon.Context(device_path="pinned")
 
 
 def test_it_arrives_in_host_memory_where_that_is_wanted(gpu, pair, kind):
