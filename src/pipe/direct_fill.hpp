@@ -29,9 +29,9 @@ struct DirectSource {
 
 /// Enqueues the copies of its leaves on the GPU into a slot there, which the peer may read. Null:
 /// it travels through host memory, because the peer cannot read there, has its share of the pool,
-/// or the pool has no slot; also where that has to be waited for and the deadline is a poll. Waits at
-/// first for the peer's answer, as calls of a pipe do. Errors: timeout; that of `usable`; those of
-/// the driver.
+/// or the pool has no slot; also where that has to be waited for and the deadline is a poll. Waits
+/// at first for the peer's answer, as calls of a pipe do. Errors: timeout; that of `usable`; those
+/// of the driver.
 [[nodiscard]] Result<std::shared_ptr<DeviceFill>> direct_fill(const DirectSource& source,
                                                               Deadline deadline);
 

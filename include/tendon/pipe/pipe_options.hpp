@@ -30,8 +30,8 @@ struct SendOptions {
 ///   TensorDict batch = pipe.recv({.device = Device{DeviceKind::cuda, 0}}, 1s).value();
 struct RecvOptions {
   RecvMode mode = RecvMode::view_or_copy;
-  /// May leaves on a GPU stay in the sender's memory? At most eight batches of a pipe do, to be read
-  /// only: a kernel that writes there ends the CUDA of this process. `copy`: they do not.
+  /// May leaves on a GPU stay in the sender's memory? At most eight batches of a pipe do, to be
+  /// read only: a kernel that writes there ends the CUDA of this process. `copy`: they do not.
   RecvMode device_mode = RecvMode::view_or_copy;
   /// Where all leaves are to lie. Without it each lies where the sender had it: in host memory, or
   /// on the same GPU.

@@ -79,7 +79,7 @@ struct ContextOptions {
   /// Most bytes of tensors that this Context keeps on each GPU, received ones included [bytes]; 0:
   /// 1 GiB. A limit, not an allocation.
   std::uint64_t device_cap_bytes = 0;
-  /// Of what this Context sends.
+  /// This Context sends that way; its peers choose their own.
   DevicePath device_path = DevicePath::automatic;
   /// The newest minor version of the wire protocol that this Context speaks, at most
   /// kProtocolMinor. A lower one leaves out what later versions added, for links to every peer.
