@@ -35,16 +35,6 @@ const PackedView* packed_alike(const TensorDict& batch) {
   return packed != nullptr && packed->layout == Layout::aligned ? packed : nullptr;
 }
 
-/// The batch, with all leaves in one run of host memory.
-Result<TensorDict> in_one_run(const TensorDict& batch) {
-  if (packed_view(batch) != nullptr) return batch;
-  const auto& schema = batch.schema();
-  const std::uint64_t size = schema->layout(Layout::aligned).total_bytes;
-  TENDON_TRY(storage, Storage::allocate(size));
-  pack_piece(batch, Layout::aligned, 0, {storage.data(), size});
-  return make_packed(schema, Layout::aligned, std::move(storage), batch.values());
-}
-
 /// Memory of a slot that the stream fills.
 struct Room {
   std::shared_ptr<const void> owner;
@@ -66,39 +56,40 @@ Result<Room> make_room(std::uint64_t size_bytes, const GpuTarget& target, Deadli
   return room;
 }
 
-Result<TensorDict> copy_whole(const PackedView& packed, const GpuTarget& target,
-                              cuda::StreamWork& work, Deadline deadline) {
+GpuCopy copy_of(const Room& room, std::uint64_t offset, const std::byte* data, std::uint64_t size) {
+  return {room.slot->address() + offset, address_of(data), size};
+}
+
+Result<GpuArrival> whole_arrival(const PackedView& packed, const GpuTarget& target,
+                                 Deadline deadline) {
   const std::uint64_t size = packed.schema->layout(packed.layout).total_bytes;
   TENDON_TRY(room, make_room(size, target, deadline));
-  work.keep(room.slot);
-  TENDON_CHECK(work.copy(room.slot->address(), address_of(packed.storage.data()), size));
-  return make_packed(packed.schema, packed.layout, room.part(0, size), packed.values);
+  TENDON_TRY(batch, make_packed(packed.schema, packed.layout, room.part(0, size), packed.values));
+  return GpuArrival{std::move(batch), room.slot, {copy_of(room, 0, packed.storage.data(), size)}};
 }
 
 bool wants(const GpuTarget& target, std::size_t leaf) {
   return target.placement == nullptr || target.placement->is_on_gpu(leaf);
 }
 
-Result<TensorDict> copy_leaves(const TensorDict& batch, const GpuTarget& target,
-                               cuda::StreamWork& work, Deadline deadline) {
+Result<GpuArrival> arrival_of_leaves(const TensorDict& batch, const GpuTarget& target,
+                                     Deadline deadline) {
   const auto& leaves = batch.schema()->leaves();
   std::uint64_t size = 0;
   for (std::size_t i = 0; i < leaves.size(); ++i)
     if (wants(target, i)) size += aligned(leaves[i].size_bytes);
   TENDON_TRY(room, make_room(size, target, deadline));
-  work.keep(room.slot);
-  TensorDict delivered = batch;
+  GpuArrival arrival{batch, room.slot, {}};
   std::uint64_t offset = 0;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     if (!wants(target, i)) continue;
     const SchemaLeaf& leaf = leaves[i];
-    TENDON_CHECK(work.copy(room.slot->address() + offset, address_of(leaf_view(batch, i).data),
-                           leaf.size_bytes));
+    arrival.copies.push_back(copy_of(room, offset, leaf_view(batch, i).data, leaf.size_bytes));
     TENDON_TRY(tensor, Tensor::view(room.part(offset, leaf.size_bytes), 0, leaf.dtype, leaf.shape));
-    TENDON_CHECK(delivered.try_set(leaf.path, std::move(tensor), leaf.batching));
+    TENDON_CHECK(arrival.batch.try_set(leaf.path, std::move(tensor), leaf.batching));
     offset += aligned(leaf.size_bytes);
   }
-  return delivered;
+  return arrival;
 }
 
 }  // namespace
@@ -133,14 +124,18 @@ Result<std::optional<Device>> gpu_of(const TensorDict& batch, std::string_view w
   return std::optional<Device>(leaf_view(batch, *first).device);
 }
 
+Result<bool> wants_gpu(const std::optional<Device>& device, std::string_view where) {
+  if (!device || *device == cpu()) return false;
+  if (device->kind == DeviceKind::cuda) return true;
+  return Error{ErrorCode::unsupported_device, where,
+               "the device is " + to_string(*device) +
+                   "; legal are cpu and cuda, or none for where the tensors are"};
+}
+
 Result<std::shared_ptr<cuda::Gpu>> wanted_gpu(const std::optional<Device>& device,
                                               std::string_view where, Deadline deadline) {
-  if (!device || *device == cpu()) return std::shared_ptr<cuda::Gpu>();
-  if (device->kind != DeviceKind::cuda) {
-    return Error{ErrorCode::unsupported_device, where,
-                 "the device is " + to_string(*device) +
-                     "; legal are cpu and cuda, or none for where the tensors are"};
-  }
+  TENDON_TRY(wanted, wants_gpu(device, where));
+  if (!wanted) return std::shared_ptr<cuda::Gpu>();
   TENDON_TRY(gpus, cuda::process_gpus());
   return gpus->use(device->index, deadline);
 }
@@ -184,20 +179,18 @@ std::vector<GpuCopy> copies_to_host(const TensorDict& batch, const Storage& room
   const PackedLayout& layout = batch.schema()->layout(Layout::aligned);
   std::vector<GpuCopy> copies;
   const auto add = [&](std::uint64_t offset, const std::byte* source, std::uint64_t size) {
-    for (std::uint64_t at = 0; at < size; at += kPieceBytes)
-      copies.push_back({address_of(room.data() + offset + at), address_of(source + at),
-                        std::min(kPieceBytes, size - at)});
+    copies.push_back({address_of(room.data() + offset), address_of(source), size});
   };
   if (const PackedView* const packed = packed_alike(batch);
       packed != nullptr && packed->storage.device() != cpu()) {
     add(0, packed->storage.data(), layout.total_bytes);
-    return copies;
+    return in_pieces(copies);
   }
   for (std::size_t i = 0; i < batch.leaf_count(); ++i) {
     const LeafView leaf = leaf_view(batch, i);
     if (leaf.device != cpu()) add(layout.offsets[i], leaf.data, leaf.size_bytes);
   }
-  return copies;
+  return in_pieces(copies);
 }
 
 void zero_gaps(const Schema& schema, const Storage& room) {
@@ -220,10 +213,19 @@ std::uint64_t bytes_on_gpu(const Schema& schema, const Placement* placement) {
   return bytes;
 }
 
+Result<TensorDict> host_run_of(const TensorDict& batch, std::string_view where) {
+  TENDON_CHECK(check_on_cpu(batch, where));
+  if (packed_view(batch) != nullptr) return batch;
+  const auto& schema = batch.schema();
+  const std::uint64_t size = schema->layout(Layout::aligned).total_bytes;
+  TENDON_TRY(storage, Storage::allocate(size));
+  pack_piece(batch, Layout::aligned, 0, {storage.data(), size});
+  return make_packed(schema, Layout::aligned, std::move(storage), batch.values());
+}
+
 Result<void> copy_into_leaves(const TensorDict& batch, const TensorDict& destination,
                               cuda::StreamWork& work) {
-  TENDON_CHECK(check_on_cpu(batch, "pipe.recv_into"));
-  TENDON_TRY(host, in_one_run(batch));
+  TENDON_TRY(host, host_run_of(batch, "pipe.recv_into"));
   work.keep(packed_view(host)->storage.owner());
   work.keep(std::make_shared<const TensorDict>(destination));
   for (std::size_t i = 0; i < host.leaf_count(); ++i) {
@@ -237,18 +239,35 @@ Result<void> copy_into_leaves(const TensorDict& batch, const TensorDict& destina
   return {};
 }
 
-Result<TensorDict> copy_to_gpu(const TensorDict& batch, const GpuTarget& target,
-                               std::string_view where, Deadline deadline) {
-  TENDON_CHECK(check_on_cpu(batch, where));
-  TENDON_TRY(host, in_one_run(batch));
+Result<GpuArrival> arrival_of(const TensorDict& host, const GpuTarget& target, Deadline deadline) {
   const PackedView& packed = *packed_view(host);
-  TENDON_TRY(work, cuda::StreamWork::begin(target.gpu, target.stream, where));
-  work.keep(packed.storage.owner());
   // Kernels rely on more alignment than other layouts have.
   const bool is_aligned = packed.layout == Layout::aligned;
   if (is_aligned && (target.placement == nullptr || target.placement->is_all_on_gpu()))
-    return copy_whole(packed, target, work, deadline);
-  return copy_leaves(host, target, work, deadline);
+    return whole_arrival(packed, target, deadline);
+  return arrival_of_leaves(host, target, deadline);
+}
+
+std::vector<GpuCopy> in_pieces(const std::vector<GpuCopy>& copies) {
+  std::vector<GpuCopy> pieces;
+  for (const GpuCopy& copy : copies) {
+    for (std::uint64_t at = 0; at < copy.size_bytes; at += kPieceBytes)
+      pieces.push_back(
+          {copy.destination + at, copy.source + at, std::min(kPieceBytes, copy.size_bytes - at)});
+  }
+  return pieces;
+}
+
+Result<TensorDict> copy_to_gpu(const TensorDict& batch, const GpuTarget& target,
+                               std::string_view where, Deadline deadline) {
+  TENDON_TRY(host, host_run_of(batch, where));
+  TENDON_TRY(work, cuda::StreamWork::begin(target.gpu, target.stream.here(), where));
+  TENDON_TRY(arrival, arrival_of(host, target, deadline));
+  work.keep(packed_view(host)->storage.owner());
+  work.keep(arrival.slot);
+  for (const GpuCopy& each : arrival.copies)
+    TENDON_CHECK(work.copy(each.destination, each.source, each.size_bytes));
+  return std::move(arrival.batch);
 }
 
 }  // namespace tendon::v0::detail

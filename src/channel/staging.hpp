@@ -22,8 +22,10 @@ namespace tendon::v0::detail {
 /// leaves on a GPU that have gaps.
 [[nodiscard]] Result<std::optional<Device>> gpu_of(const TensorDict& batch, std::string_view where);
 
+/// Does a receive want its tensors on a GPU? Errors: unsupported_device for another kind of device.
+[[nodiscard]] Result<bool> wants_gpu(const std::optional<Device>& device, std::string_view where);
 /// The GPU that a receive wants its tensors on; null: none. It is used before anything is taken.
-/// Errors: unsupported_device for another kind of device, those of Gpus::use().
+/// Errors: those of wants_gpu() and of Gpus::use().
 [[nodiscard]] Result<std::shared_ptr<cuda::Gpu>> wanted_gpu(const std::optional<Device>& device,
                                                             std::string_view where,
                                                             Deadline deadline);
@@ -50,6 +52,9 @@ struct GpuCopy {
 /// Once they are done: what lay in the room before is nobody's business.
 void zero_gaps(const Schema& schema, const Storage& room);
 
+/// The same copies, in pieces of which the device thread makes one after the other.
+[[nodiscard]] std::vector<GpuCopy> in_pieces(const std::vector<GpuCopy>& copies);
+
 /// Bytes of the leaves on the GPU.
 [[nodiscard]] std::uint64_t bytes_on_gpu(const Schema& schema, const Placement* placement);
 
@@ -62,9 +67,24 @@ void zero_gaps(const Schema& schema, const Storage& room);
 struct GpuTarget {
   std::shared_ptr<cuda::Gpu> gpu;
   std::shared_ptr<cuda::DevicePool> pool;
-  cuda::StreamHandle stream = nullptr;
+  cuda::StreamName stream = nullptr;
   const Placement* placement = nullptr;  ///< which leaves; null: all
 };
+
+/// The batch with all leaves in one run of host memory. Errors: unsupported_device where it lies
+/// elsewhere.
+[[nodiscard]] Result<TensorDict> host_run_of(const TensorDict& batch, std::string_view where);
+
+/// A batch with the wanted leaves on a GPU, once `copies` are made, which need the host memory and
+/// the slot until then.
+struct GpuArrival {
+  TensorDict batch;
+  std::shared_ptr<cuda::DeviceSlot> slot;
+  std::vector<GpuCopy> copies;
+};
+/// `host`: of host_run_of(). Errors: those of the pool.
+[[nodiscard]] Result<GpuArrival> arrival_of(const TensorDict& host, const GpuTarget& target,
+                                            Deadline deadline);
 
 /// A batch of host memory with the wanted leaves on a GPU, in a slot of its pool, each aligned to
 /// 64 bytes or more. The copies are

@@ -10,7 +10,7 @@ namespace {
 
 class DeliveredSlot {
  public:
-  DeliveredSlot(std::shared_ptr<Gpu> gpu, std::shared_ptr<DeviceSlot> slot, StreamHandle stream)
+  DeliveredSlot(std::shared_ptr<Gpu> gpu, std::shared_ptr<DeviceSlot> slot, StreamName stream)
       : gpu_(std::move(gpu)), slot_(std::move(slot)), stream_(stream) {}
   DeliveredSlot(const DeliveredSlot&) = delete;
   DeliveredSlot& operator=(const DeliveredSlot&) = delete;
@@ -29,7 +29,7 @@ class DeliveredSlot {
 }  // namespace
 
 std::shared_ptr<const void> deliver(std::shared_ptr<Gpu> gpu, std::shared_ptr<DeviceSlot> slot,
-                                    StreamHandle stream) {
+                                    StreamName stream) {
   return std::make_shared<DeliveredSlot>(std::move(gpu), std::move(slot), stream);
 }
 
