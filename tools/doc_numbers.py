@@ -39,6 +39,8 @@ NUMBERS = {
         ("instead of 4096 of {} |", "kMaxOldAnnouncedBytes"),
         ("beyond {} of one peer that are mapped", "kMaxPublished"),
         ("the ring of descriptors and {} of the arena", "16384"),
+        ("of 20,480 bytes: {} words of 8 bytes", "2048"),
+        ("writes n into word n mod {} behind them", "2048"),
         ("the link carries its {} pipes", "kMaxPipesPerLink"),
         ("pipes, {} without the feature `many channels`, or", "kMaxPipesPerOldLink"),
         ("no pipe was opened within {} is ended", "kFirstPipeTimeout"),

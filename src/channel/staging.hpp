@@ -61,8 +61,8 @@ struct GpuTarget {
   const Placement* placement = nullptr;  ///< which leaves; null: all
 };
 
-/// The batch, with leaves that have no gaps between their elements, to be copied to `device`. Errors:
-/// unsupported_device for leaves on another GPU.
+/// The batch, with leaves that have no gaps between their elements, to be copied to `device`.
+/// Errors: unsupported_device for leaves on another GPU.
 [[nodiscard]] Result<TensorDict> source_of(const TensorDict& batch, Device device,
                                            std::string_view where);
 

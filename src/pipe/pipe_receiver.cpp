@@ -510,14 +510,6 @@ Result<TensorDict> PipeReceiver::deliver(Taken& taken, std::shared_ptr<cuda::Gpu
 
 // Messages whose tensors lie on a GPU, in memory of the peer
 
-void PipeReceiver::put_back_untaken(Taken& taken) {
-  PutBack returned;
-  returned.number = taken.number;
-  returned.placement = taken.placement;
-  returned.untaken = std::make_unique<Taken>(std::move(taken));
-  put_back(std::move(returned), Place::before_equals);
-}
-
 // The bytes are there, so any stream may read them.
 Result<TensorDict> PipeReceiver::in_host_memory(const DirectMessage& message, Deadline deadline) {
   TENDON_TRY(batch, direct_batch(message, message.body));
@@ -584,7 +576,7 @@ Result<TensorDict> PipeReceiver::deliver_direct(Taken& taken, Want want,
     return fresh;
   };
   auto delivered = copied();
-  if (!delivered) put_back_untaken(taken);
+  if (!delivered) put_back(untaken(taken), Place::before_equals);
   return delivered;
 }
 
@@ -592,7 +584,7 @@ Result<void> PipeReceiver::fill_direct(Taken& taken, TensorDict& destination, De
   TENDON_TRY(message, read_direct(taken, link_));
   auto batch = in_host_memory(message, deadline);
   if (!batch) {
-    put_back_untaken(taken);
+    put_back(untaken(taken), Place::before_equals);
     return std::move(batch).error();
   }
   for (std::size_t i = 0; i < batch->leaf_count(); ++i)
@@ -684,7 +676,7 @@ Result<void> PipeReceiver::copy_to_leaves(Taken& taken, TensorDict& destination,
     for (std::size_t i = 0; i < destination.leaf_count(); ++i) {
       if (!message.placement->is_on_gpu(i) || leaf_view(destination, i).device == there) continue;
       auto host = in_host_memory(message, deadline);
-      if (!host) put_back_untaken(taken);
+      if (!host) put_back(untaken(taken), Place::before_equals);
       return host;
     }
     return direct_batch(message, message.body);
@@ -695,7 +687,7 @@ Result<void> PipeReceiver::copy_to_leaves(Taken& taken, TensorDict& destination,
     copied = Tree::merge_values(destination, *batch.values());
   if (copied) return {};
   if (is_direct) {
-    put_back_untaken(taken);
+    put_back(untaken(taken), Place::before_equals);
     return copied;
   }
   returned.message.tensors = std::move(batch);

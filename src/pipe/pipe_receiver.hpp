@@ -101,7 +101,6 @@ class PipeReceiver {
                                     const RecvOptions& options, Deadline deadline)
       TENDON_EXCLUDES(channel_.receive_mutex());
   Result<TensorDict> in_host_memory(const DirectMessage& message, Deadline deadline);
-  void put_back_untaken(Taken& taken) TENDON_EXCLUDES(channel_.receive_mutex());
   Result<void> recv_into_gpu(TensorDict& destination, const OnStream& on, Deadline deadline);
   Result<void> copy_to_leaves(Taken& taken, TensorDict& destination, cuda::StreamWork& work,
                               Deadline deadline);

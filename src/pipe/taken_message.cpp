@@ -56,6 +56,14 @@ Result<TensorDict> private_copy(const TensorDict& batch) {
   return make_packed(packed.schema, packed.layout, std::move(fresh), packed.values);
 }
 
+PutBack untaken(Taken& taken) {
+  PutBack returned;
+  returned.number = taken.number;
+  returned.placement = taken.placement;
+  returned.untaken = std::make_unique<Taken>(std::move(taken));
+  return returned;
+}
+
 Result<DirectMessage> read_direct(const Taken& taken, const Link& link) {
   const IncomingBody& body = taken.incoming.body;
   const Descriptor& descriptor = taken.incoming.descriptor;

@@ -28,6 +28,9 @@ namespace tendon::v0::detail {
 /// A packed batch in memory of this process.
 [[nodiscard]] Result<TensorDict> private_copy(const TensorDict& batch);
 
+/// It is as it was at the head, for another try to deliver it.
+[[nodiscard]] PutBack untaken(Taken& taken);
+
 /// One whose tensors lie on a GPU in memory of the peer. Precondition: taken.is_direct().
 [[nodiscard]] Result<DirectMessage> read_direct(const Taken& taken, const Link& link);
 
