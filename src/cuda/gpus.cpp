@@ -76,6 +76,14 @@ Result<std::shared_ptr<Gpu>> Gpus::find(const Uuid& uuid, Deadline deadline) {
   return use(static_cast<int>(at - all.begin()), deadline);
 }
 
+std::shared_ptr<Gpu> Gpus::find_used(const Uuid& uuid) {
+  if (!driver_.check_process()) return nullptr;
+  const Lock lock(table_->mutex);
+  for (const auto& [ordinal, gpu] : table_->used)
+    if (gpu->context()->uuid() == uuid) return gpu;
+  return nullptr;
+}
+
 Result<std::vector<Uuid>> Gpus::uuids() {
   {
     const Lock lock(table_->mutex);
@@ -113,11 +121,11 @@ Result<Gpus*> process_gpus() {
       [driver = driver, thread = thread] { return std::make_unique<Gpus>(*driver, *thread); });
 }
 
-bool process_uses_cuda() {
+std::shared_ptr<Gpu> find_used_gpu(const Uuid& uuid) {
   const auto library = chosen_library();
-  if (!library || !Library::is_open(*library)) return false;
-  const auto driver = process_driver();
-  return driver && (*driver)->is_in_use();
+  if (!library || !Library::is_open(*library)) return nullptr;
+  const auto gpus = process_gpus();
+  return gpus ? (*gpus)->find_used(uuid) : nullptr;
 }
 
 Result<std::shared_ptr<Gpu>> find_process_gpu(const Uuid& uuid, Deadline deadline) {

@@ -37,6 +37,8 @@ class TENDON_API Gpus {
   /// The GPU that a peer names, which is used from then on. A process that has not used CUDA is not
   /// made to: that is unsupported_device, as is a UUID that no GPU here has.
   [[nodiscard]] Result<std::shared_ptr<Gpu>> find(const Uuid& uuid, Deadline deadline);
+  /// The same, if it is used already; else null. No call of the driver.
+  [[nodiscard]] std::shared_ptr<Gpu> find_used(const Uuid& uuid);
 
  private:
   /// Jobs of the device thread have shares of it too: one that is late finds it.
@@ -58,8 +60,8 @@ class TENDON_API Gpus {
 
 /// The GPUs of this process, by the driver that the environment chooses.
 [[nodiscard]] TENDON_API Result<Gpus*> process_gpus();
-/// Has this process initialised the driver? Asked without a call of it.
-[[nodiscard]] TENDON_API bool process_uses_cuda();
+/// The GPU with this UUID, if this process uses it already; else null. No call of the driver.
+[[nodiscard]] TENDON_API std::shared_ptr<Gpu> find_used_gpu(const Uuid& uuid);
 /// Gpus::find() of this process, which is not made to load the driver either.
 [[nodiscard]] TENDON_API Result<std::shared_ptr<Gpu>> find_process_gpu(const Uuid& uuid,
                                                                        Deadline deadline);

@@ -26,9 +26,8 @@ enum class DeviceWord : std::uint32_t {
 /// Numbers are wire contract: append only.
 enum class DeviceAnswer : std::uint32_t {
   direct = 0,      ///< on the socket, with the descriptor of ReadyWords
-  unused = 1,      ///< this process has not used CUDA
-  absent = 2,      ///< it has no such GPU
-  unmappable = 3,  ///< its driver cannot map that memory
+  unused = 1,      ///< this process has not used that GPU, which it may not even have
+  unmappable = 2,  ///< its driver cannot map that memory
 };
 
 static_assert(offsetof(Descriptor, offset) == offsetof(Descriptor, generation) + 8 &&

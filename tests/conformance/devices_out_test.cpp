@@ -140,10 +140,10 @@ TEST_F(DevicesOutTest, TheLastAnswerCounts) {
   EXPECT_NE(devices().why_staged(0).find("CUDA"), std::string::npos);
   say_direct(3);
   EXPECT_EQ(devices().way(0), DevicesOut::Way::direct);
-  say(answer(DeviceAnswer::absent, 2));  // the ring was behind the socket
-  say(answer(DeviceAnswer::absent, 3));
+  say(answer(DeviceAnswer::unmappable, 2));  // the ring was behind the socket
+  say(answer(DeviceAnswer::unmappable, 3));
   EXPECT_EQ(devices().way(0), DevicesOut::Way::direct);
-  say(answer(DeviceAnswer::absent, 4));
+  say(answer(DeviceAnswer::unmappable, 4));
   EXPECT_EQ(devices().way(0), DevicesOut::Way::staged);
   say_direct(5);
   EXPECT_EQ(devices().way(0), DevicesOut::Way::direct);
@@ -151,19 +151,19 @@ TEST_F(DevicesOutTest, TheLastAnswerCounts) {
 }
 
 TEST_F(DevicesOutTest, AnAnswerWithoutAnOfferEndsTheLink) {
-  say(answer(DeviceAnswer::absent));
+  say(answer(DeviceAnswer::unmappable));
   EXPECT_TRUE(is_violation("not offered"));
 }
 
 TEST_F(DevicesOutTest, AnAnswerWithoutANumberEndsTheLink) {
   offer();
-  say(answer(DeviceAnswer::absent, 0));
+  say(answer(DeviceAnswer::unmappable, 0));
   EXPECT_TRUE(is_violation("number"));
 }
 
 TEST_F(DevicesOutTest, AnAnswerThatNobodyKnowsEndsTheLink) {
   offer();
-  say(answer(static_cast<DeviceAnswer>(4)));
+  say(answer(static_cast<DeviceAnswer>(3)));
   EXPECT_TRUE(is_violation("nobody knows"));
 }
 
@@ -175,7 +175,7 @@ TEST_F(DevicesOutTest, DirectWithoutWordsEndsTheLink) {
 
 TEST_F(DevicesOutTest, StagedWithADescriptorEndsTheLink) {
   offer();
-  pass(answer(DeviceAnswer::absent), peer.segment_fd(sizeof(ReadyWords)));
+  pass(answer(DeviceAnswer::unmappable), peer.segment_fd(sizeof(ReadyWords)));
   EXPECT_TRUE(is_violation("ready words"));
 }
 

@@ -23,9 +23,7 @@ Error wrong_answer(std::string_view what) {
 std::string_view reason_of(DeviceAnswer answer) {
   switch (answer) {
     case DeviceAnswer::unused:
-      return "the peer has not used CUDA";
-    case DeviceAnswer::absent:
-      return "the peer has not this GPU";
+      return "the peer's process has not used this GPU with CUDA";
     default:
       return "the driver of the peer cannot map memory of this GPU";
   }

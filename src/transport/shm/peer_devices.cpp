@@ -28,10 +28,9 @@ Error violation(std::string detail) {
 /// In the device thread.
 Result<void> map_segment(PeerDeviceSegment& segment, const OwnedFd& descriptor) {
   (void)TENDON_FAILPOINT("shm.device.before_import");
-  TENDON_TRY(gpu, cuda::find_process_gpu(segment.gpu_uuid, Deadline::never()));
-  TENDON_TRY(memory, cuda::DeviceSegment::import(gpu->context(), gpu->thread(), descriptor,
-                                                 segment.slot_bytes * segment.slot_count));
-  segment.gpu = std::move(gpu);
+  TENDON_TRY(memory,
+             cuda::DeviceSegment::import(segment.gpu->context(), segment.gpu->thread(), descriptor,
+                                         segment.slot_bytes * segment.slot_count));
   segment.memory = std::move(memory);
   return {};
 }
@@ -135,17 +134,17 @@ Result<void> PeerDevices::announce(const Descriptor& word, OwnedFd descriptor, F
   gpus_.try_emplace(segment->device, Gpu{segment->gpu_uuid, std::nullopt});
   segments_.emplace(segment->number, segment);
   announced_bytes_ += segment->slot_bytes * segment->slot_count;
-  if (cuda::process_uses_cuda()) {
-    map(segment);
-  } else {
-    keeps_some_ = true;
-    answer(segment->device, DeviceAnswer::unused);
-  }
+  if (try_map(segment)) return {};
+  keeps_some_ = true;
+  answer(segment->device, DeviceAnswer::unused);
   return {};
 }
 
-void PeerDevices::map(const std::shared_ptr<PeerDeviceSegment>& segment) {
+// False: this process has not used the GPU.
+bool PeerDevices::try_map(const std::shared_ptr<PeerDeviceSegment>& segment) {
   using State = PeerDeviceSegment::State;
+  segment->gpu = cuda::find_used_gpu(segment->gpu_uuid);
+  if (segment->gpu == nullptr) return false;
   segment->state.store(State::under_way);
   // A job is copied.
   auto descriptor = std::make_shared<OwnedFd>(std::move(segment->descriptor));
@@ -153,8 +152,7 @@ void PeerDevices::map(const std::shared_ptr<PeerDeviceSegment>& segment) {
     it.error = std::move(error);
     it.state.store(State::refused, std::memory_order_release);
   };
-  auto thread = cuda::process_device_thread();
-  auto posted = thread ? (*thread)->post([segment, descriptor, refuse, told = told_] {
+  const auto posted = segment->gpu->thread().post([segment, descriptor, refuse, told = told_] {
     auto mapped = map_segment(*segment, *descriptor);
     descriptor->reset();
     if (mapped)
@@ -162,18 +160,20 @@ void PeerDevices::map(const std::shared_ptr<PeerDeviceSegment>& segment) {
     else
       refuse(*segment, std::move(mapped).error());
     told();
-  })
-                       : Result<void>(thread.error());
-  if (posted) return;
-  refuse(*segment, std::move(posted).error());
+  });
+  if (posted) return true;
+  refuse(*segment, posted.error());
   mapped_.store(true);
+  return true;
 }
 
 void PeerDevices::map_kept() {
-  if (!keeps_some_ || !cuda::process_uses_cuda()) return;
+  if (!keeps_some_) return;
   keeps_some_ = false;
-  for (const auto& [number, segment] : segments_)
-    if (segment->state.load() == PeerDeviceSegment::State::kept) map(segment);
+  for (const auto& [number, segment] : segments_) {
+    const bool is_kept = segment->state.load() == PeerDeviceSegment::State::kept;
+    if (is_kept && !try_map(segment)) keeps_some_ = true;
+  }
 }
 
 Result<void> PeerDevices::collect() {
@@ -192,8 +192,7 @@ Result<void> PeerDevices::collect() {
     if (why.code == ErrorCode::protocol_violation) return why;
     log(LogLevel::info, kAnnounce,
         "memory on a GPU of " + peer_name_ + " cannot be mapped here: " + why.detail);
-    const bool is_absent = why.code == ErrorCode::unsupported_device;
-    answer(segment->device, is_absent ? DeviceAnswer::absent : DeviceAnswer::unmappable);
+    answer(segment->device, DeviceAnswer::unmappable);
   }
   return {};
 }

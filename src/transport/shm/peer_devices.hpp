@@ -30,7 +30,7 @@ namespace tendon::v0::detail {
 ///
 ///   kept -> under way -> mapped
 ///                     -> refused
-///   kept: this process has not used CUDA, and no peer makes it.
+///   kept: this process has not used that GPU, and no peer makes it.
 struct PeerDeviceSegment {
   std::uint32_t number = 0;
   std::uint32_t device = 0;  ///< in the offers of the peer
@@ -43,8 +43,8 @@ struct PeerDeviceSegment {
   std::atomic<State> state{State::kept};
   bool is_seen = false;  ///< by the link, which answers the first of a GPU
 
+  std::shared_ptr<cuda::Gpu> gpu;  ///< from `under way` on
   // The device thread writes these, and sets the state behind them.
-  std::shared_ptr<cuda::Gpu> gpu;
   std::shared_ptr<cuda::DeviceSegment> memory;
   std::optional<Error> error;
 };
@@ -70,7 +70,7 @@ class PeerDevices {
                                       Features features);
   /// Words `gone` and `incomplete`. Returns what is wrong, or an empty text.
   [[nodiscard]] std::string_view take_in(const Descriptor& word);
-  /// Maps what was kept, once this process uses CUDA.
+  /// Maps what was kept of GPUs that this process uses now.
   void map_kept();
   void note_mapped() noexcept { mapped_.store(true); }
   /// Takes in what the device thread has done since.
@@ -112,7 +112,7 @@ class PeerDevices {
 
   [[nodiscard]] Result<void> is_legal(const Descriptor& word) const;
   [[nodiscard]] Result<std::shared_ptr<DeviceBody>> body_of(const DevicePart& part);
-  void map(const std::shared_ptr<PeerDeviceSegment>& segment);
+  [[nodiscard]] bool try_map(const std::shared_ptr<PeerDeviceSegment>& segment);
   void answer(std::uint32_t device, DeviceAnswer answer);
   [[nodiscard]] bool make_words();
   [[nodiscard]] const ReadyWords* ready() const noexcept {

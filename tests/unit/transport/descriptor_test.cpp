@@ -31,7 +31,8 @@ TEST(Descriptor, HasTheBytesOfTheProtocol) {
   descriptor.payload_bytes = 0x1f1e1d1c1b1a1918;
   descriptor.values_bytes = 0x23222120;
   descriptor.layout = Layout{0x24};
-  descriptor.reserved = {0x25, 0x26, 0x27};
+  descriptor.device_parts = 0x25;
+  descriptor.reserved = {0x26, 0x27};
   descriptor.segment_or_inline_bytes = 0x2b2a2928;
   descriptor.slot = 0x2f2e2d2c;
   descriptor.generation = 0x3736353433323130;
