@@ -37,6 +37,7 @@ struct BenchPipeOptions {
   std::uint32_t streams = 1;
   Check check = Check::none;
   Pinning pinning = Pinning::two_cpus;
+  std::string device;  ///< a GPU that batches lie on and are received on; without it, host memory
   Format format = Format::text;
 };
 [[nodiscard]] int run_bench_pipe(const BenchPipeOptions& options);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cli/bench.hpp"
+#include "cli/bench_device.hpp"
 #include "cli/benchmark.hpp"
 #include "cli/output.hpp"
 #include "core/thread.hpp"
@@ -37,20 +38,27 @@ struct Plan {
   std::uint64_t count = 0;
   std::uint64_t check_count = 0;
   Pinning pinning = Pinning::two_cpus;
+  std::optional<Device> device{};  // where batches lie at both ends; without it, in host memory
 
   [[nodiscard]] Value::Map to_parameters() const {
-    return {{"mode", to_string(mode)},        {"size_bytes", size_bytes},
-            {"warm_up_count", warm_up_count}, {"count", count},
-            {"check_count", check_count},     {"pin", pinning == Pinning::two_cpus}};
+    return {{"mode", to_string(mode)},
+            {"size_bytes", size_bytes},
+            {"warm_up_count", warm_up_count},
+            {"count", count},
+            {"check_count", check_count},
+            {"pin", pinning == Pinning::two_cpus},
+            {"device", to_string(device.value_or(cpu()))}};
   }
   [[nodiscard]] static Plan of(const Value& parameters) {
     const auto number = [&](std::string_view key) { return parameters.find(key)->as_u64(); };
+    const auto device = parse_device(parameters.find("device")->as_string());
     return {choice<SendMode>(parameters, "mode"),
             number("size_bytes"),
             number("warm_up_count"),
             number("count"),
             number("check_count"),
-            parameters.find("pin")->as_bool() ? Pinning::two_cpus : Pinning::none};
+            parameters.find("pin")->as_bool() ? Pinning::two_cpus : Pinning::none,
+            device == cpu() ? std::nullopt : device};
   }
 };
 
@@ -88,7 +96,13 @@ class End {
     end.schema_ = std::move(schema);
     TENDON_TRY(tensor, Tensor::empty(DType::u8, shape));
     fill(tensor.mutable_bytes(), 0);
-    TENDON_CHECK(end.batch_.try_set("x", std::move(tensor)));
+    TENDON_CHECK(end.host_.try_set("x", std::move(tensor)));
+    end.batch_ = end.host_;
+    end.device_ = plan.device;
+    if (!plan.device) return end;
+    TENDON_TRY(gpu, BenchDevice::use(*plan.device, plan.size_bytes));
+    end.gpu_ = std::move(gpu);
+    TENDON_CHECK(end.place());
     return end;
   }
 
@@ -102,12 +116,14 @@ class End {
     return pipe_->send(std::move(loan), deadline_);
   }
   [[nodiscard]] Result<void> recv() {
-    auto received = pipe_->recv(deadline_);
-    return received ? Result<void>() : Result<void>(std::move(received).error());
+    auto received = pipe_->recv({.device = device_}, deadline_);
+    if (!received) return std::move(received).error();
+    return gpu_ ? gpu_->wait() : Result<void>();
   }
   [[nodiscard]] Result<void> send_filled(std::uint64_t seed) {
     if (mode_ == SendMode::copy) {
-      fill(batch_["x"].mutable_bytes(), seed);
+      fill(host_["x"].mutable_bytes(), seed);
+      if (gpu_) TENDON_CHECK(place());
       return pipe_->send(batch_, deadline_);
     }
     TENDON_TRY(loan, pipe_->loan(schema_, deadline_));
@@ -116,10 +132,17 @@ class End {
   }
   /// Receives, and counts it as wrong if its bytes are not those of `seed`.
   [[nodiscard]] Result<void> recv_filled(std::uint64_t seed) {
-    TENDON_TRY(received, pipe_->recv(deadline_));
+    TENDON_TRY(received, pipe_->recv({.device = device_}, deadline_));
     TENDON_TRY(tensor, received.find("x"));
-    TENDON_TRY(bytes, tensor.try_bytes());
-    if (bytes.size() != schema_->size_bytes() || !is_filled(bytes, seed)) ++wrong_count_;
+    Storage here = tensor.storage();
+    if (gpu_) {
+      TENDON_TRY(brought, gpu_->bring_back(tensor));
+      here = std::move(brought);
+    }
+    const bool is_there = !gpu_ || tensor.device() == gpu_->device();
+    const bool is_whole = tensor.size_bytes() == schema_->size_bytes();
+    if (!is_there || !is_whole || !is_filled(here.bytes().first(tensor.size_bytes()), seed))
+      ++wrong_count_;
     return {};
   }
   /// A small message: everything before it was taken.
@@ -134,13 +157,22 @@ class End {
 
  private:
   End(Pipe& pipe, SendMode mode) : pipe_(&pipe), mode_(mode) {}
+  [[nodiscard]] Result<void> place() {
+    batch_ = TensorDict();
+    TENDON_TRY(there, gpu_->put(host_));
+    batch_ = std::move(there);
+    return {};
+  }
 
   Pipe* pipe_;
   SendMode mode_;
   /// One point in time for all calls: none of them reads the clock for it.
   Deadline deadline_ = row_deadline();
+  std::optional<Device> device_;  // where what comes is to lie
+  std::optional<BenchDevice> gpu_;
   std::shared_ptr<const Schema> schema_;
-  TensorDict batch_;
+  TensorDict host_;
+  TensorDict batch_;  // what is sent: the same, or a copy on the GPU
   std::uint64_t touches_left_ = kTouchCount;
   std::uint32_t wrong_count_ = 0;
 };
@@ -155,6 +187,7 @@ struct Row {
   double gb_per_s = 0;
   double memcpy_gb_per_s = 0;
   std::optional<std::uint32_t> wrong_count;
+  std::string device_path;  // how tensors on a GPU travelled; none: in host memory
 
   [[nodiscard]] Value::Map to_json() const {
     Value::Map row = {{"path", path},
@@ -221,6 +254,9 @@ Plan plan_for(const BenchPipeOptions& options, Transport transport, SendMode mod
   plan.warm_up_count = options.warm_up_count != 0 ? options.warm_up_count
                                                   : std::max<std::uint64_t>(plan.count / 10, 5);
   if (options.check == Check::every_byte) plan.check_count = kCheckCount;
+  if (options.device.empty()) return plan;
+  plan.device = parse_device(options.device);
+  plan.check_count = std::max<std::uint64_t>(plan.check_count, 1);
   return plan;
 }
 
@@ -250,6 +286,7 @@ Result<Row> measure_row(const BenchPipeOptions& options, Transport transport, Se
           }));
   thread.join();
   TENDON_CHECK(measured);
+  if (plan.device) row.device_path = link.pipe.stats().copies_h2d == 0 ? "direct" : "staged";
   TENDON_CHECK(link.pipe.close(row_deadline()));
   if (const int code = link.process.wait(); code != 0) {
     return Error{ErrorCode::internal, "cli.bench.pipe",
@@ -266,7 +303,9 @@ std::vector<std::pair<Transport, SendMode>> ways_of(const BenchPipeOptions& opti
       continue;
     for (const SendMode mode : {SendMode::loan, SendMode::copy}) {
       // Over sockets a loan is copied by the kernel like anything else: shown only when asked for.
-      const bool worth_showing = mode == SendMode::copy || transport != Transport::tcp;
+      // A loan is host memory.
+      const bool worth_showing =
+          mode == SendMode::copy || (transport != Transport::tcp && options.device.empty());
       if (options.mode ? *options.mode == mode : worth_showing) ways.emplace_back(transport, mode);
     }
   }
@@ -289,7 +328,27 @@ const Table& table() {
   return kTable;
 }
 
-void print_header(const BenchPipeOptions& options) {
+/// The GPU that batches lie on.
+struct Gpu {
+  Device device;
+  BenchDeviceFacts facts;
+};
+
+/// Nothing: they lie in host memory.
+Result<std::optional<Gpu>> gpu_of(const BenchPipeOptions& options) {
+  if (options.device.empty()) return std::optional<Gpu>();
+  const auto refused = [&](std::string_view why) {
+    return Error{ErrorCode::invalid_argument, "cli.bench.pipe",
+                 fmt::format("--device {}{}", options.device, why)};
+  };
+  const auto device = parse_device(options.device);
+  if (!device || *device == cpu()) return refused("; legal are GPUs: cuda:0");
+  if (options.mode == SendMode::loan) return refused(" --mode loan; a loan is host memory");
+  TENDON_TRY(facts, facts_of(*device));
+  return std::optional<Gpu>({*device, std::move(facts)});
+}
+
+void print_header(const BenchPipeOptions& options, const std::optional<Gpu>& gpu) {
   const Value::Map card = machine_card();
   print_line(fmt::format(
       "# tendon {}, {}, policy {}, {} stream{}, {}", kVersion, card.front().second.as_string(),
@@ -299,18 +358,26 @@ void print_header(const BenchPipeOptions& options) {
   print_line("# time: one way, half a round trip. bandwidth: messages one way, then one answer.");
   print_line(
       "# mode loan on shm: the bytes are handed over untouched, so its bandwidth is nominal.");
-  print_line(table().header());
+  if (gpu) {
+    print_line(
+        fmt::format("# batches lie on {}, {}, driver of CUDA {}. gpu: how they get there, {}",
+                    to_string(gpu->device), gpu->facts.name, gpu->facts.driver,
+                    "`staged` by host memory; one each way is compared."));
+  }
+  print_line(table().header() + (gpu ? "  gpu" : ""));
   print_line(table().row(
       {"(B)", "(elements)", "", "", "", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", "", ""}));
 }
 
 void print_row(const Row& row) {
-  print_line(table().row(
-      {std::to_string(row.size_bytes), std::to_string(row.size_bytes), "u8", row.path,
-       std::string(to_string(row.mode)), format_number(row.latency_us_p50),
-       format_number(row.latency_us_p99), format_number(row.first_us), format_number(row.gb_per_s),
-       format_number(row.memcpy_gb_per_s), format_number(row.gb_per_s / row.memcpy_gb_per_s),
-       row.wrong_count ? std::to_string(*row.wrong_count) : "-"}));
+  print_line(
+      table().row({std::to_string(row.size_bytes), std::to_string(row.size_bytes), "u8", row.path,
+                   std::string(to_string(row.mode)), format_number(row.latency_us_p50),
+                   format_number(row.latency_us_p99), format_number(row.first_us),
+                   format_number(row.gb_per_s), format_number(row.memcpy_gb_per_s),
+                   format_number(row.gb_per_s / row.memcpy_gb_per_s),
+                   row.wrong_count ? std::to_string(*row.wrong_count) : "-"}) +
+      (row.device_path.empty() ? "" : "  " + row.device_path));
 }
 
 }  // namespace
@@ -324,7 +391,9 @@ int run_bench_pipe(const BenchPipeOptions& options) {
                                     options.begin_bytes, end_bytes, options.factor)},
                   options.format);
   }
-  if (options.format == Format::text) print_header(options);
+  const auto gpu = gpu_of(options);
+  if (!gpu) return report(gpu.error(), options.format);
+  if (options.format == Format::text) print_header(options, *gpu);
   Value::List rows;
   bool all_right = true;
   for (const auto& [transport, mode] : ways_of(options)) {
@@ -338,7 +407,14 @@ int run_bench_pipe(const BenchPipeOptions& options) {
       }
       all_right = all_right && row->wrong_count.value_or(0) == 0;
       if (options.format == Format::text) print_row(*row);
-      rows.emplace_back(row->to_json());
+      Value::Map json = row->to_json();
+      if (*gpu) {
+        json.emplace_back("device", to_string((*gpu)->device));
+        json.emplace_back("device_path", row->device_path);
+        json.emplace_back("gpu", (*gpu)->facts.name);
+        json.emplace_back("driver", (*gpu)->facts.driver);
+      }
+      rows.emplace_back(std::move(json));
       if (size > end_bytes / options.factor) break;
     }
   }

@@ -183,13 +183,23 @@ std::string nothing_came(const Pipe& pipe) {
   return "nothing came from " + pipe.peer().to_string() + " before the deadline";
 }
 
+/// The stream of a receive, as this thread names it: another one may take the result.
+Stream named_here(const std::optional<Stream>& stream) {
+  return stream.value_or(stream_of(detail::cuda::kPerThreadStream));
+}
+
 std::unique_ptr<Future> recv_async(const PipeHandle& self, nb::object timeout, nb::object as,
-                                   nb::object device) {
-  as = conversion_from(as, device);
+                                   nb::object device, nb::object on_stream) {
+  as = gpu_conversion_from(as, device);
+  const auto stream = stream_from(on_stream);
+  const RecvOptions how{.device = device_from(device), .stream = handle_of(stream)};
   const auto pipe = self.pipe;
   return make_future(
-      self.context, timeout, without_gil([&] { return pipe->recv_async(); }),
-      [as, pipe](TensorDict batch) { return converted_or_given_back(pipe, std::move(batch), as); },
+      self.context, timeout, without_gil([&] { return pipe->recv_async(how); }),
+      [as, pipe, used_on = named_here(stream)](TensorDict batch) {
+        set_order(used_on, batch);
+        return converted_or_given_back(pipe, std::move(batch), as);
+      },
       "pipe.recv", [pipe] { return nothing_came(*pipe); });
 }
 
@@ -265,8 +275,11 @@ std::unique_ptr<Future> recv_message_async(const PipeHandle& self, nb::object ti
   const auto pipe = self.pipe;
   return make_future(
       self.context, timeout, without_gil([&] { return pipe->recv_message_async(); }),
-      [](Message message) { return nb::cast(std::move(message)); }, "pipe.recv",
-      [pipe] { return nothing_came(*pipe); });
+      [used_on = named_here(std::nullopt)](Message message) {
+        if (message.tensors) set_order(used_on, *message.tensors);
+        return nb::cast(std::move(message));
+      },
+      "pipe.recv", [pipe] { return nothing_came(*pipe); });
 }
 
 Message recv_message(const PipeHandle& self, nb::object timeout) {
@@ -299,7 +312,7 @@ nb::object next(const PipeHandle& self) {
 }
 
 std::unique_ptr<Future> next_async(const PipeHandle& self) {
-  auto future = recv_async(self, nb::none(), nb::none(), nb::none());
+  auto future = recv_async(self, nb::none(), nb::none(), nb::none(), nb::none());
   future->ends_iteration = true;
   return future;
 }
@@ -483,16 +496,19 @@ void bind_receiving(Class& pipe) {
                    "typing.Any"))
       .def("irecv", recv_async, nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
            nb::arg("as_").none() = nb::none(), nb::arg("device").none() = nb::none(),
+           nb::arg("stream").none() = nb::none(),
            "Starts receiving and returns a Future.\n\n"
-           "It returns host memory: device is 'cpu' or None, and UnsupportedDevice for a batch\n"
-           "that lies on a GPU, which stays for recv().",
+           "device: as for recv(). What it names is on the GPU once the future is done, for any\n"
+           "stream; a batch that cannot be there stays, for the next receive.\n"
+           "stream: on which its tensors are used; it lives until they are dropped.",
            nb::sig("def irecv(self, timeout: float | None = ..., *, as_: typing.Any = None, "
-                   "device: object = None) -> Future[typing.Any]"))
+                   "device: object = None, stream: object = None) -> Future[typing.Any]"))
       .def("arecv", recv_async, nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
            nb::arg("as_").none() = nb::none(), nb::arg("device").none() = nb::none(),
-           "`batch = await pipe.arecv()`; into host memory, as irecv().",
+           nb::arg("stream").none() = nb::none(),
+           "`batch = await pipe.arecv()`; with what irecv() has.",
            nb::sig("def arecv(self, timeout: float | None = ..., *, as_: typing.Any = None, "
-                   "device: object = None) -> Future[typing.Any]"))
+                   "device: object = None, stream: object = None) -> Future[typing.Any]"))
       .def("recv_into", recv_into, nb::arg("destination").none(),
            nb::arg("timeout").none() = nb::ellipsis(),
            "Receives into arrays that exist, of the same names, dtypes and shapes;\n"

@@ -62,39 +62,40 @@ Result<Room> make_room(std::uint64_t size_bytes, const GpuTarget& target, Deadli
   return room;
 }
 
-Result<TensorDict> copy_whole(const PackedView& packed, const GpuTarget& target,
-                              cuda::StreamWork& work, Deadline deadline) {
+GpuCopy copy_of(const Room& room, std::uint64_t offset, const std::byte* data, std::uint64_t size) {
+  return {room.slot->address() + offset, cuda::address_of(data), size};
+}
+
+Result<GpuArrival> whole_arrival(const PackedView& packed, const GpuTarget& target,
+                                 Deadline deadline) {
   const std::uint64_t size = packed.schema->layout(packed.layout).total_bytes;
   TENDON_TRY(room, make_room(size, target, deadline));
-  work.keep(room.slot);
-  TENDON_CHECK(work.copy(room.slot->address(), cuda::address_of(packed.storage.data()), size));
-  return make_packed(packed.schema, packed.layout, room.part(0, size), packed.values);
+  TENDON_TRY(batch, make_packed(packed.schema, packed.layout, room.part(0, size), packed.values));
+  return GpuArrival{std::move(batch), room.slot, {copy_of(room, 0, packed.storage.data(), size)}};
 }
 
 bool wants(const GpuTarget& target, std::size_t leaf) {
   return target.placement == nullptr || target.placement->is_on_gpu(leaf);
 }
 
-Result<TensorDict> copy_leaves(const TensorDict& batch, const GpuTarget& target,
-                               cuda::StreamWork& work, Deadline deadline) {
+Result<GpuArrival> arrival_of_leaves(const TensorDict& batch, const GpuTarget& target,
+                                     Deadline deadline) {
   const auto& leaves = batch.schema()->leaves();
   std::uint64_t size = 0;
   for (std::size_t i = 0; i < leaves.size(); ++i)
     if (wants(target, i)) size += aligned(leaves[i].size_bytes);
   TENDON_TRY(room, make_room(size, target, deadline));
-  work.keep(room.slot);
-  TensorDict delivered = batch;
+  GpuArrival arrival{batch, room.slot, {}};
   std::uint64_t offset = 0;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     if (!wants(target, i)) continue;
     const SchemaLeaf& leaf = leaves[i];
-    TENDON_CHECK(work.copy(room.slot->address() + offset,
-                           cuda::address_of(leaf_view(batch, i).data), leaf.size_bytes));
+    arrival.copies.push_back(copy_of(room, offset, leaf_view(batch, i).data, leaf.size_bytes));
     TENDON_TRY(tensor, Tensor::view(room.part(offset, leaf.size_bytes), 0, leaf.dtype, leaf.shape));
-    TENDON_CHECK(delivered.try_set(leaf.path, std::move(tensor), leaf.batching));
+    TENDON_CHECK(arrival.batch.try_set(leaf.path, std::move(tensor), leaf.batching));
     offset += aligned(leaf.size_bytes);
   }
-  return delivered;
+  return arrival;
 }
 
 }  // namespace
@@ -129,14 +130,18 @@ Result<std::optional<Device>> gpu_of(const TensorDict& batch, std::string_view w
   return std::optional<Device>(leaf_view(batch, *first).device);
 }
 
+Result<bool> wants_gpu(const std::optional<Device>& device, std::string_view where) {
+  if (!device || *device == cpu()) return false;
+  if (device->kind == DeviceKind::cuda) return true;
+  return Error{ErrorCode::unsupported_device, where,
+               "the device is " + to_string(*device) +
+                   "; legal are cpu and cuda, or none for where the tensors are"};
+}
+
 Result<std::shared_ptr<cuda::Gpu>> wanted_gpu(const std::optional<Device>& device,
                                               std::string_view where, Deadline deadline) {
-  if (!device || *device == cpu()) return std::shared_ptr<cuda::Gpu>();
-  if (device->kind != DeviceKind::cuda) {
-    return Error{ErrorCode::unsupported_device, where,
-                 "the device is " + to_string(*device) +
-                     "; legal are cpu and cuda, or none for where the tensors are"};
-  }
+  TENDON_TRY(wanted, wants_gpu(device, where));
+  if (!wanted) return std::shared_ptr<cuda::Gpu>();
   TENDON_TRY(gpus, cuda::process_gpus());
   return gpus->use(device->index, deadline);
 }
@@ -196,6 +201,19 @@ std::uint64_t bytes_on_gpu(const Schema& schema, const Placement* placement) {
   return bytes;
 }
 
+Result<TensorDict> source_of(const TensorDict& batch, Device device, std::string_view where) {
+  for (std::size_t i = 0; i < batch.leaf_count(); ++i) {
+    const Device from = leaf_view(batch, i).device;
+    if (from == cpu() || from == device) continue;
+    return Error{ErrorCode::unsupported_device, where,
+                 "leaf '" + batch.leaf_path(i) + "' is on " + to_string(from) + ", wanted on " +
+                     to_string(device) +
+                     ": this process copies none from one GPU to another; receive it where it is, "
+                     "or on device=\"cpu\""};
+  }
+  return without_gaps(batch);
+}
+
 Result<void> copy_into_leaves(const TensorDict& batch, const TensorDict& destination,
                               cuda::StreamWork& work) {
   TENDON_TRY(source, without_gaps(batch));
@@ -213,26 +231,25 @@ Result<void> copy_into_leaves(const TensorDict& batch, const TensorDict& destina
   return {};
 }
 
-Result<TensorDict> copy_to_gpu(const TensorDict& batch, const GpuTarget& target,
-                               std::string_view where, Deadline deadline) {
-  const Device device = target.gpu->context()->device();
-  for (std::size_t i = 0; i < batch.leaf_count(); ++i) {
-    const Device from = leaf_view(batch, i).device;
-    if (from == cpu() || from == device) continue;
-    return Error{ErrorCode::unsupported_device, where,
-                 "leaf '" + batch.leaf_path(i) + "' is on " + to_string(from) + ", wanted on " +
-                     to_string(device) +
-                     ": this process copies none from one GPU to another; receive it where it is, "
-                     "or on device=\"cpu\""};
-  }
-  TENDON_TRY(source, without_gaps(batch));
-  TENDON_TRY(work, cuda::StreamWork::begin(target.gpu, target.stream, where));
-  work.keep(std::make_shared<const TensorDict>(source));
+Result<GpuArrival> arrival_of(const TensorDict& source, const GpuTarget& target,
+                              Deadline deadline) {
   // Kernels rely on more alignment than other layouts have.
   const PackedView* const packed = packed_alike(source);
   if (packed != nullptr && (target.placement == nullptr || target.placement->is_all_on_gpu()))
-    return copy_whole(*packed, target, work, deadline);
-  return copy_leaves(source, target, work, deadline);
+    return whole_arrival(*packed, target, deadline);
+  return arrival_of_leaves(source, target, deadline);
+}
+
+Result<TensorDict> copy_to_gpu(const TensorDict& batch, const GpuTarget& target,
+                               std::string_view where, Deadline deadline) {
+  TENDON_TRY(source, source_of(batch, target.gpu->context()->device(), where));
+  TENDON_TRY(work, cuda::StreamWork::begin(target.gpu, target.stream.here(), where));
+  TENDON_TRY(arrival, arrival_of(source, target, deadline));
+  work.keep(std::make_shared<const TensorDict>(source));
+  work.keep(arrival.slot);
+  for (const GpuCopy& each : arrival.copies)
+    TENDON_CHECK(work.copy(each.destination, each.source, each.size_bytes));
+  return std::move(arrival.batch);
 }
 
 }  // namespace tendon::v0::detail

@@ -11,6 +11,7 @@
 #include <tendon/tensor/tensor_dict.hpp>
 
 #include "channel/placement.hpp"
+#include "channel/to_host.hpp"
 #include "cuda/device_pool.hpp"
 #include "cuda/gpu.hpp"
 #include "cuda/stream_work.hpp"
@@ -22,8 +23,10 @@ namespace tendon::v0::detail {
 /// leaves on a GPU that have gaps.
 [[nodiscard]] Result<std::optional<Device>> gpu_of(const TensorDict& batch, std::string_view where);
 
+/// Does a receive want its tensors on a GPU? Errors: unsupported_device for another kind of device.
+[[nodiscard]] Result<bool> wants_gpu(const std::optional<Device>& device, std::string_view where);
 /// The GPU that a receive wants its tensors on; null: none. It is used before anything is taken.
-/// Errors: unsupported_device for another kind of device, those of Gpus::use().
+/// Errors: those of wants_gpu() and of Gpus::use().
 [[nodiscard]] Result<std::shared_ptr<cuda::Gpu>> wanted_gpu(const std::optional<Device>& device,
                                                             std::string_view where,
                                                             Deadline deadline);
@@ -54,14 +57,29 @@ void zero_gaps(const Schema& schema, const Storage& room);
 struct GpuTarget {
   std::shared_ptr<cuda::Gpu> gpu;
   std::shared_ptr<cuda::DevicePool> pool;
-  cuda::StreamHandle stream = nullptr;
+  cuda::StreamName stream = nullptr;
   const Placement* placement = nullptr;  ///< which leaves; null: all
 };
 
-/// A batch with the wanted leaves on a GPU, in a slot of its pool, each aligned to 64 bytes or
-/// more. The copies are enqueued; they keep the memory of the batch until they are done. Errors:
-/// unsupported_device for leaves on another GPU, those of the pool and of the driver; the batch
-/// stays as it was.
+/// The batch, with leaves that have no gaps between their elements, to be copied to `device`. Errors:
+/// unsupported_device for leaves on another GPU.
+[[nodiscard]] Result<TensorDict> source_of(const TensorDict& batch, Device device,
+                                           std::string_view where);
+
+/// A batch with the wanted leaves on a GPU, once `copies` are made, which need the memory of the
+/// source and the slot until then.
+struct GpuArrival {
+  TensorDict batch;
+  std::shared_ptr<cuda::DeviceSlot> slot;
+  std::vector<GpuCopy> copies;
+};
+/// `source`: as source_of() returns it. Each leaf is aligned to 64 bytes or more. Errors: those of
+/// the pool.
+[[nodiscard]] Result<GpuArrival> arrival_of(const TensorDict& source, const GpuTarget& target,
+                                            Deadline deadline);
+
+/// The same, with the copies enqueued; they keep the memory of the batch until they are done.
+/// Errors: those of both, and of the driver; the batch stays as it was.
 [[nodiscard]] Result<TensorDict> copy_to_gpu(const TensorDict& batch, const GpuTarget& target,
                                              std::string_view where, Deadline deadline);
 

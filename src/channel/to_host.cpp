@@ -110,6 +110,16 @@ Result<void> CopiesToHost::gather(cuda::StreamWork& work) const {
   return work.gather(kernel, pieces);
 }
 
+std::vector<GpuCopy> in_pieces(const std::vector<GpuCopy>& copies) {
+  std::vector<GpuCopy> pieces;
+  for (const GpuCopy& copy : copies) {
+    for (std::uint64_t at = 0; at < copy.size_bytes; at += kPieceBytes)
+      pieces.push_back(
+          {copy.destination + at, copy.source + at, std::min(kPieceBytes, copy.size_bytes - at)});
+  }
+  return pieces;
+}
+
 CopiesToHost copies_to_host(const TensorDict& batch, const Storage& room, cuda::Gpu& gpu,
                             cuda::DevicePool& pool, Deadline deadline) {
   Plan plan(batch, room);

@@ -28,6 +28,9 @@ struct GpuCopy {
   std::uint64_t size_bytes = 0;
 };
 
+/// Large copies in pieces, of which the device thread makes one after the other.
+[[nodiscard]] std::vector<GpuCopy> in_pieces(const std::vector<GpuCopy>& copies);
+
 /// Small leaves that lie side by side in the message are gathered on the GPU, in a slot, and
 /// copied at once. Others are copied one by one.
 struct CopiesToHost {

@@ -10,7 +10,7 @@ namespace {
 
 class Delivered {
  public:
-  Delivered(std::shared_ptr<Gpu> gpu, std::shared_ptr<const void> memory, StreamHandle stream)
+  Delivered(std::shared_ptr<Gpu> gpu, std::shared_ptr<const void> memory, StreamName stream)
       : gpu_(std::move(gpu)), memory_(std::move(memory)), stream_(stream) {}
   Delivered(const Delivered&) = delete;
   Delivered& operator=(const Delivered&) = delete;
@@ -29,7 +29,7 @@ class Delivered {
 }  // namespace
 
 std::shared_ptr<const void> deliver(std::shared_ptr<Gpu> gpu, std::shared_ptr<const void> memory,
-                                    StreamHandle stream) {
+                                    StreamName stream) {
   return std::make_shared<Delivered>(std::move(gpu), std::move(memory), stream);
 }
 

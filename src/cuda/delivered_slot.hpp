@@ -4,11 +4,12 @@
 #include <memory>
 
 #include "cuda/gpu.hpp"
+#include "cuda/stream_name.hpp"
 
 namespace tendon::v0::detail::cuda {
 
 /// The owner of memory that the program reads on a GPU, after it was delivered on `stream`, which
-/// is named as the calling thread does, and which is there when the last share is dropped.
+/// is there when the last share is dropped.
 ///
 /// Owns:    a share of the memory, until the GPU has done all that the stream has when the last
 ///          share is dropped. The device thread drops it.
@@ -24,6 +25,6 @@ namespace tendon::v0::detail::cuda {
 /// on. A graph that reads the slot has a share of its own.
 [[nodiscard]] std::shared_ptr<const void> deliver(std::shared_ptr<Gpu> gpu,
                                                   std::shared_ptr<const void> memory,
-                                                  StreamHandle stream);
+                                                  StreamName stream);
 
 }  // namespace tendon::v0::detail::cuda

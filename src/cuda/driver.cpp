@@ -94,6 +94,7 @@ Result<void> Driver::initialise() {
 
 bool Driver::is_in_use() const noexcept {
   if (is_left_to_parent()) return false;
+  if (initialised_in_.load(std::memory_order_acquire) == process_number()) return true;
   int count = 0;
   return table_.device_get_count(&count) != Status::not_initialized;
 }

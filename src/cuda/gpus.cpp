@@ -128,9 +128,16 @@ std::shared_ptr<Gpu> find_used_gpu(const Uuid& uuid) {
   return gpus ? (*gpus)->find_used(uuid) : nullptr;
 }
 
-Result<std::shared_ptr<Gpu>> find_process_gpu(const Uuid& uuid, Deadline deadline) {
+Result<void> check_in_use(const Uuid& wanted) {
   const auto library = chosen_library();
-  if (!library || !Library::is_open(*library)) return unused_error(uuid);
+  if (!library || !Library::is_open(*library)) return unused_error(wanted);
+  TENDON_TRY(driver, process_driver());
+  TENDON_CHECK(driver->check_process());
+  return driver->is_in_use() ? Result<void>() : unused_error(wanted);
+}
+
+Result<std::shared_ptr<Gpu>> find_process_gpu(const Uuid& uuid, Deadline deadline) {
+  TENDON_CHECK(check_in_use(uuid));
   TENDON_TRY(gpus, process_gpus());
   return gpus->find(uuid, deadline);
 }

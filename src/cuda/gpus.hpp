@@ -62,6 +62,9 @@ class TENDON_API Gpus {
 [[nodiscard]] TENDON_API Result<Gpus*> process_gpus();
 /// The GPU with this UUID, if this process uses it already; else null. No call of the driver.
 [[nodiscard]] TENDON_API std::shared_ptr<Gpu> find_used_gpu(const Uuid& uuid);
+/// Does this process use CUDA, so that a peer's tensors may lie on `wanted`? Nothing is loaded for
+/// that. The error of Gpus::find() says what to do.
+[[nodiscard]] TENDON_API Result<void> check_in_use(const Uuid& wanted);
 /// Gpus::find() of this process, which is not made to load the driver either.
 [[nodiscard]] TENDON_API Result<std::shared_ptr<Gpu>> find_process_gpu(const Uuid& uuid,
                                                                        Deadline deadline);

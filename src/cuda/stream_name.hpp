@@ -18,7 +18,7 @@ namespace tendon::v0::detail::cuda {
 class StreamName {
  public:
   /// `handle`: as the calling thread names it.
-  explicit StreamName(StreamHandle handle);
+  StreamName(StreamHandle handle);
 
   /// By which the calling thread names it. An event that is recorded on it is behind all work of
   /// the stream.

@@ -11,9 +11,12 @@
 #include <vector>
 
 #include "channel/kept_body.hpp"
+#include "cuda/stream_name.hpp"
+#include "pipe/delivery.hpp"
 #include "pipe/destination.hpp"
 #include "pipe/filling.hpp"
 #include "pipe/pipe_core.hpp"
+#include "pipe/sought_gpu.hpp"
 #include "runtime/awaited.hpp"
 
 namespace tendon::v0::detail {
@@ -101,12 +104,28 @@ struct QueuedSend {
   std::shared_ptr<SendCompletion> completion;
 };
 
+/// The message of a posted receive on its way to a GPU.
+struct OnItsWay {
+  std::shared_ptr<Delivery> delivery;
+  PutBack returned;              // it is the next message again, unless the GPU has made the copy
+  bool is_in_peer_slot = false;  // which was not lent to stay
+};
+
 /// A receive that waits for its message.
 struct PostedRecv {
   using AnyCompletion = std::variant<std::shared_ptr<RecvCompletion<TensorDict>>,
                                      std::shared_ptr<RecvCompletion<Message>>>;
   AnyCompletion completion;
   std::optional<TensorDict> destination;  // of recv_into
+  RecvMode mode = RecvMode::view_or_copy;
+  std::optional<Device>
+      device;  // where its tensors are to lie; nothing: where their sender had them
+  cuda::StreamName stream = static_cast<cuda::StreamHandle>(kStreamPerThread);
+  // From here on under the link's receive lock
+  std::shared_ptr<const SoughtGpu> sought;  // `device`, where it is a GPU
+  bool is_busy = false;  // a thread sends its message on its way, or takes it from there
+  bool is_cancelled = false;
+  std::optional<OnItsWay> on_its_way;
 };
 
 }  // namespace tendon::v0::detail

@@ -62,7 +62,9 @@ Result<void> Pipe::recv_into(TensorDict& destination, Deadline deadline, const O
 Result<Message> Pipe::recv_message(Deadline deadline) {
   return core_->receiver().recv_message(deadline);
 }
-Completion<TensorDict> Pipe::recv_async() { return core_->recv_async(); }
+Completion<TensorDict> Pipe::recv_async(const RecvOptions& options) {
+  return core_->recv_async(options);
+}
 Completion<TensorDict> Pipe::recv_into_async(TensorDict destination) {
   return core_->recv_into_async(std::move(destination));
 }

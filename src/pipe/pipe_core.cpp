@@ -140,7 +140,7 @@ void PipeCore::work_on() {
 
 bool PipeCore::progress() {
   const bool sends_left = sender_.progress();
-  const bool receives_left = receiver_.progress();
+  const bool receives_left = receiver_.posted().progress();
   const bool abandoned = end_.handle.is(HandleState::State::abandoned);
   if (sends_left || (receives_left && !abandoned)) return true;
   if (abandoned && end_.handle.close()) {
@@ -148,11 +148,11 @@ bool PipeCore::progress() {
       post_end();
       detach();
     }
-    (void)receiver_.progress();  // fails what is still posted
+    (void)receiver_.posted().progress();  // fails what is still posted
   }
   working_ = false;
   // Something may have been queued since the look above.
-  const bool more = sender_.queued_count() != 0 || receiver_.posted_count() != 0;
+  const bool more = sender_.queued_count() != 0 || receiver_.posted().count() != 0;
   return more && !working_.exchange(true);
 }
 
@@ -200,34 +200,42 @@ Completion<void> PipeCore::send_async(Storage bytes, const MessageOptions& optio
 
 template <class T>
 Completion<T> PipeCore::post_recv(std::shared_ptr<RecvCompletion<T>> completion,
-                                  std::optional<TensorDict> destination) {
-  auto posted = std::make_shared<PostedRecv>();
+                                  std::shared_ptr<PostedRecv> posted) {
   posted->completion = completion;
-  posted->destination = std::move(destination);
-  if (auto legal = receiver_.post(std::move(posted)); !legal) {
+  if (auto legal = receiver_.posted().post(std::move(posted)); !legal) {
     (void)completion->finish(std::move(legal).error());
     return Completion<T>(std::move(completion));
   }
-  if (receiver_.progress() && !working_.exchange(true)) end_.context->add_work(shared_from_this());
+  if (receiver_.posted().progress() && !working_.exchange(true))
+    end_.context->add_work(shared_from_this());
   return Completion<T>(std::move(completion));
 }
 
-Completion<TensorDict> PipeCore::recv_async() {
-  return post_recv(std::make_shared<RecvCompletion<TensorDict>>(shared_from_this()), {});
+Completion<TensorDict> PipeCore::recv_async(const RecvOptions& options) {
+  auto posted = std::make_shared<PostedRecv>();
+  posted->mode = options.mode;
+  posted->device = options.device;
+  posted->stream = static_cast<cuda::StreamHandle>(options.stream);
+  return post_recv(std::make_shared<RecvCompletion<TensorDict>>(shared_from_this()),
+                   std::move(posted));
 }
 Completion<Message> PipeCore::recv_message_async() {
-  return post_recv(std::make_shared<RecvCompletion<Message>>(shared_from_this()), {});
+  return post_recv(std::make_shared<RecvCompletion<Message>>(shared_from_this()),
+                   std::make_shared<PostedRecv>());
 }
 Completion<TensorDict> PipeCore::recv_into_async(TensorDict destination) {
+  auto posted = std::make_shared<PostedRecv>();
+  posted->destination = std::move(destination);
+  posted->mode = RecvMode::copy;
   return post_recv<TensorDict>(std::make_shared<IntoCompletion>(shared_from_this()),
-                               std::move(destination));
+                               std::move(posted));
 }
 
 void PipeCore::drive(CompletionBase& completion, Deadline deadline) {
   end_.context->wait(end_.link.get(), deadline, [&] {
     if (!end_.context->unusable()) end_.context->poll_link(*end_.link);
     (void)sender_.progress();
-    (void)receiver_.progress();
+    (void)receiver_.posted().progress();
     return completion.finished() || end_.context->unusable();
   });
 }

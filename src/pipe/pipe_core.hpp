@@ -58,7 +58,7 @@ class PipeCore final : public ChannelEvents,
   Completion<void> send_async(Loan&& loan);
   Completion<void> send_async(std::shared_ptr<const KeptBody> kept);
   Completion<void> send_async(Storage bytes, const MessageOptions& options);
-  Completion<TensorDict> recv_async();
+  Completion<TensorDict> recv_async(const RecvOptions& options);
   Completion<TensorDict> recv_into_async(TensorDict destination);
   Completion<Message> recv_message_async();
 
@@ -99,7 +99,9 @@ class PipeCore final : public ChannelEvents,
   }
   // Work
   bool progress() override;
-  [[nodiscard]] bool has_input() const noexcept override { return end_.filled->load(); }
+  [[nodiscard]] bool has_input() const noexcept override {
+    return end_.filled->load() || end_.delivered->load();
+  }
   [[nodiscard]] Unsent unsent() const override {
     const std::size_t count = sender_.queued_count();
     return count == 0 ? Unsent{} : Unsent{end_.link->peer_name(), end_.link->peer().context, count};
@@ -108,14 +110,16 @@ class PipeCore final : public ChannelEvents,
   // Asynchronous operations: see async_ops.hpp
   void drive(CompletionBase& completion, Deadline deadline);
   void cancel_send(const CompletionBase* completion) { sender_.cancel(completion); }
-  bool cancel_recv(const CompletionBase* completion) { return receiver_.cancel(completion); }
+  bool cancel_recv(const CompletionBase* completion) {
+    return receiver_.posted().cancel(completion);
+  }
   void put_back(PutBack returned) { receiver_.put_back(std::move(returned)); }
 
  private:
   Completion<void> enqueue(std::shared_ptr<QueuedSend> queued, Result<void> prepared);
   template <class T>
   Completion<T> post_recv(std::shared_ptr<RecvCompletion<T>> completion,
-                          std::optional<TensorDict> destination);
+                          std::shared_ptr<PostedRecv> posted);
   void work_on();
   void send_on();
   void end_now(const Descriptor& said, Bytes text);

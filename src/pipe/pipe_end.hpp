@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -39,14 +40,24 @@ struct PipeEnd {
                      link->peer_name() + "; one sender and one receiver at a time are legal"};
   }
 
+  /// For the device thread, which calls it when a GPU has answered: progress() is to look at it.
+  [[nodiscard]] std::function<void()> teller(std::shared_ptr<std::atomic<bool>> flag) const {
+    return [flag = std::move(flag), weak = std::weak_ptr(context)] {
+      flag->store(true);
+      if (const auto core = weak.lock()) core->wake_for_work();
+    };
+  }
+
   const std::shared_ptr<ContextCore> context;
   const std::shared_ptr<Link> link;
   const std::uint32_t id;
   SendingLife sending;
   HandleState handle;
   std::atomic<std::uint64_t> waits{0};  // of both halves, for its stats
-  // A GPU has filled what a queued send waits for. The device thread says so.
+  // A GPU has answered what a queued send, or a posted receive, waits for. The device thread says
+  // so.
   const std::shared_ptr<std::atomic<bool>> filled = std::make_shared<std::atomic<bool>>(false);
+  const std::shared_ptr<std::atomic<bool>> delivered = std::make_shared<std::atomic<bool>>(false);
 };
 
 }  // namespace tendon::v0::detail

@@ -14,9 +14,9 @@
 #include "cuda/delivered_slot.hpp"
 #include "cuda/gpus.hpp"
 #include "memory/large_copy.hpp"
-#include "pipe/async_ops.hpp"
 #include "pipe/taken_message.hpp"
 #include "runtime/busy.hpp"
+#include "runtime/waits_for.hpp"
 #include "tensor/copy.hpp"
 #include "tensor/destination_check.hpp"
 #include "tensor/on_cpu.hpp"
@@ -64,14 +64,6 @@ std::uint64_t copy_pieces(Bytes packed, Layout layout, const TensorDict& destina
   return offset;
 }
 
-// A packed batch in memory of this process.
-Result<TensorDict> private_copy(const TensorDict& batch) {
-  const PackedView& packed = *packed_view(batch);
-  const std::uint64_t size = packed.schema->layout(packed.layout).total_bytes;
-  TENDON_TRY(fresh, copy_out(packed.storage.data(), size));
-  return make_packed(packed.schema, packed.layout, std::move(fresh), packed.values);
-}
-
 bool same_memory(const TensorDict& a, const TensorDict& b) {
   if (a.leaf_count() != b.leaf_count()) return false;
   for (std::size_t i = 0; i < a.leaf_count(); ++i)
@@ -82,7 +74,11 @@ bool same_memory(const TensorDict& a, const TensorDict& b) {
 }  // namespace
 
 PipeReceiver::PipeReceiver(PipeEnd& end, Channel& channel)
-    : end_(end), context_(*end.context), link_(*end.link), channel_(channel) {}
+    : end_(end),
+      context_(*end.context),
+      link_(*end.link),
+      channel_(channel),
+      posted_(*this, end, channel) {}
 
 PipeReceiver::~PipeReceiver() = default;
 
@@ -93,8 +89,7 @@ bool PipeReceiver::claim(const Descriptor& descriptor, std::vector<MutableBytes>
   channel_.receive_mutex().assert_held();
   // Whose turn is next: a receive posted before, else the one that waits.
   const TensorDict* into = waiting_;
-  if (!posted_.empty())
-    into = posted_.front()->destination ? &*posted_.front()->destination : nullptr;
+  if (!posted_.is_empty()) into = posted_.next_destination();
   if (into == nullptr || !channel_.receiver().empty() || !put_back_.empty()) return false;
   if (channel_.receiver().is_known(descriptor.sequence)) return false;  // it will be refused
   if (descriptor.kind != MessageKind::data || descriptor.values_bytes != 0) return false;
@@ -310,12 +305,12 @@ Result<bool> PipeReceiver::try_take(Want want, RecvMode mode, const TensorDict* 
     Head head = look();
     if (head == Head::nothing && !link_.ended() && receiving.poll()) head = look();
     // What asynchronous receives wait for is theirs.
-    if (head == Head::message && posted_.empty() && destination_free(destination)) {
+    if (head == Head::message && posted_.is_empty() && destination_free(destination)) {
       TENDON_TRY(lend, check_take(want, mode, destination));
       credit = take(mode, destination, lend, taken);
       TENDON_STAGE(taken);
       took = true;
-    } else if (head == Head::over && posted_.empty()) {
+    } else if (head == Head::over && posted_.is_empty()) {
       return over();
     }
   }
@@ -434,7 +429,7 @@ Result<void> PipeReceiver::wait_take(Want want, RecvMode mode, const TensorDict*
       return true;
     }
     // Receives that were posted before come first.
-    if (posted_count_.load(std::memory_order_relaxed) != 0) (void)progress();
+    if (posted_.count() != 0) (void)posted_.progress();
     const auto result = try_take(want, mode, destination, taken);
     if (!result) error = result.error();
     const bool done = !result || *result;
@@ -765,111 +760,6 @@ Result<void> PipeReceiver::fill(Taken& taken, TensorDict& destination, Deadline 
   return taken.values == nullptr ? Result<void>() : Tree::merge_values(destination, *taken.values);
 }
 
-// Asynchronous receives
-
-Result<void> PipeReceiver::post(std::shared_ptr<PostedRecv> posted) {
-  TENDON_CHECK(context_.usable("pipe.recv_async"));
-  if (posted->destination) TENDON_CHECK(check_destination(*posted->destination));
-  const Lock receiving(channel_.receive_mutex());
-  posted_.push_back(std::move(posted));
-  posted_count_.store(posted_.size());
-  return {};
-}
-
-bool PipeReceiver::progress() {
-  while (posted_count_.load(std::memory_order_acquire) != 0) {
-    std::shared_ptr<PostedRecv> posted;
-    std::optional<Taken> taken;
-    std::optional<Error> error;
-    Descriptor credit;
-    {
-      const Lock receiving(channel_.receive_mutex());
-      if (posted_.empty()) return false;
-      posted = posted_.front();
-      const bool any =
-          std::holds_alternative<std::shared_ptr<RecvCompletion<Message>>>(posted->completion);
-      const TensorDict* destination = posted->destination ? &*posted->destination : nullptr;
-      const Head head = look();
-      if (context_.unusable()) {
-        error = context_.usable("pipe.recv_async").error();
-      } else if (head == Head::over) {
-        error = over();
-      } else if (end_.handle.is_over()) {
-        error = Error{ErrorCode::pipe_closed, "pipe.recv_async", "this end of the pipe was closed"};
-      } else if (head == Head::nothing) {
-        return true;
-      } else {
-        const RecvMode mode = destination != nullptr ? RecvMode::copy : RecvMode::view_or_copy;
-        auto lend = check_take(any ? Want::any : Want::tensors, mode, destination);
-        if (lend && (head_is_direct() || (destination == nullptr && head_placement() != nullptr)))
-          lend = Error{ErrorCode::unsupported_device, "pipe.recv_async",
-                       "the next message from " + link_.peer_name() +
-                           " has tensors on a GPU, which an asynchronous receive does not copy "
-                           "there: take it with recv()"};
-        if (lend)
-          credit = take(mode, destination, *lend, taken.emplace());
-        else
-          error = std::move(lend).error();
-      }
-      if (error && destination != nullptr) (void)keep_claim(*destination);
-      posted_.pop_front();
-      posted_count_.store(posted_.size());
-    }
-    if (credit.pipe != 0) link_.post(credit);
-    complete(*posted, std::move(taken), std::move(error));
-  }
-  return false;
-}
-
-void PipeReceiver::complete(PostedRecv& posted, std::optional<Taken> taken,
-                            std::optional<Error> error, CompletionStatus failed_as) {
-  if (auto* message = std::get_if<std::shared_ptr<RecvCompletion<Message>>>(&posted.completion)) {
-    if (taken) (*message)->came_from(*taken);
-    return (*message)->conclude(error ? Result<Message>(*std::move(error))
-                                      : to_message(*std::move(taken)));
-  }
-  auto& tensors = std::get<std::shared_ptr<RecvCompletion<TensorDict>>>(posted.completion);
-  const auto result = [&]() -> Result<TensorDict> {
-    if (error) return *std::move(error);
-    if (!posted.destination) return to_tensors(*taken);
-    TENDON_CHECK(fill(*taken, *posted.destination, Deadline::never()));
-    return *std::move(posted.destination);
-  };
-  auto received = result();
-  if (taken) tensors->came_from(*taken);
-  tensors->conclude(std::move(received), failed_as);
-}
-
-bool PipeReceiver::cancel(const CompletionBase* completion) {
-  if (context_.forked()) return false;
-  std::shared_ptr<PostedRecv> found;
-  bool in_use = false;
-  {
-    const Lock receiving(channel_.receive_mutex());
-    for (auto posted = posted_.begin(); posted != posted_.end(); ++posted) {
-      const bool is_it = std::visit(
-          [&](const auto& held) {
-            return static_cast<const CompletionBase*>(held.get()) == completion;
-          },
-          (*posted)->completion);
-      if (!is_it) continue;
-      found = *posted;
-      if (found->destination) in_use = keep_claim(*found->destination);
-      posted_.erase(posted);
-      posted_count_.store(posted_.size());
-      break;
-    }
-  }
-  if (found == nullptr) return false;
-  complete(*found, std::nullopt,
-           Error{ErrorCode::cancelled, "completion.cancel",
-                 in_use ? "the receive was cancelled while a message was being written to its "
-                          "destination: that memory is in use until the message is complete"
-                        : "the receive was cancelled before a message came"},
-           in_use ? CompletionStatus::failed_owning : CompletionStatus::failed);
-  return true;
-}
-
 void PipeReceiver::put_back(PutBack returned, Place place) {
   {
     const Lock receiving(channel_.receive_mutex());
@@ -880,6 +770,12 @@ void PipeReceiver::put_back(PutBack returned, Place place) {
     put_back_.insert(place == Place::before_equals ? first : behind, std::move(returned));
   }
   context_.wake_others();
+}
+
+void PipeReceiver::note_copy_to_gpu(std::uint64_t bytes, From from) {
+  const Lock receiving(channel_.receive_mutex());
+  ++(from == From::gpu ? stats_.copies_d2d : stats_.copies_h2d);
+  (from == From::gpu ? stats_.bytes_d2d : stats_.bytes_h2d) += bytes;
 }
 
 PipeStats PipeReceiver::stats() const {

@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <tendon/core/completion.hpp>
 #include <tendon/core/mutex.hpp>
 #include <tendon/pipe/pipe.hpp>
 #include <vector>
@@ -20,15 +19,14 @@
 #include "pipe/direct_views.hpp"
 #include "pipe/pipe_end.hpp"
 #include "pipe/pipe_messages.hpp"
+#include "pipe/posted_receives.hpp"
 
 namespace tendon::v0::detail {
-
-struct PostedRecv;
 
 /// The receiving half of a pipe: what has come waits here for the calls that take it, those that
 /// were posted first.
 ///
-/// Owns:    messages that were not taken, or came back; posted receives.
+/// Owns:    messages that were not taken, or came back; the posted receives.
 /// Threads: thread-safe; a second blocking receive at a time is told `busy`. Its lock is the link's
 ///          receive lock.
 /// Errors:  why the direction is over; `timeout`, `wrong_kind`, `schema_mismatch`, `no_credit`;
@@ -48,15 +46,13 @@ class PipeReceiver {
   /// The same for what the last recv_into() wrote to `destination`.
   Result<void> give_back_from(const TensorDict& destination);
 
-  // Asynchronous
-  Result<void> post(std::shared_ptr<PostedRecv> posted);
-  bool cancel(const CompletionBase* completion);
-  /// Gives messages to the receives that wait for them, in order. True while some still wait.
-  bool progress() TENDON_EXCLUDES(channel_.receive_mutex());
-  [[nodiscard]] std::size_t posted_count() const noexcept { return posted_count_.load(); }
+  [[nodiscard]] PostedReceives& posted() noexcept { return posted_; }
   /// `behind_equals`: it was given back, and others may have been before it. Else it was the head.
   enum class Place : std::uint8_t { behind_equals, before_equals };
   void put_back(PutBack returned, Place place = Place::behind_equals);
+  /// Counts one that an asynchronous receive made.
+  enum class From : std::uint8_t { host, gpu };
+  void note_copy_to_gpu(std::uint64_t bytes, From from) TENDON_EXCLUDES(channel_.receive_mutex());
 
   // What the channel hands over: the link's receive lock is held
   [[nodiscard]] bool claim(const Descriptor& descriptor, std::vector<MutableBytes>& pieces);
@@ -74,6 +70,8 @@ class PipeReceiver {
   [[nodiscard]] PipeStats stats() const;
 
  private:
+  friend class PostedReceives;
+
   enum class Want : std::uint8_t {
     tensors,  ///< where their sender had them
     on_cpu,
@@ -118,10 +116,6 @@ class PipeReceiver {
   Result<void> fill_direct(Taken& taken, TensorDict& destination, Deadline deadline);
   Result<void> copy_into(Taken& taken, TensorDict& destination, Deadline deadline);
   Error keep_for_later(const Taken& taken, TensorDict tensors, std::uint64_t copied_bytes);
-  /// The completion may be dropped, which leads to put_back().
-  void complete(PostedRecv& posted, std::optional<Taken> taken, std::optional<Error> error,
-                CompletionStatus failed_as = CompletionStatus::failed)
-      TENDON_EXCLUDES(channel_.receive_mutex());
 
   PipeEnd& end_;
   ContextCore& context_;
@@ -132,14 +126,13 @@ class PipeReceiver {
   std::optional<std::shared_ptr<const Value>> filled_values_;
   std::shared_ptr<const Placement> filled_placement_;  // at its sender
   std::deque<PutBack> put_back_ TENDON_GUARDED_BY(channel_.receive_mutex());
-  std::deque<std::shared_ptr<PostedRecv>> posted_ TENDON_GUARDED_BY(channel_.receive_mutex());
-  std::atomic<std::size_t> posted_count_{0};  // changed under the lock
   // The destination of the blocking recv_into that waits.
   const TensorDict* waiting_ TENDON_GUARDED_BY(channel_.receive_mutex()) = nullptr;
   Destination destination_ TENDON_GUARDED_BY(channel_.receive_mutex());
   std::atomic<std::uint64_t> left_bytes_{0};
   DirectViews views_;
   PipeStats stats_ TENDON_GUARDED_BY(channel_.receive_mutex());
+  PostedReceives posted_;
 };
 
 }  // namespace tendon::v0::detail

@@ -686,15 +686,11 @@ Result<void> PipeSender::stage(QueuedSend& queued, const SendOptions& options) {
   TENDON_TRY(room, Storage::allocate(size));
   TENDON_CHECK(pack_host_leaves(queued.batch, room));
   TENDON_TRY(staged, make_packed(schema, Layout::aligned, room, queued.batch.values()));
-  const auto on_over = [filled = end_.filled, context = std::weak_ptr(end_.context)] {
-    filled->store(true);
-    if (const auto core = context.lock()) core->wake_for_work();
-  };
   CopiesToHost copies = copies_to_host(queued.batch, room, *source.gpu,
                                        *context_.memory().devices->of(source.gpu), kFirstUse);
-  TENDON_TRY(filling,
-             Filling::begin(std::exchange(queued.batch, std::move(staged)), std::move(room),
-                            std::move(copies), source.gpu, options.stream, on_over));
+  TENDON_TRY(filling, Filling::begin(std::exchange(queued.batch, std::move(staged)),
+                                     std::move(room), std::move(copies), source.gpu, options.stream,
+                                     end_.teller(end_.filled)));
   queued.filling = std::move(filling);
   TENDON_CHECK(prepare(queued.out, queued.batch));
   copies_d2h_.fetch_add(1, std::memory_order_relaxed);
@@ -741,7 +737,8 @@ Result<void> PipeSender::prepare(QueuedSend& queued, Storage bytes, const Messag
 }
 
 bool PipeSender::progress() {
-  if (queued_count_.load(std::memory_order_acquire) == 0) return false;
+  // A send that was cancelled leaves word of its GPU: nobody sleeps before that is taken.
+  if (queued_count_.load(std::memory_order_acquire) == 0 && !end_.filled->load()) return false;
   if (!mutex_.try_lock()) return true;  // somebody is at it
   const Lock lock(mutex_, kAdoptLock);
   end_.filled->store(false);  // before the look

@@ -2,6 +2,7 @@
 #include "pipe/taken_message.hpp"
 
 #include <string>
+#include <tendon/tensor/packed.hpp>
 #include <utility>
 #include <vector>
 
@@ -46,6 +47,13 @@ Result<Storage> copy_out(const std::byte* data, std::uint64_t size_bytes) {
   TENDON_TRY(storage, Storage::allocate(size_bytes));
   copy_part({storage.data(), size_bytes}, {data, size_bytes}, size_bytes);
   return storage;
+}
+
+Result<TensorDict> private_copy(const TensorDict& batch) {
+  const PackedView& packed = *packed_view(batch);
+  const std::uint64_t size = packed.schema->layout(packed.layout).total_bytes;
+  TENDON_TRY(fresh, copy_out(packed.storage.data(), size));
+  return make_packed(packed.schema, packed.layout, std::move(fresh), packed.values);
 }
 
 Result<DirectMessage> read_direct(const Taken& taken, const Link& link) {

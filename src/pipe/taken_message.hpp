@@ -25,6 +25,9 @@ namespace tendon::v0::detail {
 /// A copy of memory that belongs to somebody else.
 [[nodiscard]] Result<Storage> copy_out(const std::byte* data, std::uint64_t size_bytes);
 
+/// A packed batch in memory of this process.
+[[nodiscard]] Result<TensorDict> private_copy(const TensorDict& batch);
+
 /// One whose tensors lie on a GPU in memory of the peer. Precondition: taken.is_direct().
 [[nodiscard]] Result<DirectMessage> read_direct(const Taken& taken, const Link& link);
 

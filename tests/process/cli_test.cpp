@@ -28,6 +28,7 @@
 #include "support/batches.hpp"
 #include "support/expect.hpp"
 #include "support/scratch_dir.hpp"
+#include "support/variable.hpp"
 
 namespace tendon::test {
 namespace {
@@ -182,10 +183,9 @@ TEST(Cli, WhatItRepeatsHidesNothing) {
 
 /// `tendon info` with this variable: its words about GPUs.
 Json gpus_with(const char* variable, const char* value) {
-  setenv(variable, value, 1);
+  const Variable chosen(variable, value);
   const Ended ended = run_tendon({"info", "--json"});
   const Ended text = run_tendon({"info"});
-  unsetenv(variable);
   EXPECT_TRUE(succeeded(ended) && succeeded(text));
   EXPECT_NE(text.out.find("\ngpus"), std::string::npos);
   return Json::parse(ended.out)["gpus"];
@@ -941,6 +941,60 @@ TEST(CliBench, PipePrintsTheAgreedShapeAndFindsNothingWrong) {
   EXPECT_EQ(document["results"][8]["size_bytes"], 16384);
 }
 
+bool has_benchmark_shape(const Json& row) {
+  return row.contains("path") && row.contains("mode") && row.contains("size_bytes") &&
+         row.contains("latency_us_p50") && row.contains("latency_us_p99") &&
+         row.contains("bandwidth_gb_per_s") && row["ratio"].is_object();
+}
+
+TEST(CliBench, PipeMeasuresBatchesOnAGpu) {
+  const Variable double_of_the_driver("TENDON_CUDA_LIBRARY", TENDON_CUDA_DOUBLE);
+  const Ended ended = run_tendon({"bench", "pipe", "--json", "--device", "cuda:0", "-b", "16", "-e",
+                                  "1M", "-f", "65536", "-n", "3", "-w", "1"});
+  ASSERT_TRUE(succeeded(ended));
+  const Json results = Json::parse(ended.out)["results"];
+  ASSERT_EQ(results.size(), 4U) << "two sizes on two paths";
+  for (const Json& row : results) {
+    EXPECT_TRUE(has_benchmark_shape(row)) << row;
+    EXPECT_EQ(row["mode"], "copy");
+    EXPECT_EQ(row["device"], "cuda:0");
+    EXPECT_EQ(row["device_path"], "staged");
+    EXPECT_EQ(row["driver"], "13.0");
+    EXPECT_FALSE(row["gpu"].get<std::string>().empty());
+    EXPECT_EQ(row["wrong"], 0) << "contents are compared without --check";
+  }
+  const Ended text = run_tendon({"bench", "pipe", "--device", "cuda:0", "--path", "shm", "-b", "8",
+                                 "-e", "8", "-n", "1", "-w", "1"});
+  ASSERT_TRUE(succeeded(text));
+  EXPECT_NE(text.out.find("# batches lie on cuda:0, "), std::string::npos) << text.out;
+  EXPECT_TRUE(text.out.ends_with("  staged\n")) << text.out;
+}
+
+TEST(CliBench, PipeSaysWhyNoGpuCanBeMeasured) {
+  const auto refused = [](const Words& more) {
+    Words words{"bench", "pipe", "-n", "1", "--device"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_tendon(words);
+  };
+  const auto says = [](const Ended& ended, ErrorCode code, std::string_view text) {
+    return ended.code == error_info(code).exit_code && ended.err.find(text) != std::string::npos;
+  };
+  {
+    const Variable off("TENDON_CUDA", "off");
+    const Ended ended = refused({"cuda:0"});
+    EXPECT_TRUE(says(ended, ErrorCode::not_supported, "TENDON_CUDA=off")) << ended.err;
+  }
+  const Variable double_of_the_driver("TENDON_CUDA_LIBRARY", TENDON_CUDA_DOUBLE);
+  Ended ended = refused({"cuda:7"});
+  EXPECT_TRUE(says(ended, ErrorCode::unsupported_device, "cuda:7")) << ended.err;
+  for (const char* const none : {"gpu", "cpu"}) {
+    ended = refused({none});
+    EXPECT_TRUE(says(ended, ErrorCode::invalid_argument, "legal are GPUs")) << ended.err;
+  }
+  ended = refused({"cuda:0", "--mode", "loan"});
+  EXPECT_TRUE(says(ended, ErrorCode::invalid_argument, "a loan is host memory")) << ended.err;
+}
+
 TEST_F(CliFiles, BenchCheckpointVerifiesEveryWay) {
   const Ended ended = run_processes(
       {"checkpoint", "--json", "-n", "2", save("a.safetensors", patterned(5, 3'000'000))});
@@ -951,12 +1005,6 @@ TEST_F(CliFiles, BenchCheckpointVerifiesEveryWay) {
   EXPECT_LT(results[0]["copies"].get<double>(), 0.1) << "a loan is handed over, not copied";
   EXPECT_NEAR(results[1]["copies"].get<double>(), 1, 0.1);
   for (const Json& row : results) EXPECT_TRUE(row["verified"].get<bool>());
-}
-
-bool has_benchmark_shape(const Json& row) {
-  return row.contains("path") && row.contains("mode") && row.contains("size_bytes") &&
-         row.contains("latency_us_p50") && row.contains("latency_us_p99") &&
-         row.contains("bandwidth_gb_per_s") && row["ratio"].is_object();
 }
 
 TEST(CliBench, DetectNamesEveryVictim) {

@@ -142,20 +142,58 @@ def test_a_type_that_numpy_lacks(gpu, make_pair):
 
 
 def test_sends_and_receives_in_an_event_loop(gpu, pair):
-    async def both():
+    async def both(**arguments):
         await pair.here.asend({"x": ByDlpack(gpu, NUMBERS)})
-        return await pair.there.arecv(PATIENCE_S)
+        return await pair.there.arecv(PATIENCE_S, **arguments)
 
-    with pytest.raises(tendon.UnsupportedDevice, match="'x'.*cuda:0|GPU"):
-        asyncio.run(both())
-    # It stays, for a receive that can say where.
-    np.testing.assert_array_equal(pair.there.recv(PATIENCE_S, device="cpu")["x"], NUMBERS)
-    for call in (pair.there.irecv, pair.there.arecv):
-        with pytest.raises(tendon.UnsupportedDevice, match="device is 'cuda:0'.*legal is 'cpu'"):
-            call(0, device="cuda:0")
+    for arguments in ({}, {"device": "cuda:0"}, {"stream": gpu.stream()}):
+        x = asyncio.run(both(**arguments))["x"]
+        assert type(x) is tendon.Tensor and x.device == "cuda:0"
+        np.testing.assert_array_equal(gpu.array_of(x), NUMBERS)
+    np.testing.assert_array_equal(asyncio.run(both(device="cpu"))["x"], NUMBERS)
     future = pair.here.isend({"x": ByInterface(gpu, NUMBERS)})
     future.result(PATIENCE_S)
-    np.testing.assert_array_equal(gpu.array_of(pair.there.recv(PATIENCE_S)["x"]), NUMBERS)
+    np.testing.assert_array_equal(gpu.array_of(pair.there.irecv(PATIENCE_S).result()["x"]), NUMBERS)
+    assert pair.there.stats().copies_h2d == 4
+
+
+def test_a_trainer_awaits_batches_of_the_cpu_on_its_gpu(gpu, pair):
+    async def trainer():
+        got = [await pair.there.arecv(PATIENCE_S, device="cuda:0")]
+        async for batch in pair.there.each(PATIENCE_S, device="cuda:0"):
+            got.append(batch)
+        return got
+
+    for step in range(4):
+        pair.here.send({"x": NUMBERS + step})
+    pair.here.finish_sending()
+    got = asyncio.run(trainer())
+    assert [gpu.array_of(batch["x"])[0, 0] for batch in got] == [0, 1, 2, 3]
+
+
+def test_what_an_event_loop_cannot_have_on_a_gpu_stays(gpu, make_pair):
+    pair = make_pair("shm", device_cap_bytes=1 << 22)
+
+    async def receive(**arguments):
+        return await pair.there.arecv(PATIENCE_S, **arguments)
+
+    with pytest.raises(tendon.UnsupportedDevice, match="cuda:7"):
+        asyncio.run(receive(device="cuda:7"))
+    pair.here.send({"x": np.zeros(1 << 20)})
+    pair.here.send({"x": NUMBERS})
+    with pytest.raises(tendon.MessageTooLarge, match="device_cap_bytes"):
+        asyncio.run(receive(device="cuda:0"))
+    assert asyncio.run(receive())["x"].shape == (1 << 20,)
+    np.testing.assert_array_equal(gpu.array_of(asyncio.run(receive(device="cuda:0"))["x"]), NUMBERS)
+
+
+def test_a_future_that_is_dropped_gives_its_batch_back(gpu, pair):
+    future = pair.there.irecv(device="cuda:0")
+    pair.here.send({"x": NUMBERS})
+    assert eventually(future.done)
+    del future
+    gc.collect()
+    np.testing.assert_array_equal(gpu.array_of(pair.there.recv(PATIENCE_S, device="cuda:0")["x"]), NUMBERS)
 
 
 def test_iterating(gpu, pair):
@@ -170,6 +208,8 @@ def test_iterating(gpu, pair):
 def test_a_message_of_either_kind(gpu, pair):
     pair.here.send({"x": ByInterface(gpu, NUMBERS)})
     np.testing.assert_array_equal(gpu.array_of(pair.there.recv_message(PATIENCE_S).batch["x"]), NUMBERS)
+    pair.here.send({"x": ByInterface(gpu, NUMBERS)})
+    np.testing.assert_array_equal(gpu.array_of(pair.there.irecv_message(PATIENCE_S).result().batch["x"]), NUMBERS)
 
 
 def test_devices_that_are_none(gpu, pair):

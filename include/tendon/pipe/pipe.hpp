@@ -113,8 +113,9 @@ class TENDON_API Pipe {
   void give_back(Message message);
   /// The same for the last recv_into(): a copy of what it wrote to `destination` goes back.
   [[nodiscard]] Result<void> give_back_from(const TensorDict& destination);
-  /// These return host memory: unsupported_device for a message with leaves on a GPU, which stays.
-  [[nodiscard]] Completion<TensorDict> recv_async();
+  /// Leaves that are wanted on a GPU are there when it is done, for any stream. Where they cannot
+  /// be, the message stays, as for recv(); that of the next receive waits until this one has ended.
+  [[nodiscard]] Completion<TensorDict> recv_async(const RecvOptions& options = {});
   /// The result is `destination`, with the message's non-tensor values set in it.
   [[nodiscard]] Completion<TensorDict> recv_into_async(TensorDict destination);
   [[nodiscard]] Completion<Message> recv_message_async();

@@ -11,6 +11,7 @@
 #include "cuda/driver.hpp"
 #include "cuda/library.hpp"
 #include "support/cuda/double.hpp"
+#include "support/variable.hpp"
 
 namespace tendon::test {
 
@@ -49,25 +50,6 @@ struct CudaDouble {
   TENDON_DOUBLE_ENTRY(end_capture);
   TENDON_DOUBLE_ENTRY(pending);
 #undef TENDON_DOUBLE_ENTRY
-};
-
-/// A variable of the environment for the length of a test; null takes it away.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) {
-    const char* const before = std::getenv(name);
-    had_ = before != nullptr;
-    if (had_) before_ = before;
-    value != nullptr ? setenv(name, value, 1) : unsetenv(name);
-  }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() { had_ ? setenv(name_, before_.c_str(), 1) : unsetenv(name_); }
-
- private:
-  const char* name_;
-  bool had_ = false;
-  std::string before_;
 };
 
 }  // namespace tendon::test

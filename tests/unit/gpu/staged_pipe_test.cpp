@@ -382,16 +382,6 @@ TEST_P(StagedPipe, RecvMessageDeliversToTheGpu) {
   EXPECT_EQ((*message->tensors)["x"].device(), kGpu0);
 }
 
-TEST_P(StagedPipe, AnAsynchronousReceiveLeavesItToRecv) {
-  PipePair pair = connect();
-  ASSERT_TRUE(succeeds(pair.client.send(gpu_batch(4, 1000), kPatience)));
-  EXPECT_TRUE(fails_with(pair.server.recv_async().wait(kPatience), ErrorCode::unsupported_device,
-                         "take it with recv()"));
-  EXPECT_TRUE(
-      fails_with(pair.server.recv_message_async().wait(kPatience), ErrorCode::unsupported_device));
-  EXPECT_TRUE(succeeds(pair.server.recv(kPatience)));
-}
-
 TEST_P(StagedPipe, AnAsynchronousSendIsDoneWhenItsGpuHasMadeIt) {
   PipePair pair = connect();
   const auto stream = make_stream();

@@ -131,7 +131,7 @@ TEST(Descriptor, RefusesWhatNoVersionSends) {
   descriptor.flags = 0x80;
   EXPECT_EQ(check_descriptor(descriptor, kCap), "unknown flags");
   descriptor = message(10);
-  descriptor.reserved[2] = 1;
+  descriptor.reserved[1] = 1;
   EXPECT_EQ(check_descriptor(descriptor, kCap), "reserved bytes are not zero");
   for (const Layout unknown : {Layout{}, Layout::safetensors, Layout{4}}) {
     descriptor = message(10);

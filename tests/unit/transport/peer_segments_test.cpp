@@ -128,7 +128,8 @@ class PeerSegmentsTest : public testing::Test {
   const std::shared_ptr<ShmMemory> memory_ = std::make_shared<ShmMemory>(
       make_control_segment({}).value(), make_control_segment({}).value(),
       OwnedFd(eventfd(0, EFD_CLOEXEC)), kMost);
-  PeerSegments segments_{"mallory", kMost, memory_, [this](std::uint32_t) { return &shown_; }};
+  PeerSegments segments_{"mallory", kMost, memory_, [this](std::uint32_t) { return &shown_; },
+                         [](const Descriptor&, OwnedFd) { return Result<void>(); }};
   OwnedFd here_;
   OwnedFd there_;
 };

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <tendon/core/completion.hpp>
+#include <tendon/core/mutex.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/tensor/tensor_dict.hpp>
+
+#include "channel/channel.hpp"
+#include "pipe/pipe_end.hpp"
+#include "pipe/pipe_messages.hpp"
+
+namespace tendon::v0::detail {
+
+class PipeReceiver;
+struct OnItsWay;
+struct PostedRecv;
+
+/// The asynchronous receives of a pipe, which get its messages in the order in which they were
+/// posted. One message at a time is on its way to a GPU; the next receive waits until that one has
+/// ended, so a message that cannot be delivered is still the next one.
+///
+/// Owns:    the receives; the message that is on its way.
+/// Threads: thread-safe. Its lock is the link's receive lock; what takes long is done without it.
+/// Errors:  each completion has its own: why the direction is over, those of PipeReceiver, of the
+///          GPU's search, of the pool and of the driver.
+/// Blocks:  never.
+/// Cost:    of a message in host memory: that of the receiver. To a GPU: two jobs of the device
+///          thread or more, and an event.
+class PostedReceives {
+ public:
+  PostedReceives(PipeReceiver& receiver, PipeEnd& end, Channel& channel);
+  PostedReceives(const PostedReceives&) = delete;
+  PostedReceives& operator=(const PostedReceives&) = delete;
+  ~PostedReceives();
+
+  Result<void> post(std::shared_ptr<PostedRecv> posted);
+  bool cancel(const CompletionBase* completion);
+  /// Gives messages to the receives that wait for them, in order. True while some still wait.
+  bool progress() TENDON_EXCLUDES(channel_.receive_mutex());
+  [[nodiscard]] std::size_t count() const noexcept { return count_.load(); }
+  // The link's receive lock is held
+  [[nodiscard]] bool is_empty() const;
+  /// Where the next one wants its message; null: anywhere. Precondition: there is one.
+  [[nodiscard]] const TensorDict* next_destination() const;
+
+ private:
+  /// How the first one goes on.
+  enum class Turn : std::uint8_t {
+    waits,
+    ends,     ///< with an error, or with what was taken
+    departs,  ///< it is busy: what was taken goes to a GPU
+    arrives,  ///< it is busy: the GPU has answered
+  };
+  struct Step {
+    std::shared_ptr<PostedRecv> posted;
+    std::optional<Taken> taken;
+    std::optional<Error> error;
+    Descriptor credit;
+  };
+
+  Turn next_turn(Step& step) TENDON_REQUIRES(channel_.receive_mutex());
+  Turn take_head(Step& step) TENDON_REQUIRES(channel_.receive_mutex());
+  void remove(const PostedRecv& posted) TENDON_REQUIRES(channel_.receive_mutex());
+  // While one is busy, nobody takes a message
+  void depart(PostedRecv& posted, Taken taken) TENDON_EXCLUDES(channel_.receive_mutex());
+  void arrive(PostedRecv& posted) TENDON_EXCLUDES(channel_.receive_mutex());
+  /// It was cancelled.
+  void turn_back(PostedRecv& posted, OnItsWay away) TENDON_EXCLUDES(channel_.receive_mutex());
+  /// It is the next message again.
+  void put_back(OnItsWay undelivered) TENDON_EXCLUDES(channel_.receive_mutex());
+  void end_busy(PostedRecv& posted, std::optional<Taken> taken, std::optional<Error> error)
+      TENDON_EXCLUDES(channel_.receive_mutex());
+  /// The completion may be dropped, which leads to put_back().
+  void complete(PostedRecv& posted, std::optional<Taken> taken, std::optional<Error> error,
+                CompletionStatus failed_as = CompletionStatus::failed)
+      TENDON_EXCLUDES(channel_.receive_mutex());
+
+  PipeReceiver& receiver_;
+  PipeEnd& end_;
+  ContextCore& context_;
+  Channel& channel_;
+  std::deque<std::shared_ptr<PostedRecv>> posted_ TENDON_GUARDED_BY(channel_.receive_mutex());
+  std::atomic<std::size_t> count_{0};  // changed under the lock
+};
+
+}  // namespace tendon::v0::detail
