@@ -10,6 +10,7 @@
 #include "cuda/gpus.hpp"
 #include "cuda/slot_sizes.hpp"
 #include "transport/shared_memory_link.hpp"
+#include "transport/shm/devices_out.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -45,6 +46,7 @@ Result<Way> await_way(const DirectSource& source, SharedMemoryLink& memory,
                       const cuda::DeviceSlot& slot, Deadline deadline) {
   std::optional<Error> error;
   Way way = Way::unknown;
+  const bool may_wait = !deadline.is_poll() && memory.devices_out().is_answered_soon();
   const auto look = [&] {
     auto shared = memory.devices_out().share(source.gpu.number, slot);
     if (!shared) error = std::move(shared).error();
@@ -52,7 +54,7 @@ Result<Way> await_way(const DirectSource& source, SharedMemoryLink& memory,
     way = memory.devices_out().way(source.gpu.number);
     return way != Way::unknown;
   };
-  if (!look() && !deadline.is_poll()) {
+  if (!look() && may_wait) {
     (void)source.context->wait(&source.link, deadline, [&] {
       if (!source.context->unusable()) source.context->poll_link(source.link);
       if (auto still = source.usable(); !still) error = std::move(still).error();
@@ -61,7 +63,7 @@ Result<Way> await_way(const DirectSource& source, SharedMemoryLink& memory,
   }
   if (error && has_no_room(*error)) return Way::staged;
   if (error) return *std::move(error);
-  if (way != Way::unknown || deadline.is_poll()) return way;
+  if (way != Way::unknown || !may_wait) return way;
   return Error{ErrorCode::timeout, "pipe.send",
                source.link.peer_name() +
                    " had not said before the deadline whether it can read memory of " +

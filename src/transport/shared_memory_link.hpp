@@ -7,9 +7,10 @@
 #include "memory/segment.hpp"
 #include "memory/slot_pool.hpp"
 #include "transport/message.hpp"
-#include "transport/shm/devices_out.hpp"
 
 namespace tendon::v0::detail {
+
+class DevicesOut;
 
 /// What only a link through shared memory can do: Link::shared_memory() has it.
 ///

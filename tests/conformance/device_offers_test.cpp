@@ -120,7 +120,7 @@ TYPED_TEST(OffersOfAPeer, OfOneGpuTwiceEndTheLink) {
 TYPED_TEST(OffersOfAPeer, OfAnUnknownKindEndTheLink) {
   this->agree();
   Descriptor word = offer_of(0);
-  word.tag = 2;
+  word.tag = 99;
   this->tell(word);
   this->expect_end("unknown word about a GPU");
 }

@@ -15,6 +15,7 @@
 #include "transport/device_word.hpp"
 #include "transport/shared_memory_link.hpp"
 #include "transport/shm/device_fill.hpp"
+#include "transport/shm/devices_out.hpp"
 
 namespace tendon::test {
 namespace {

@@ -24,7 +24,9 @@ bool DeviceHolds::take_return(SlotId id) {
   const Lock lock(mutex_);
   const auto part =
       std::ranges::find_if(parts_, [id](const Part& p) { return p.pool->numbers(id.segment); });
-  return part != parts_.end() && part->pool->take_return(part->link, id);
+  if (part == parts_.end()) return false;
+  part->pool->take_return(part->link, id);
+  return true;
 }
 
 void DeviceHolds::end(Death death) {

@@ -48,8 +48,8 @@ class DeviceHolds {
   /// share, or has ended.
   [[nodiscard]] std::unique_ptr<DeviceHold> give(SlotPool::Ledger& ledger,
                                                  const cuda::DeviceSlot& slot);
-  /// False: no such hold is known.
-  bool take_return(SlotId id);
+  /// False when the peer never had a hold in such a segment, and cannot return one.
+  [[nodiscard]] bool take_return(SlotId id);
   void end(Death death);
   void retire();
   [[nodiscard]] std::uint64_t count() const;

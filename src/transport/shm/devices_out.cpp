@@ -31,9 +31,10 @@ std::string_view reason_of(DeviceAnswer answer) {
 
 }  // namespace
 
-DevicesOut::DevicesOut(Link& link, std::shared_ptr<SlotPool> pool,
+DevicesOut::DevicesOut(Link& link, Peer peer, std::shared_ptr<SlotPool> pool,
                        const std::shared_ptr<ShmMemory>& memory, Pass pass)
     : link_(link),
+      peer_(peer),
       pool_(std::move(pool)),
       pass_(std::move(pass)),
       answers_(std::make_shared<Answers>()),

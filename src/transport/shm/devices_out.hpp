@@ -34,8 +34,10 @@ class DevicesOut {
   /// `link` outlives it. `pass` passes a word with a descriptor, under the lock of the pool's
   /// ledger. False: not now.
   using Pass = std::function<Result<bool>(const Descriptor& word, int descriptor)>;
-  DevicesOut(Link& link, std::shared_ptr<SlotPool> pool, const std::shared_ptr<ShmMemory>& memory,
-             Pass pass);
+  /// Whether the peer answers without a call of its program.
+  enum class Peer : std::uint8_t { answers_by_itself, answers_in_calls };
+  DevicesOut(Link& link, Peer peer, std::shared_ptr<SlotPool> pool,
+             const std::shared_ptr<ShmMemory>& memory, Pass pass);
   DevicesOut(const DevicesOut&) = delete;
   DevicesOut& operator=(const DevicesOut&) = delete;
 
@@ -48,6 +50,8 @@ class DevicesOut {
     staged,
   };
   [[nodiscard]] Way way(std::uint32_t device) const;
+  /// Is an answer worth waiting for?
+  [[nodiscard]] bool is_answered_soon() const noexcept { return peer_ == Peer::answers_by_itself; }
   /// Why it is staged, for people.
   [[nodiscard]] std::string why_staged(std::uint32_t device) const;
   /// The words of the peer, for a GPU whose way is direct. Errors of the driver make it staged.
@@ -101,6 +105,7 @@ class DevicesOut {
   [[nodiscard]] bool is_announced(std::uint32_t segment) const;
 
   Link& link_;
+  const Peer peer_;
   const std::shared_ptr<SlotPool> pool_;
   const Pass pass_;
   const std::shared_ptr<Answers> answers_;

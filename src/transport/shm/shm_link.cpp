@@ -203,7 +203,10 @@ ShmLink::ShmLink(ShmLinkOptions options)
                        : devices_.announce(word, std::move(descriptor), features());
           }),
       devices_(peer_name(), memory_),
-      devices_out_(*this, pool_, memory_,
+      devices_out_(*this,
+                   options.expect_signs_of_life ? DevicesOut::Peer::answers_by_itself
+                                                : DevicesOut::Peer::answers_in_calls,
+                   pool_, memory_,
                    [this](const Descriptor& word, int fd) {
                      pool_->mutex().assert_held();
                      return pass_descriptor(socket_.get(), word, fd, peer_name());
@@ -254,10 +257,9 @@ bool ShmLink::take_returns(SlotPool::Ledger& ledger) {
   // What a peer adds meanwhile is for the next time.
   for (std::size_t count = 0; count < ControlBlock::kReturnCount && returned_.pop(entry); ++count) {
     const SlotId id{entry.segment, entry.slot, entry.generation};
-    if (id.segment >= cuda::DevicePool::kFirstSegment)
-      devices_out_.holds().take_return(id);
-    else if (id.segment < PublishPool::kFirstSegment || !holds_.take_return(id))
-      ledger.take_return(id);
+    if (id.segment >= cuda::DevicePool::kFirstSegment && devices_out_.holds().take_return(id))
+      continue;
+    if (id.segment < PublishPool::kFirstSegment || !holds_.take_return(id)) ledger.take_return(id);
   }
   returned_.release();
   if (returned_.corrupt()) out_.break_off();

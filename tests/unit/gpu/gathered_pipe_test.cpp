@@ -7,6 +7,7 @@
 #include <string>
 #include <tendon/tensor/packed.hpp>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "channel/to_host.hpp"
@@ -44,6 +45,11 @@ TensorDict hundred_leaves(std::uint64_t seed, std::int64_t size = 1024) {
 
 class GatheredPipe : public GpuPipeTest {
  protected:
+  /// Staged on each way.
+  [[nodiscard]] PipePair connect(ContextOptions client = {}) {
+    client.device_path = DevicePath::staged;
+    return GpuPipeTest::connect(std::move(client));
+  }
   [[nodiscard]] TensorDict all_on_gpu(const TensorDict& host) {
     TensorDict batch;
     for (const auto& [path, leaf] : host) batch.set(path, on_gpu(leaf));
