@@ -26,6 +26,11 @@ constexpr std::uint64_t kMebi = std::uint64_t{1} << 20;
 
 class AsyncGpuReceive : public GpuPipeTest {
  protected:
+  /// Messages travel through host memory; direct_recv_test.cpp has those that do not.
+  [[nodiscard]] PipePair connect(ContextOptions client = {}, ContextOptions server = {}) {
+    client.device_path = server.device_path = DevicePath::staged;
+    return GpuPipeTest::connect(std::move(client), std::move(server));
+  }
   /// One leaf `x` on a GPU.
   [[nodiscard]] TensorDict there(std::uint64_t seed, std::int64_t size, Device device = kGpu0) {
     TensorDict batch;

@@ -220,6 +220,49 @@ TEST_P(DirectRecv, AStreamThatIsCapturedLeavesTheMessage) {
   EXPECT_TRUE(has(pair.server.recv({.stream = stream}, kPatience).value(), 1));
 }
 
+TEST_P(DirectRecv, AnAsynchronousReceiveCopies) {
+  PipePair pair = connect();
+  auto posted = pair.server.recv_async();
+  auto wanted_there = pair.server.recv_async({.device = kGpu0});
+  auto message = pair.server.recv_message_async();
+  for (std::uint64_t i = 0; i < 3; ++i) send(pair, mixed(i));
+  const auto first = posted.wait(kPatience);
+  ASSERT_TRUE(succeeds(first));
+  EXPECT_TRUE(has(*first, 0));
+  EXPECT_EQ((*first)["x"].storage().access(), Access::read_write);
+  EXPECT_EQ((*first)["n"].device(), cpu());
+  const auto second = wanted_there.wait(kPatience);
+  ASSERT_TRUE(succeeds(second));
+  EXPECT_TRUE(has(*second, 1));
+  EXPECT_EQ((*second)["n"].device(), kGpu0);
+  const auto third = message.wait(kPatience);
+  ASSERT_TRUE(succeeds(third));
+  EXPECT_TRUE(has(*third->tensors, 2));
+  EXPECT_EQ(third->tensors->value("name").as_string(), "batch 2");
+  EXPECT_EQ(pair.server.stats().copies_d2d, 3u);
+  EXPECT_TRUE(eventually([&] { return held(pair) == 0; }));
+}
+
+TEST_P(DirectRecv, WhatAnAsynchronousReceiveCannotDeliverStays) {
+  ContextOptions small;
+  small.device_cap_bytes = 2 << 20;
+  PipePair pair = connect({}, small);
+  send(pair, mixed(1, 3 << 20));
+  EXPECT_TRUE(fails_with(pair.server.recv_async().wait(kPatience), ErrorCode::message_too_large));
+  EXPECT_TRUE(fails_with(pair.server.recv_async({.device = cpu()}).wait(kPatience),
+                         ErrorCode::unsupported_device, "recv()"));
+  EXPECT_TRUE(fails_with(pair.server.recv_async({.device = kGpu1}).wait(kPatience),
+                         ErrorCode::unsupported_device));
+  TensorDict into = mixed(0, 3 << 20);
+  into.set("x", Tensor::zeros(DType::u8, {3 << 20}).value());
+  EXPECT_TRUE(
+      fails_with(pair.server.recv_into_async(into).wait(kPatience), ErrorCode::unsupported_device));
+  const auto there = pair.server.recv(kPatience);
+  ASSERT_TRUE(succeeds(there));
+  EXPECT_TRUE(has(*there, 1));
+  EXPECT_EQ(number_of(*there), 1);
+}
+
 TEST_P(DirectRecv, AViewOutlivesItsPipeAndBothContexts) {
   TensorDict kept;
   {
