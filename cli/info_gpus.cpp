@@ -107,7 +107,7 @@ Value::Map find_gpus() {
 
 void print_gpus(const Value::Map& facts) {
   const Value all(facts);
-  print_line("\ngpus (this build refuses tensors that lie on one)");
+  print_line("\ngpus");
   if (const Value* error = all.find("error")) {
     print_line(fmt::format("  none: {}", error->as_string()));
     return;
