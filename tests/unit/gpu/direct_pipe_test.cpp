@@ -171,8 +171,8 @@ TEST_P(DirectPipe, ASleepingReceiverIsWoken) {
   ASSERT_TRUE(succeeds(pair.client.send(batch, kPatience, {.stream = stream})));
   auto received = std::async(std::launch::async, [&] { return pair.server.recv(kPatience); });
   const auto sleeps = [&] {
-    // One schema and two batches.
-    return link_of(pair.server_context)->stats().messages_received == 3 &&
+    // The opening, one schema and two batches.
+    return link_of(pair.server_context)->stats().messages_received == 4 &&
            received.wait_for(0ms) == std::future_status::timeout;
   };
   EXPECT_TRUE(eventually(sleeps));
