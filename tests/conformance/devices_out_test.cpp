@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors on a GPU as a link sends them where they lie: what its peer answers, returns and does to
 // the words. The peer is of this test, the GPU is the double's.
+#include "transport/shm/devices_out.hpp"
+
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -15,7 +17,6 @@
 #include "transport/device_word.hpp"
 #include "transport/shared_memory_link.hpp"
 #include "transport/shm/device_fill.hpp"
-#include "transport/shm/devices_out.hpp"
 
 namespace tendon::test {
 namespace {

@@ -163,16 +163,16 @@ TEST_P(DirectPipe, SendDoesNotWaitForTheGpuAndTheReceiverDoes) {
 
 TEST_P(DirectPipe, ASleepingReceiverIsWoken) {
   PipePair pair = connect();
-  ASSERT_TRUE(succeeds(pair.client.send(gpu_batch(1, 4096), kPatience)));
+  const TensorDict batch = gpu_batch(2, 4096);
+  ASSERT_TRUE(succeeds(pair.client.send(batch, kPatience)));
   ASSERT_TRUE(succeeds(pair.server.recv(kPatience)));
   const auto stream = make_stream();
-  const TensorDict batch = gpu_batch(2, 4096);
   Gate gate(fake, stream);
   ASSERT_TRUE(succeeds(pair.client.send(batch, kPatience, {.stream = stream})));
   auto received = std::async(std::launch::async, [&] { return pair.server.recv(kPatience); });
   const auto sleeps = [&] {
-    // One schema and two batches.
-    return link_of(pair.server_context)->stats().messages_received == 3 &&
+    // The opening, one schema and two batches.
+    return link_of(pair.server_context)->stats().messages_received == 4 &&
            received.wait_for(0ms) == std::future_status::timeout;
   };
   EXPECT_TRUE(eventually(sleeps));
