@@ -25,8 +25,9 @@ void check_device(nb::handle device) {
   throw to_exception(
       {ErrorCode::unsupported_device, "python.device",
        "device is '" + name +
-           "': Tensors arrive in memory of the host here, and recv() of a pipe alone delivers to "
-           "GPUs; legal is 'cpu': receive there, then move what came, such as batch['x'].to('" +
+           "': Tensors arrive in memory of the host here, and only receives of pipes and recv() "
+           "of subscribers deliver to GPUs; legal is 'cpu': receive there, then move what came, "
+           "such as batch['x'].to('" +
            name + "')"});
 }
 

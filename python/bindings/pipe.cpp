@@ -180,7 +180,7 @@ nb::object recv(const PipeHandle& self, nb::object timeout, const std::string& m
 
 /// The words of an asynchronous receive that timed out.
 std::string nothing_came(const Pipe& pipe) {
-  return "nothing came from " + pipe.peer().to_string() + " before the deadline";
+  return "no message of " + pipe.peer().to_string() + " was received before the deadline";
 }
 
 /// The stream of a receive, as this thread names it: another one may take the result.
@@ -304,7 +304,8 @@ LoanHandle loan(const PipeHandle& self, nb::object schema, nb::object timeout) {
 nb::object next(const PipeHandle& self) {
   const auto pipe = self.pipe;
   auto batch = wait_in_slices(
-      Deadline::never(), [&](Deadline slice) { return pipe->recv(slice); },
+      Deadline::never(),
+      [&](Deadline slice) { return pipe->recv({.device_mode = RecvMode::copy}, slice); },
       giving_back(pipe, std::nullopt));
   if (!batch && batch.error().code == ErrorCode::end_of_stream) throw nb::stop_iteration();
   if (batch) set_order(std::nullopt, *batch);
@@ -392,8 +393,7 @@ void bind_stats(nb::module_& module) {
       .def_ro("copies_h2d", &PipeStats::copies_h2d,
               "Messages copied from host memory to a GPU, as received.")
       .def_ro("bytes_h2d", &PipeStats::bytes_h2d)
-      .def_ro("copies_d2d", &PipeStats::copies_d2d,
-              "Messages copied within a GPU, or from one to another.")
+      .def_ro("copies_d2d", &PipeStats::copies_d2d, "Messages copied within a GPU.")
       .def_ro("bytes_d2d", &PipeStats::bytes_d2d)
       .def_ro("incomplete", &PipeStats::incomplete,
               "Lost with their sender, before its GPU had made them.")

@@ -25,7 +25,7 @@ Result<void> pack_on_gpu(const TensorDict& batch, const PlacedLayout& layout,
       TENDON_CHECK(work.copy(destination, cuda::address_of(leaf.data), leaf.size_bytes));
   }
   if (small.size() > 1) {
-    if (const auto kernel = work.gpu().gather_kernel().function(deadline))
+    if (const auto kernel = work.gpu().gather_kernel().function(earlier(deadline, kGatherPatience)))
       return work.gather(*kernel, small);
   }
   for (const cuda::GatherEntry& each : small)

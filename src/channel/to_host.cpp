@@ -83,9 +83,9 @@ class Plan {
     std::uint64_t size = 0;
     for (const Run& run : runs) size += room_in_slot(run);
     if (size == 0) return false;
-    auto kernel = gpu.gather_kernel().function(deadline);
+    auto kernel = gpu.gather_kernel().function(earlier(deadline, kGatherPatience));
     if (!kernel) return false;
-    auto slot = pool.acquire(size, deadline);
+    auto slot = pool.acquire(size, earlier(deadline, kGatherPatience));
     if (!slot) return false;
     made_.kernel = *kernel;
     made_.slot = *std::move(slot);

@@ -2,6 +2,7 @@
 // The way of a batch on a GPU to host memory, for a message that travels through it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -20,6 +21,8 @@ namespace tendon::v0::detail {
 
 /// Leaves from here on are not gathered: a copy of one costs little beside its bytes.
 inline constexpr std::uint64_t kLargeLeafBytes = std::uint64_t{64} << 10;
+/// The longest wait for the kernel or its slot, without which each leaf is a copy.
+inline constexpr std::chrono::milliseconds kGatherPatience{20};
 
 /// One copy for the GPU. It is small enough to look at a deadline, or at other work, after each.
 struct GpuCopy {

@@ -55,6 +55,8 @@ Result<std::shared_ptr<DeviceSlot>> DevicePool::acquire(std::uint64_t size_bytes
     }
     std::shared_ptr<Making> making;
     if (const auto at = making_.find(slot_bytes); at != making_.end()) making = at->second;
+    // It failed, and whoever began it had not waited.
+    if (making != nullptr && making->is_over) return failed(slot_bytes, *making);
     if (making == nullptr) {
       TENDON_TRY(begun, grow(slot_bytes));
       making = std::move(begun);
@@ -65,8 +67,16 @@ Result<std::shared_ptr<DeviceSlot>> DevicePool::acquire(std::uint64_t size_bytes
                    "the device thread had not made a segment on " + to_string(context_->device()) +
                        " before the deadline"};
     }
-    if (making->error) return *making->error;
+    if (making->error) return failed(slot_bytes, *making);
   }
+}
+
+// The next call tries again.
+Error DevicePool::failed(std::uint64_t slot_bytes, const Making& making) {
+  const Error why = *making.error;
+  const auto at = making_.find(slot_bytes);
+  if (at != making_.end() && at->second.get() == &making) making_.erase(at);
+  return why;
 }
 
 Result<std::shared_ptr<DevicePool::Making>> DevicePool::grow(std::uint64_t slot_bytes) {
@@ -96,8 +106,9 @@ void DevicePool::made(std::uint64_t slot_bytes, Result<std::shared_ptr<DeviceSeg
   if (!segment && segment.error().code == ErrorCode::resource_exhausted && which == Try::first &&
       release_idle(TimePoint::max()) && make(slot_bytes, Try::second))
     return;
-  const std::shared_ptr<Making> making = making_.extract(slot_bytes).mapped();
+  const std::shared_ptr<Making> making = making_.at(slot_bytes);
   if (segment) {
+    making_.erase(slot_bytes);
     segments_[making->number] = *std::move(segment);
     table_.add(making->number, std::chrono::steady_clock::now());
   } else {

@@ -128,6 +128,8 @@ class DevicePool : public std::enable_shared_from_this<DevicePool> {
 
   void drop_owner(SlotId id);
   void free_slots(const std::vector<SlotId>& ids);
+  [[nodiscard]] Error failed(std::uint64_t slot_bytes, const Making& making)
+      TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<std::shared_ptr<Making>> grow(std::uint64_t slot_bytes)
       TENDON_REQUIRES(mutex_);
   enum class Try : std::uint8_t { first, second };
@@ -147,7 +149,8 @@ class DevicePool : public std::enable_shared_from_this<DevicePool> {
   CondVar changed_;
   SlotTable table_ TENDON_GUARDED_BY(mutex_);
   std::map<std::uint32_t, std::shared_ptr<DeviceSegment>> segments_ TENDON_GUARDED_BY(mutex_);
-  std::map<std::uint64_t, std::shared_ptr<Making>> making_ TENDON_GUARDED_BY(mutex_);  // by size
+  // By size. One that has failed stays until a caller has its error.
+  std::map<std::uint64_t, std::shared_ptr<Making>> making_ TENDON_GUARDED_BY(mutex_);
 };
 
 }  // namespace tendon::v0::detail::cuda

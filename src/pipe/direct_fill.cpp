@@ -70,11 +70,12 @@ Result<Way> await_way(const DirectSource& source, SharedMemoryLink& memory,
                    to_string(source.gpu.gpu->context()->device()) + "; nothing was delivered"};
 }
 
-Result<cuda::StreamWork> enqueue(const DirectSource& source, const cuda::DeviceSlot& slot,
-                                 Deadline deadline) {
+Result<cuda::StreamWork> enqueue(const DirectSource& source,
+                                 const std::shared_ptr<cuda::DeviceSlot>& slot, Deadline deadline) {
   TENDON_TRY(work, cuda::StreamWork::begin(source.gpu.gpu, source.stream, "pipe.send"));
   work.keep(std::make_shared<const TensorDict>(source.batch));
-  TENDON_CHECK(pack_on_gpu(source.batch, source.layout, slot.address(), work, deadline));
+  work.keep(slot);  // also where one copy is enqueued and the next fails
+  TENDON_CHECK(pack_on_gpu(source.batch, source.layout, slot->address(), work, deadline));
   return work;
 }
 
@@ -87,7 +88,7 @@ Result<std::shared_ptr<DeviceFill>> direct_fill(const DirectSource& source, Dead
   if (memory == nullptr || path == DevicePath::staged) return staged;
   DevicesOut& devices = memory->devices_out();
   const std::uint32_t number = source.gpu.number;
-  const auto pool = source.context->memory().devices->of(source.gpu.gpu);
+  const auto pool = source.context->memory().passed->of(source.gpu.gpu);
   if (devices.way(number) == Way::staged) {
     ask_again(source, *memory, *pool, deadline);
     return staged;
@@ -107,7 +108,7 @@ Result<std::shared_ptr<DeviceFill>> direct_fill(const DirectSource& source, Dead
   if (!words || *words == nullptr) return staged;
   TENDON_TRY(hold, devices.hold(**slot));
   if (hold == nullptr) return staged;
-  TENDON_TRY(work, enqueue(source, **slot, deadline));
+  TENDON_TRY(work, enqueue(source, *slot, deadline));
   (void)TENDON_FAILPOINT("pipe.gpu.filled");
   const auto wake = [weak = std::weak_ptr(source.context)] {
     if (const auto core = weak.lock()) core->wake_for_work();

@@ -48,6 +48,7 @@ Result<void> Filling::copy_next() {
   TENDON_TRY(work, cuda::StreamWork::begin(gpu_, stream, kWhere));
   work.keep(std::make_shared<const TensorDict>(batch_));
   work.keep(room_.owner());
+  work.keep(copies_.slot);
   if (copied_count_ == 0) TENDON_CHECK(copies_.gather(work));
   const GpuCopy& next = copies_.copies[copied_count_++];
   TENDON_CHECK(work.copy(next.destination, next.source, next.size_bytes));

@@ -213,7 +213,8 @@ Completion<T> PipeCore::post_recv(std::shared_ptr<RecvCompletion<T>> completion,
 
 Completion<TensorDict> PipeCore::recv_async(const RecvOptions& options) {
   auto posted = std::make_shared<PostedRecv>();
-  posted->mode = options.mode;
+  const bool wants_view = options.device_mode == RecvMode::view_only;
+  posted->mode = wants_view ? RecvMode::view_only : options.mode;
   posted->device = options.device;
   posted->stream = static_cast<cuda::StreamHandle>(options.stream);
   return post_recv(std::make_shared<RecvCompletion<TensorDict>>(shared_from_this()),

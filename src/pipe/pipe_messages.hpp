@@ -2,6 +2,7 @@
 // A message of a pipe before it is sent and after it is taken.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -55,6 +56,7 @@ struct Taken {
   /// Where its payload was written for a call that has given up since; the memory of that call.
   std::optional<TensorDict> written_to;
   bool lent = false;
+  std::chrono::milliseconds patience{0};  // of the next try to copy it from a GPU, at least
 
   /// Its tensors lie on a GPU, in memory of the peer.
   [[nodiscard]] bool is_direct() const noexcept { return incoming.device != nullptr; }

@@ -511,7 +511,12 @@ Result<TensorDict> PipeReceiver::deliver(Taken& taken, std::shared_ptr<cuda::Gpu
 // Messages whose tensors lie on a GPU, in memory of the peer
 
 // The bytes are there, so any stream may read them.
-Result<TensorDict> PipeReceiver::in_host_memory(const DirectMessage& message, Deadline deadline) {
+Result<TensorDict> PipeReceiver::in_host_memory(const DirectMessage& message, Taken& taken,
+                                                Deadline deadline) {
+  // Each try begins anew: it takes twice as long as the one before, so that short ones end too.
+  const Deadline at_least(taken.patience);
+  if (!deadline.is_never() && deadline.time_point() < at_least.time_point()) deadline = at_least;
+  taken.patience = 2 * taken.patience + std::chrono::milliseconds(20);
   TENDON_TRY(batch, direct_batch(message, message.body));
   TENDON_TRY(work, cuda::StreamWork::begin(message.body->gpu(),
                                            static_cast<cuda::StreamHandle>(kStreamPerThread),
@@ -544,8 +549,14 @@ Result<TensorDict> PipeReceiver::deliver_direct(Taken& taken, Want want,
   const auto stream = static_cast<cuda::StreamHandle>(options.stream);
   const bool may_stay =
       options.mode != RecvMode::copy && options.device_mode != RecvMode::copy && views_.has_room();
-  if (stays && may_stay)
+  if (stays && may_stay) {
+    // One that is none, or another GPU's, would tell nothing when the batch is dropped.
+    if (auto checked = cuda::StreamWork::begin(there, stream, "pipe.recv"); !checked) {
+      put_back(untaken(taken), Place::before_equals);
+      return std::move(checked).error();
+    }
     return direct_batch(message, cuda::deliver(there, views_.counted(message.body), stream));
+  }
   const auto copied = [&]() -> Result<TensorDict> {
     if (options.mode == RecvMode::view_only || options.device_mode == RecvMode::view_only) {
       return Error{
@@ -556,11 +567,11 @@ Result<TensorDict> PipeReceiver::deliver_direct(Taken& taken, Want want,
                      : "the tensors lie elsewhere, on " + to_string(there->context()->device())) +
               ", or use RecvMode::view_or_copy"};
     }
-    if (want == Want::on_cpu) return in_host_memory(message, deadline);
+    if (want == Want::on_cpu) return in_host_memory(message, taken, deadline);
     const auto& target = gpu == nullptr ? there : gpu;
     const bool is_elsewhere = target->context()->device() != there->context()->device();
     // Whether one GPU may read the memory of the other is not asked: by way of the host.
-    TENDON_TRY(batch, is_elsewhere ? in_host_memory(message, deadline)
+    TENDON_TRY(batch, is_elsewhere ? in_host_memory(message, taken, deadline)
                                    : direct_batch(message, message.body));
     TENDON_TRY(fresh, copy_to_gpu(batch,
                                   {.gpu = target,
@@ -582,7 +593,7 @@ Result<TensorDict> PipeReceiver::deliver_direct(Taken& taken, Want want,
 
 Result<void> PipeReceiver::fill_direct(Taken& taken, TensorDict& destination, Deadline deadline) {
   TENDON_TRY(message, read_direct(taken, link_));
-  auto batch = in_host_memory(message, deadline);
+  auto batch = in_host_memory(message, taken, deadline);
   if (!batch) {
     put_back(untaken(taken), Place::before_equals);
     return std::move(batch).error();
@@ -650,21 +661,23 @@ Result<void> PipeReceiver::recv_into_gpu(TensorDict& destination, const OnStream
   Taken taken;
   TENDON_CHECK(
       wait_take(Want::on_gpu, RecvMode::view_or_copy, &destination, deadline, kWhere, taken));
-  const bool is_direct = taken.is_direct();
-  TENDON_CHECK(copy_to_leaves(taken, destination, work, deadline));
+  TENDON_TRY(from, copy_to_leaves(taken, destination, work, deadline));
   std::uint64_t size = 0;
   for (std::size_t i = 0; i < destination.leaf_count(); ++i)
     if (const LeafView leaf = leaf_view(destination, i); leaf.device != cpu())
       size += leaf.size_bytes;
   const Lock receiving(channel_.receive_mutex());
-  ++(is_direct ? stats_.copies_d2d : stats_.copies_h2d);
-  (is_direct ? stats_.bytes_d2d : stats_.bytes_h2d) += size;
+  ++(from == From::gpu ? stats_.copies_d2d : stats_.copies_h2d);
+  (from == From::gpu ? stats_.bytes_d2d : stats_.bytes_h2d) += size;
   return {};
 }
 
-Result<void> PipeReceiver::copy_to_leaves(Taken& taken, TensorDict& destination,
-                                          cuda::StreamWork& work, Deadline deadline) {
+Result<PipeReceiver::From> PipeReceiver::copy_to_leaves(Taken& taken, TensorDict& destination,
+                                                        cuda::StreamWork& work, Deadline deadline) {
   const bool is_direct = taken.is_direct();
+  const bool is_passing = !is_direct && taken.put_back == nullptr &&
+                          taken.incoming.body.place == IncomingBody::Place::peer_slot;
+  From from = is_direct ? From::gpu : From::host;
   PutBack returned;
   returned.number = taken.number;
   returned.placement = taken.placement;
@@ -675,7 +688,8 @@ Result<void> PipeReceiver::copy_to_leaves(Taken& taken, TensorDict& destination,
     const Device there = message.body->gpu()->context()->device();
     for (std::size_t i = 0; i < destination.leaf_count(); ++i) {
       if (!message.placement->is_on_gpu(i) || leaf_view(destination, i).device == there) continue;
-      auto host = in_host_memory(message, deadline);
+      from = From::host;
+      auto host = in_host_memory(message, taken, deadline);
       if (!host) put_back(untaken(taken), Place::before_equals);
       return host;
     }
@@ -685,14 +699,18 @@ Result<void> PipeReceiver::copy_to_leaves(Taken& taken, TensorDict& destination,
   auto copied = copy_into_leaves(batch, destination, work);
   if (copied && batch.values() != nullptr)
     copied = Tree::merge_values(destination, *batch.values());
-  if (copied) return {};
+  if (copied) return from;
   if (is_direct) {
     put_back(untaken(taken), Place::before_equals);
-    return copied;
+    return std::move(copied).error();
+  }
+  // It has a slot of the peer that was not lent to stay.
+  if (is_passing) {
+    if (auto own = private_copy(batch)) batch = *std::move(own);
   }
   returned.message.tensors = std::move(batch);
   put_back(std::move(returned), Place::before_equals);
-  return copied;
+  return std::move(copied).error();
 }
 
 // Before all that are numbered, those that other receives put back too.
@@ -753,6 +771,12 @@ Result<void> PipeReceiver::fill(Taken& taken, TensorDict& destination, Deadline 
 }
 
 void PipeReceiver::put_back(PutBack returned, Place place) {
+  // What lies on a GPU that is lost to this process is lost with it.
+  if (returned.untaken != nullptr && is_lost(*returned.untaken)) {
+    const Lock receiving(channel_.receive_mutex());
+    ++stats_.incomplete;
+    return;
+  }
   {
     const Lock receiving(channel_.receive_mutex());
     const auto first =
@@ -774,7 +798,7 @@ PipeStats PipeReceiver::stats() const {
   const Lock receiving(channel_.receive_mutex());
   PipeStats stats = stats_;
   stats.dropped += channel_.late_count();
-  stats.incomplete = channel_.receiver().incomplete_count();
+  stats.incomplete += channel_.receiver().incomplete_count();
   return stats;
 }
 

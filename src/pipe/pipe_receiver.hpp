@@ -100,9 +100,9 @@ class PipeReceiver {
   Result<TensorDict> deliver_direct(Taken& taken, Want want, std::shared_ptr<cuda::Gpu> gpu,
                                     const RecvOptions& options, Deadline deadline)
       TENDON_EXCLUDES(channel_.receive_mutex());
-  Result<TensorDict> in_host_memory(const DirectMessage& message, Deadline deadline);
+  Result<TensorDict> in_host_memory(const DirectMessage& message, Taken& taken, Deadline deadline);
   Result<void> recv_into_gpu(TensorDict& destination, const OnStream& on, Deadline deadline);
-  Result<void> copy_to_leaves(Taken& taken, TensorDict& destination, cuda::StreamWork& work,
+  Result<From> copy_to_leaves(Taken& taken, TensorDict& destination, cuda::StreamWork& work,
                               Deadline deadline);
   bool destination_free(const TensorDict* destination) TENDON_REQUIRES(channel_.receive_mutex());
   Error over() const TENDON_REQUIRES(channel_.receive_mutex());

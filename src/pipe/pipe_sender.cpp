@@ -86,7 +86,7 @@ Result<void> check_size(const Descriptor& descriptor, const Link& link) {
   return Error{ErrorCode::message_too_large, "pipe.send",
                "a message of " + std::to_string(size) + " bytes to " + link.peer_name() +
                    "; at most " + std::to_string(cap) +
-                   " bytes are legal on this link (ContextOptions::linkcap_bytes "
+                   " bytes are legal on this link (ContextOptions::link_cap_bytes "
                    "of both ends)"};
 }
 

@@ -140,6 +140,12 @@ PostedReceives::Turn PostedReceives::take_head(Step& step) {
     if (destination != nullptr) (void)receiver_.keep_claim(*destination);
     return Turn::ends;
   }
+  if (receiver_.head_is_direct() && posted.mode == RecvMode::view_only) {
+    step.error = Error{ErrorCode::no_credit, kReceive,
+                       "an asynchronous receive lends no view on a GPU: use recv(), or "
+                       "RecvMode::view_or_copy"};
+    return Turn::ends;
+  }
   if (posted.sought != nullptr && !posted.sought->answer().is_over()) return Turn::waits;
   posted.is_busy =
       want == Want::on_gpu || receiver_.head_is_direct() ||
@@ -252,6 +258,7 @@ void PostedReceives::end_busy(PostedRecv& posted, std::optional<Taken> taken,
     const Lock receiving(channel_.receive_mutex());
     remove(posted);
   }
+  context_.wake_others();  // the next message is another call's
   complete(posted, std::move(taken), std::move(error));
 }
 

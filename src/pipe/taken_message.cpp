@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/gpu.hpp"
 #include "memory/large_copy.hpp"
 #include "tensor/tree.hpp"
 
@@ -56,11 +57,17 @@ Result<TensorDict> private_copy(const TensorDict& batch) {
   return make_packed(packed.schema, packed.layout, std::move(fresh), packed.values);
 }
 
+bool is_lost(const Taken& taken) {
+  const DeviceBody& body = *taken.incoming.device;
+  return body.failure() == nullptr && body.gpu()->context()->loss() != cuda::Status::success;
+}
+
 PutBack untaken(Taken& taken) {
   PutBack returned;
   returned.number = taken.number;
   returned.placement = taken.placement;
   returned.untaken = std::make_unique<Taken>(std::move(taken));
+  returned.untaken->lent = false;  // leaves in a slot of the host are copied at the next try
   return returned;
 }
 

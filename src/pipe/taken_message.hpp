@@ -28,6 +28,8 @@ namespace tendon::v0::detail {
 /// A packed batch in memory of this process.
 [[nodiscard]] Result<TensorDict> private_copy(const TensorDict& batch);
 
+/// Its GPU is lost to this process. Precondition: taken.is_direct().
+[[nodiscard]] bool is_lost(const Taken& taken);
 /// It is as it was at the head, for another try to deliver it.
 [[nodiscard]] PutBack untaken(Taken& taken);
 

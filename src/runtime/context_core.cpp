@@ -28,6 +28,7 @@ ContextCore::ContextCore(ContextOptions options)
     : options_(std::move(options)),
       memory_{std::make_shared<SlotPool>("pool of this context", options_.pool_cap_bytes,
                                          Writers::maker_only),
+              std::make_shared<cuda::DevicePools>(options_.device_cap_bytes),
               std::make_shared<cuda::DevicePools>(options_.device_cap_bytes)},
       links_(identity_.context, options_.streams),
       publishing_(options_.publish_bytes, links_),
@@ -155,8 +156,10 @@ std::uint64_t ContextCore::add_timed(Deadline when, std::weak_ptr<Timed> timed) 
 Deadline ContextCore::next_chore(Pace pace) const {
   if (pace == Pace::unhurried && prefaults_.any()) return Deadline::now();
   const Deadline next = earlier(timers_.next(), links_.next_tick());
-  const auto trim = memory_.devices->next_trim();
-  return trim ? earlier(next, Deadline::at(*trim)) : next;
+  Deadline due = next;
+  for (const auto& pools : {memory_.devices, memory_.passed})
+    if (const auto trim = pools->next_trim()) due = earlier(due, Deadline::at(*trim));
+  return due;
 }
 
 void ContextCore::run_chores(Pace pace) {
@@ -164,6 +167,7 @@ void ContextCore::run_chores(Pace pace) {
   if (pace == Pace::unhurried) prefaults_.run(*this);
   const auto now = Clock::now();
   memory_.devices->trim(now);
+  memory_.passed->trim(now);
   const auto entries = links_.take_tick(now);
   if (!entries) return;
   // Nothing else tells of returns on links that have ended.

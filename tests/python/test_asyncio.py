@@ -492,10 +492,10 @@ async def _accept_one(context, timeout):
 
 
 @pytest.mark.parametrize("call, says, where", [
-    (lambda pair: pair.there.arecv(0.01), "nothing came from here .*before the deadline", "pipe.recv"),
-    (lambda pair: pair.there.arecv_message(0.01), "nothing came from here .*before the deadline", "pipe.recv"),
-    (lambda pair: pair.there.arecv_into({"x": np.zeros(1)}, 0.01), "nothing came from here", "pipe.recv_into"),
-    (lambda pair: pair.there.each(0.01).__anext__(), "nothing came from here", "pipe.recv"),
+    (lambda pair: pair.there.arecv(0.01), "no message of here .*before the deadline", "pipe.recv"),
+    (lambda pair: pair.there.arecv_message(0.01), "no message of here .*before the deadline", "pipe.recv"),
+    (lambda pair: pair.there.arecv_into({"x": np.zeros(1)}, 0.01), "no message of here", "pipe.recv_into"),
+    (lambda pair: pair.there.each(0.01).__anext__(), "no message of here", "pipe.recv"),
     (lambda pair: _accept_one(pair.contexts[0], 0.01), "nobody connected to 127.0.0.1:", "listener.accept"),
 ], ids=["arecv", "arecv_message", "arecv_into", "each", "aaccept"])
 def test_a_timeout_says_who_and_what_to_do(pair, call, says, where):

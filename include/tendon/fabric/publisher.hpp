@@ -86,7 +86,7 @@ struct PublisherStats {
   std::uint64_t subscribers = 0;  ///< now; plain Zenoh peers are not counted
   std::uint64_t plain_put = 0;    ///< samples that Zenoh took for plain peers
   /// Samples that were not put while somebody subscribed by Zenoh: a newer one took their place,
-  /// they were larger than `plain_bytes`, or Zenoh did not take them.
+  /// they were larger than `plain_bytes`, lay on a GPU, or Zenoh did not take them.
   std::uint64_t plain_dropped = 0;
   /// Subscribers that are behind now, by name.
   std::vector<std::string> lagging{};

@@ -52,7 +52,8 @@ class PipeRange;
 /// Blocks:  calls with a Deadline, and each step of each(). The destructor never: unsent bytes are
 ///          handed to the Context.
 /// Cost:    on a path `shm` a loan takes about a microsecond, whatever its size. send() copies the
-///          tensors once. Tensors on a GPU travel through host memory: a copy there, and one back.
+///          tensors once, on the GPU where they lie on one that the peer reads; else those of a GPU
+///          travel through host memory, by a copy there and one back (device_paths()).
 class TENDON_API Pipe {
  public:
   /// Connects to a Listener: "127.0.0.1:7000", "[::1]:7000", "host:7000", "unix:/path". Returns
@@ -70,8 +71,9 @@ class TENDON_API Pipe {
 
   // Sending. A call returns when its argument may be reused. The message may still be on its way
   // (see flush).
-  /// Leaves may lie in host memory and, without gaps, on one GPU. The call returns once the GPU has
-  /// copied its leaves: unsupported_device, device_lost, not_contiguous.
+  /// Leaves may lie in host memory and, without gaps, on one GPU: unsupported_device, device_lost,
+  /// not_contiguous. Leaves on a GPU may be written again by work that `options.stream` gets later,
+  /// and by nothing else before that.
   [[nodiscard]] Result<void> send(const TensorDict& batch, Deadline deadline,
                                   const SendOptions& options = {});
   /// Consumes the loan only on success; wrong_link if it was taken from another link.
@@ -113,8 +115,9 @@ class TENDON_API Pipe {
   void give_back(Message message);
   /// The same for the last recv_into(): a copy of what it wrote to `destination` goes back.
   [[nodiscard]] Result<void> give_back_from(const TensorDict& destination);
-  /// Leaves that are wanted on a GPU are there when it is done, for any stream. Where they cannot
-  /// be, the message stays, as for recv(); that of the next receive waits until this one has ended.
+  /// Leaves that are wanted on a GPU are there when it is done, for any stream; they are always
+  /// copied. Where they cannot be, the message stays, as for recv(); that of the next receive waits
+  /// until this one has ended. The stream lives on after a cancel until the device thread is done.
   [[nodiscard]] Completion<TensorDict> recv_async(const RecvOptions& options = {});
   /// The result is `destination`, with the message's non-tensor values set in it.
   [[nodiscard]] Completion<TensorDict> recv_into_async(TensorDict destination);

@@ -21,7 +21,8 @@ TENDON_WORDS(RecvMode, view_or_copy, view_only, copy);
 ///
 ///   pipe.send(batch, 1s, {.stream = stream});  // a cudaStream_t, of the GPU of the tensors
 struct SendOptions {
-  /// Tensors on a GPU are read behind the work that this stream has. It is not to be captured.
+  /// Tensors on a GPU are read behind the work that this stream has. It is not to be captured, and
+  /// lives until flush() has returned.
   void* stream = kStreamPerThread;
 };
 
@@ -31,7 +32,8 @@ struct SendOptions {
 struct RecvOptions {
   RecvMode mode = RecvMode::view_or_copy;
   /// May leaves on a GPU stay in the sender's memory? At most eight batches of a pipe do, to be
-  /// read only: a kernel that writes there ends the CUDA of this process. `copy`: they do not.
+  /// read only: a kernel that writes there ends the CUDA of this process. `copy`: they do not, nor
+  /// do those of asynchronous receives.
   RecvMode device_mode = RecvMode::view_or_copy;
   /// Where all leaves are to lie. Without it each lies where the sender had it: in host memory, or
   /// on the same GPU.

@@ -25,7 +25,7 @@ struct PipeStats {
   std::uint64_t bytes_d2h = 0;
   std::uint64_t copies_h2d = 0;  ///< messages copied from host memory to a GPU, as received
   std::uint64_t bytes_h2d = 0;
-  std::uint64_t copies_d2d = 0;  ///< messages copied within a GPU, or from one to another
+  std::uint64_t copies_d2d = 0;  ///< messages copied within a GPU
   std::uint64_t bytes_d2d = 0;
   std::uint64_t incomplete = 0;  ///< lost with their sender, before its GPU had made them
   std::uint64_t schemas_announced = 0;

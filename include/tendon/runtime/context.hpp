@@ -76,8 +76,8 @@ struct ContextOptions {
   /// Most bytes of samples that are published or kept, for all readers together [bytes]; 0 as
   /// link_cap_bytes. A limit, not an allocation.
   std::uint64_t publish_bytes = 0;
-  /// Most bytes of tensors that this Context keeps on each GPU, received ones included [bytes]; 0:
-  /// 1 GiB. A limit, not an allocation.
+  /// Most bytes on each GPU of tensors that this Context has received, and as many of those that
+  /// it sends to peers which read them there [bytes]; 0: 1 GiB. A limit, not an allocation.
   std::uint64_t device_cap_bytes = 0;
   /// This Context sends that way; its peers choose their own.
   DevicePath device_path = DevicePath::automatic;

@@ -7,7 +7,10 @@ namespace tendon::v0::detail {
 
 std::optional<std::uint64_t> DeviceCopies::next() {
   const Lock lock(mutex_);
-  const std::uint64_t number = last_ + 1;
+  std::uint64_t number = last_ + 1;
+  for (std::uint32_t i = 0; i < ReadyWords::kCount && lost_[number % ReadyWords::kCount]; ++i)
+    ++number;
+  if (lost_[number % ReadyWords::kCount]) return std::nullopt;
   if (!in_use_[number % ReadyWords::kCount]) return number;
   is_asked_ = true;
   return std::nullopt;
@@ -31,6 +34,7 @@ bool DeviceCopies::end(std::uint64_t number, How how, const PeerWords& words) {
   {
     const Lock lock(mutex_);
     in_use_.reset(number % ReadyWords::kCount);
+    if (how == How::lost) lost_.set(number % ReadyWords::kCount);
     --under_way_count_;
     was_asked = std::exchange(is_asked_, false);
     if (was_asked) has_news_.store(true, std::memory_order_release);

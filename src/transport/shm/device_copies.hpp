@@ -64,6 +64,8 @@ class DeviceCopies {
   std::uint64_t under_way_count_ TENDON_GUARDED_BY(mutex_) = 0;
   std::uint64_t done_count_ TENDON_GUARDED_BY(mutex_) = 0;
   std::bitset<ReadyWords::kCount> in_use_ TENDON_GUARDED_BY(mutex_);
+  // The peer may not have read yet that these are incomplete.
+  std::bitset<ReadyWords::kCount> lost_ TENDON_GUARDED_BY(mutex_);
   bool is_asked_ TENDON_GUARDED_BY(mutex_) = false;
   std::atomic<bool> has_news_{false};
 };

@@ -41,7 +41,6 @@ class DeviceFill {
       : parts_(std::move(parts)) {
     const SlotId id = parts_.slot->id();
     part_ = {device, id.segment, id.slot, 0, id.generation, size_bytes, 0};
-    parts_.work.keep(parts_.slot);
   }
   DeviceFill(const DeviceFill&) = delete;
   DeviceFill& operator=(const DeviceFill&) = delete;
@@ -68,8 +67,10 @@ class DeviceFill {
 
   /// Lets the stream write the word. The sender, under no lock, after the message was shown.
   void finish() {
-    parts_.work.keep(copy_);
-    if (!parts_.work.write_word(copy_->word(), copy_->number())) copy_->fail();
+    if (parts_.work.write_word(copy_->word(), copy_->number()))
+      parts_.work.keep(copy_);
+    else
+      copy_->fail();
     copy_ = nullptr;
   }
 

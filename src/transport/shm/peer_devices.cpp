@@ -94,7 +94,9 @@ class PeerDevices::Body final : public DeviceBody {
 };
 
 PeerDevices::PeerDevices(std::string peer_name, std::shared_ptr<ShmMemory> memory)
-    : peer_name_(std::move(peer_name)), memory_(std::move(memory)) {}
+    : peer_name_(std::move(peer_name)),
+      memory_(std::move(memory)),
+      untried_(std::make_shared<std::atomic<std::uint32_t>>(0)) {}
 
 Result<void> PeerDevices::is_legal(const Descriptor& word) const {
   const std::uint32_t number = word.segment_or_inline_bytes;
@@ -112,6 +114,10 @@ Result<void> PeerDevices::is_legal(const Descriptor& word) const {
   if (gpu != gpus_.end() && gpu->second.uuid != uuid_of(word))
     return violation("GPU " + std::to_string(word.schema) + " is " + uuid_text(gpu->second.uuid) +
                      ", and now " + uuid_text(uuid_of(word)));
+  if (untried_->load() >= kMostUntried) {
+    return violation("more than " + std::to_string(kMostUntried) +
+                     " segments on GPUs that were not tried yet");
+  }
   if (segments_.size() >= kMostSegments || bytes > kMostBytes - announced_bytes_) {
     return violation("more than " + std::to_string(kMostSegments) + " segments on GPUs, or " +
                      std::to_string(kMostBytes) + " bytes");
@@ -134,8 +140,8 @@ Result<void> PeerDevices::announce(const Descriptor& word, OwnedFd descriptor, F
   gpus_.try_emplace(segment->device, Gpu{segment->gpu_uuid, std::nullopt});
   segments_.emplace(segment->number, segment);
   announced_bytes_ += segment->slot_bytes * segment->slot_count;
+  untried_->fetch_add(1);
   if (try_map(segment)) return {};
-  keeps_some_ = true;
   answer(segment->device, DeviceAnswer::unused);
   return {};
 }
@@ -152,27 +158,32 @@ bool PeerDevices::try_map(const std::shared_ptr<PeerDeviceSegment>& segment) {
     it.error = std::move(error);
     it.state.store(State::refused, std::memory_order_release);
   };
-  const auto posted = segment->gpu->thread().post([segment, descriptor, refuse, told = told_] {
-    auto mapped = map_segment(*segment, *descriptor);
-    descriptor->reset();
-    if (mapped)
-      segment->state.store(State::mapped, std::memory_order_release);
-    else
-      refuse(*segment, std::move(mapped).error());
-    told();
-  });
+  const auto posted =
+      segment->gpu->thread().post([segment, descriptor, refuse, told = told_, untried = untried_] {
+        auto mapped = map_segment(*segment, *descriptor);
+        descriptor->reset();
+        untried->fetch_sub(1);
+        if (mapped)
+          segment->state.store(State::mapped, std::memory_order_release);
+        else
+          refuse(*segment, std::move(mapped).error());
+        told();
+      });
   if (posted) return true;
+  untried_->fetch_sub(1);
   refuse(*segment, posted.error());
   mapped_.store(true);
   return true;
 }
 
-void PeerDevices::map_kept() {
-  if (!keeps_some_) return;
-  keeps_some_ = false;
+void PeerDevices::tick() {
+  if (!answers_.empty()) mapped_.store(true);  // the socket had no room
   for (const auto& [number, segment] : segments_) {
-    const bool is_kept = segment->state.load() == PeerDeviceSegment::State::kept;
-    if (is_kept && !try_map(segment)) keeps_some_ = true;
+    const auto state = segment->state.load(std::memory_order_acquire);
+    if (state == PeerDeviceSegment::State::kept) (void)try_map(segment);
+    if (state != PeerDeviceSegment::State::mapped) continue;
+    if (segment->gpu->context()->loss() != cuda::Status::success)
+      answer(segment->device, DeviceAnswer::unmappable);
   }
 }
 
@@ -190,6 +201,8 @@ Result<void> PeerDevices::collect() {
     }
     const Error& why = *segment->error;
     if (why.code == ErrorCode::protocol_violation) return why;
+    // A message in a segment that cannot be mapped later is lost by itself.
+    if (gpus_[segment->device].answer == DeviceAnswer::direct) continue;
     log(LogLevel::info, kAnnounce,
         "memory on a GPU of " + peer_name_ + " cannot be mapped here: " + why.detail);
     answer(segment->device, DeviceAnswer::unmappable);
@@ -197,11 +210,9 @@ Result<void> PeerDevices::collect() {
   return {};
 }
 
-// A GPU whose memory could be mapped once stays direct: a message in a segment that cannot be
-// mapped later is lost by itself.
 void PeerDevices::answer(std::uint32_t device, DeviceAnswer answer) {
   auto& last = gpus_[device].answer;
-  if (last == answer || last == DeviceAnswer::direct) return;
+  if (last == answer || last == DeviceAnswer::unmappable) return;
   last = answer;
   Descriptor word = device_word(DeviceWord::answer, device);
   word.sequence = ++answer_count_;
@@ -225,6 +236,7 @@ std::string_view PeerDevices::take_in(const Descriptor& word) {
       const auto segment = segments_.find(word.segment_or_inline_bytes);
       if (segment == segments_.end()) return "an unknown segment on a GPU went";
       announced_bytes_ -= segment->second->slot_bytes * segment->second->slot_count;
+      if (segment->second->state.load() == PeerDeviceSegment::State::kept) untried_->fetch_sub(1);
       segments_.erase(segment);
       return {};
     }
@@ -248,6 +260,8 @@ Result<std::shared_ptr<DeviceBody>> PeerDevices::body_of(const Descriptor& descr
     return std::shared_ptr<DeviceBody>();
   DevicePart part;
   std::memcpy(&part, body.data + descriptor.body_bytes() - sizeof part, sizeof part);
+  std::atomic_signal_fence(
+      std::memory_order_seq_cst);  // copied once, although it may lie in a slot
   return body_of(part);
 }
 
@@ -257,8 +271,8 @@ Result<std::shared_ptr<DeviceBody>> PeerDevices::body_of(const DevicePart& part)
   if (segment == segments_.end())
     return wrong("in segment " + std::to_string(part.segment) + ", which was not announced");
   const PeerDeviceSegment& there = *segment->second;
-  if (gpus_[there.device].answer != DeviceAnswer::direct)
-    return wrong("before this side has said that it reads one");
+  // It may have said so before this GPU was lost.
+  if (words_ == nullptr) return wrong("before this side has said that it reads one");
   if (part.device != there.device || part.zero != 0)
     return wrong("of GPU " + std::to_string(part.device) + " in a segment of GPU " +
                  std::to_string(there.device));
@@ -268,7 +282,7 @@ Result<std::shared_ptr<DeviceBody>> PeerDevices::body_of(const DevicePart& part)
                  " bytes of " + std::to_string(there.slot_bytes));
   }
   if (part.word <= last_number_) return wrong("whose number does not rise");
-  (void)look();
+  (void)note_arrivals();
   if (!under_way_.empty() && part.word - under_way_.front().number >= ReadyWords::kCount)
     return wrong("whose word is that of a message which has not arrived");
   last_number_ = part.word;
@@ -288,8 +302,8 @@ bool PeerDevices::has_input() const noexcept {
          words->told.load(std::memory_order_acquire) != seen_told_.load(std::memory_order_relaxed);
 }
 
-bool PeerDevices::look() noexcept {
-  bool moved = mapped_.load(std::memory_order_relaxed) && mapped_.exchange(false);
+bool PeerDevices::note_arrivals() noexcept {
+  bool moved = false;
   const ReadyWords* const words = ready();
   if (words == nullptr) return moved;
   const std::uint64_t told = words->told.load(std::memory_order_acquire);

@@ -70,8 +70,9 @@ class PeerDevices {
                                       Features features);
   /// Words `gone` and `incomplete`. Returns what is wrong, or an empty text.
   [[nodiscard]] std::string_view take_in(const Descriptor& word);
-  /// Maps what was kept of GPUs that this process uses now.
-  void map_kept();
+  /// A few times a second: maps what was kept of GPUs that this process uses now, and answers anew
+  /// for a GPU that it has lost.
+  void tick();
   void note_mapped() noexcept { mapped_.store(true); }
   /// Takes in what the device thread has done since.
   [[nodiscard]] Result<void> collect();
@@ -89,13 +90,18 @@ class PeerDevices {
                                                             const IncomingBody& body);
   /// May look() find that something has arrived?
   [[nodiscard]] bool has_input() const noexcept;
-  /// Returns whether something has arrived since the last call.
-  bool look() noexcept;
+  /// Once a turn: returns whether something has arrived since the last one.
+  bool look() noexcept {
+    const bool was_mapped = mapped_.load(std::memory_order_relaxed) && mapped_.exchange(false);
+    return note_arrivals() || was_mapped;
+  }
   /// The link is over: what has not arrived is incomplete.
   void end() noexcept;
 
-  /// Segments of one peer at a time.
+  /// Segments of one peer at a time, and of them those that it has not tried to map yet: each keeps
+  /// a descriptor.
   static constexpr std::size_t kMostSegments = 4096;
+  static constexpr std::uint32_t kMostUntried = 256;
   /// All segments of one peer together.
   static constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 44;
 
@@ -113,6 +119,7 @@ class PeerDevices {
   [[nodiscard]] Result<void> is_legal(const Descriptor& word) const;
   [[nodiscard]] Result<std::shared_ptr<DeviceBody>> body_of(const DevicePart& part);
   [[nodiscard]] bool try_map(const std::shared_ptr<PeerDeviceSegment>& segment);
+  bool note_arrivals() noexcept;
   void answer(std::uint32_t device, DeviceAnswer answer);
   [[nodiscard]] bool make_words();
   [[nodiscard]] const ReadyWords* ready() const noexcept {
@@ -122,7 +129,6 @@ class PeerDevices {
   const std::string peer_name_;
   const std::shared_ptr<ShmMemory> memory_;
   std::function<void()> told_;
-  bool keeps_some_ = false;
   std::map<std::uint32_t, Gpu> gpus_;  // by number
   std::map<std::uint32_t, std::shared_ptr<PeerDeviceSegment>> segments_;
   std::uint64_t announced_bytes_ = 0;
@@ -133,9 +139,10 @@ class PeerDevices {
   std::uint64_t last_number_ = 0;
   // In the order of their numbers: the first has not arrived, others may have.
   std::deque<UnderWay> under_way_;
-  std::atomic<std::uint64_t> awaited_{0};    // the number of the first; 0: none
-  std::atomic<std::uint64_t> seen_told_{0};  // at the last look
-  std::atomic<bool> mapped_{false};          // since the last look
+  std::atomic<std::uint64_t> awaited_{0};                // the number of the first; 0: none
+  std::atomic<std::uint64_t> seen_told_{0};              // at the last look
+  std::atomic<bool> mapped_{false};                      // since the last look of a turn
+  std::shared_ptr<std::atomic<std::uint32_t>> untried_;  // segments that wait for the device thread
 };
 
 }  // namespace tendon::v0::detail

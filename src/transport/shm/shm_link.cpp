@@ -694,7 +694,7 @@ void ShmLink::tick(std::chrono::steady_clock::time_point now) {
   const std::uint64_t beat = memory_->theirs().beat.load(std::memory_order_relaxed);
   liveness_.tick(now);
   if (beat != std::exchange(last_beat_, beat)) liveness_.heard();
-  if (!ended()) devices_.map_kept();
+  if (!ended()) devices_.tick();
   if (descriptors_ != Descriptors::enough && reactor_ != nullptr && socket_ &&
       reactor_->watch(socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLOUT, weak_from_this()))
     descriptors_ = Descriptors::enough;

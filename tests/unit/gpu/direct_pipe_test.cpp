@@ -38,11 +38,11 @@ class DirectPipe : public GpuPipeTest {
     return testing::AssertionFailure() << path << " has another content than that of " << seed;
   }
   static std::uint64_t used_bytes(const Context& context, std::size_t gpu = 0) {
-    const auto stats = detail::ContextCore::of(context)->memory().devices->stats();
+    const auto stats = detail::ContextCore::of(context)->memory().passed->stats();
     return gpu < stats.size() ? stats[gpu].second.used_bytes : 0;
   }
   static std::uint64_t segments(const Context& context) {
-    return detail::ContextCore::of(context)->memory().devices->stats().at(0).second.segments;
+    return detail::ContextCore::of(context)->memory().passed->stats().at(0).second.segments;
   }
   [[nodiscard]] static std::shared_ptr<detail::Link> link_of(const Context& context) {
     return detail::ContextCore::of(context)->links().all()->front();
@@ -344,7 +344,7 @@ TEST_P(DirectPipe, SegmentsThatWentAreTold) {
     ASSERT_TRUE(returns(pair));
     detail::ContextCore::of(pair.client_context)
         ->memory()
-        .devices->trim(cuda::DevicePools::TimePoint::max());
+        .passed->trim(cuda::DevicePools::TimePoint::max());
     EXPECT_EQ(segments(pair.client_context), 0u);
   }
   EXPECT_EQ(pair.client.stats().copies_d2d, 3u);

@@ -51,7 +51,7 @@ class DirectRecv : public GpuPipeTest {
   [[nodiscard]] static std::uint64_t held(PipePair& pair) {
     const auto core = detail::ContextCore::of(pair.client_context);
     (void)core->links().all()->front()->collect_returns();
-    const auto stats = core->memory().devices->stats();
+    const auto stats = core->memory().passed->stats();
     return stats.empty() ? 0 : stats.front().second.holds.holds;
   }
 };
