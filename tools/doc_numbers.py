@@ -42,6 +42,7 @@ NUMBERS = {
         ("of 20,480 bytes: {} words of 8 bytes", "2048"),
         ("the bytes of each, a multiple of {}; all slots", "4096"),
         ("are a multiple of 2 MiB. At most {} of one side", "4096"),
+        ("of one side at a time, and at most {} that the receiver", "256"),
         ("writes n into word n mod {} behind them", "2048"),
         ("the link carries its {} pipes", "kMaxPipesPerLink"),
         ("pipes, {} without the feature `many channels`, or", "kMaxPipesPerOldLink"),

@@ -55,7 +55,7 @@ Result<std::shared_ptr<DeviceSlot>> DevicePool::acquire(std::uint64_t size_bytes
     }
     std::shared_ptr<Making> making;
     if (const auto at = making_.find(slot_bytes); at != making_.end()) making = at->second;
-    // It failed, and whoever began it had not waited.
+    // It failed, and the caller that began it had not waited.
     if (making != nullptr && making->is_over) return failed(slot_bytes, *making);
     if (making == nullptr) {
       TENDON_TRY(begun, grow(slot_bytes));

@@ -33,7 +33,7 @@ class DirectRecv : public GpuPipeTest {
   /// A leaf on the GPU, one in host memory, and a value.
   [[nodiscard]] TensorDict mixed(std::uint64_t seed, std::int64_t size = 1000) {
     TensorDict batch = one(seed, size);
-    batch.set("n", Tensor::of<std::int64_t>({1}, {static_cast<std::int64_t>(seed)}));
+    batch.set("n", Tensor::of<std::int64_t>({}, {static_cast<std::int64_t>(seed)}));
     batch.set("name", "batch " + std::to_string(seed));
     return batch;
   }
@@ -161,8 +161,8 @@ TEST_P(DirectRecv, ItFillsLeavesThatExist) {
     TensorDict destination;
     destination.set("x", x == cpu() ? Tensor::zeros(DType::u8, {1000}).value()
                                     : on_gpu(Tensor::zeros(DType::u8, {1000}).value(), x));
-    destination.set("n", n == cpu() ? Tensor::zeros(DType::i64, {1}).value()
-                                    : on_gpu(Tensor::zeros(DType::i64, {1}).value(), n));
+    destination.set("n", n == cpu() ? Tensor::zeros(DType::i64, {}).value()
+                                    : on_gpu(Tensor::zeros(DType::i64, {}).value(), n));
     return destination;
   };
   const auto number = [&](const TensorDict& batch) {
