@@ -81,6 +81,16 @@ TEST_P(AsyncGpuReceive, ABatchArrivesWhereItsSenderHadIt) {
   EXPECT_EQ(pair.server.stats().bytes_h2d, 2u * (1 + kSmall + kLarge));
 }
 
+TEST_P(AsyncGpuReceive, AFullGpuEndsTheReceiveAndTheMessageStays) {
+  PipePair pair = connect();
+  ASSERT_TRUE(succeeds(pair.client.send(there(1, kSmall), kPatience)));
+  constexpr int kOutOfMemory = 2;
+  fake.fail("cuMemCreate", kOutOfMemory, 0);
+  EXPECT_TRUE(fails_with(pair.server.recv_async().wait(kPatience), ErrorCode::resource_exhausted));
+  fake.fail("cuMemCreate", 0, 0);
+  EXPECT_TRUE(lies_there(pair.server.recv_async().wait(kPatience), 1));
+}
+
 TEST_P(AsyncGpuReceive, TheReceiverChoosesTheDevice) {
   PipePair pair = connect();
   for (const std::int64_t size : {std::int64_t{64}, kLarge}) {

@@ -220,6 +220,15 @@ TEST_P(DirectRecv, AStreamThatIsCapturedLeavesTheMessage) {
   EXPECT_TRUE(has(pair.server.recv({.stream = stream}, kPatience).value(), 1));
 }
 
+TEST_P(DirectRecv, AViewOnAStreamOfAnotherGpuIsRefused) {
+  PipePair pair = connect();
+  send(pair, one(1));
+  const auto stream = make_stream(kGpu1);
+  EXPECT_TRUE(
+      fails_with(pair.server.recv({.stream = stream}, kPatience), ErrorCode::invalid_argument));
+  EXPECT_TRUE(has(pair.server.recv(kPatience).value(), 1));
+}
+
 TEST_P(DirectRecv, AnAsynchronousReceiveCopies) {
   PipePair pair = connect();
   auto posted = pair.server.recv_async();
@@ -261,6 +270,17 @@ TEST_P(DirectRecv, WhatAnAsynchronousReceiveCannotDeliverStays) {
   ASSERT_TRUE(succeeds(there));
   EXPECT_TRUE(has(*there, 1));
   EXPECT_EQ(number_of(*there), 1);
+}
+
+TEST_P(DirectRecv, AnAsynchronousReceiveLendsNoView) {
+  PipePair pair = connect();
+  send(pair, one(1));
+  EXPECT_TRUE(fails_with(pair.server.recv_async({.mode = RecvMode::view_only}).wait(kPatience),
+                         ErrorCode::no_credit));
+  EXPECT_TRUE(
+      fails_with(pair.server.recv_async({.device_mode = RecvMode::view_only}).wait(kPatience),
+                 ErrorCode::no_credit));
+  EXPECT_TRUE(has(pair.server.recv(kPatience).value(), 1));
 }
 
 TEST_P(DirectRecv, AViewOutlivesItsPipeAndBothContexts) {
