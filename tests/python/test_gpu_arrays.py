@@ -50,6 +50,19 @@ def test_a_tensor_arrives_on_the_gpu_it_was_on(gpu, pair, kind):
     assert copies == ((1, 1, 0, 0) if path["direct"] else (0, 0, 1, 1))
 
 
+def test_nobody_but_a_view_only_receive_has_memory_of_the_peer(gpu, make_pair, kind):
+    pair = make_pair("shm")
+    for n in range(4):
+        pair.here.send({"x": kind(gpu, NUMBERS + n)})
+    batches = pair.there.recv(PATIENCE_S), next(iter(pair.there)), pair.there.recv_message(PATIENCE_S).tensors
+    for n, batch in enumerate(batches):
+        assert not batch["x"].readonly
+        np.testing.assert_array_equal(gpu.array_of(batch["x"]), NUMBERS + n)
+    view = pair.there.recv(PATIENCE_S, mode="view_only")
+    assert view["x"].readonly and pair.there.stats().copies_d2d == 3
+    np.testing.assert_array_equal(gpu.array_of(view["x"]), NUMBERS + 3)
+
+
 def test_a_context_may_stage_what_it_sends(gpu, make_pair, kind):
     pair = make_pair("shm", device_path="staged")
     pair.here.send({"x": kind(gpu, NUMBERS)})
