@@ -2,8 +2,10 @@
 #include "pipe/delivery.hpp"
 
 #include <string_view>
+#include <tendon/tensor/packed.hpp>
 #include <utility>
 
+#include "cuda/address.hpp"
 #include "cuda/gpus.hpp"
 
 namespace tendon::v0::detail {
@@ -47,7 +49,7 @@ Result<void> Delivery::step() {
       finish({});
       return {};
     }
-    TENDON_TRY(has_room, make_room());
+    TENDON_TRY(has_room, target_.is_to_host ? make_host_room() : make_room());
     // The device thread makes the slot's segment before it returns here.
     if (!has_room)
       return target_.gpu->thread().post([self = shared_from_this()] { self->go_on(); });
@@ -86,6 +88,30 @@ Result<bool> Delivery::make_room() {
   work_->keep(arrival->slot);
   copies_ = in_pieces(arrival->copies);
   delivered_ = std::move(arrival->batch);
+  return true;
+}
+
+Result<bool> Delivery::make_host_room() {
+  const auto& schema = batch_.schema();
+  const PackedLayout& layout = schema->layout(Layout::aligned);
+  TENDON_TRY(room, Storage::allocate(layout.total_bytes));
+  TENDON_CHECK(pack_host_leaves(batch_, room));
+  zero_gaps(*schema, room);
+  TENDON_TRY(stream, target_.gpu->own_stream());
+  TENDON_TRY(work, cuda::StreamWork::begin(target_.gpu, stream, kReceive));
+  work_ = std::move(work);
+  work_->keep(room.owner());
+  work_->keep(std::make_shared<const TensorDict>(batch_));
+  std::vector<GpuCopy> copies;
+  for (std::size_t i = 0; i < batch_.leaf_count(); ++i) {
+    const LeafView leaf = leaf_view(batch_, i);
+    if (leaf.device != cpu())
+      copies.push_back({cuda::address_of(room.data() + layout.offsets[i]),
+                        cuda::address_of(leaf.data), leaf.size_bytes});
+  }
+  copies_ = in_pieces(copies);
+  TENDON_TRY(packed, make_packed(schema, Layout::aligned, std::move(room), batch_.values()));
+  delivered_ = std::move(packed);
   return true;
 }
 

@@ -43,6 +43,7 @@ class Delivery : public std::enable_shared_from_this<Delivery> {
     std::shared_ptr<cuda::DevicePools> pools;
     cuda::StreamName stream;  ///< on which the program uses it, until it drops the last tensor
     bool is_of_peer = false;  ///< the batch lies on the GPU, in memory of the peer
+    bool is_to_host = false;  ///< it does, and is wanted in host memory
   };
 
   /// `on_over` is called in the device thread. Errors: that the process uses no CUDA, where
@@ -64,6 +65,7 @@ class Delivery : public std::enable_shared_from_this<Delivery> {
   [[nodiscard]] Result<void> find_gpu();
   /// False: a slot is being made.
   [[nodiscard]] Result<bool> make_room();
+  [[nodiscard]] Result<bool> make_host_room();
   [[nodiscard]] Result<void> copy_piece();
   void finish(Result<void> result);
 

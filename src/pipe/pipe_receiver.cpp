@@ -502,9 +502,7 @@ Result<TensorDict> PipeReceiver::deliver(Taken& taken, std::shared_ptr<cuda::Gpu
     put_back(std::move(returned), Place::before_equals);
     return delivered;
   }
-  const Lock receiving(channel_.receive_mutex());
-  ++stats_.copies_h2d;
-  stats_.bytes_h2d += bytes_on_gpu(*batch.schema(), placement);
+  note_copy(bytes_on_gpu(*batch.schema(), placement), Copy::h2d);
   return delivered;
 }
 
@@ -530,9 +528,7 @@ Result<TensorDict> PipeReceiver::in_host_memory(const DirectMessage& message, Ta
   TENDON_CHECK(copy_to_host(batch, room, std::move(work),
                             *context_.memory().devices->of(message.body->gpu()), deadline, wait));
   TENDON_TRY(copied, make_packed(message.schema, Layout::aligned, std::move(room), message.values));
-  const Lock receiving(channel_.receive_mutex());
-  ++stats_.copies_d2h;
-  stats_.bytes_d2h += bytes_on_gpu(*message.schema, message.placement.get());
+  note_copy(bytes_on_gpu(*message.schema, message.placement.get()), Copy::d2h);
   return copied;
 }
 
@@ -581,9 +577,7 @@ Result<TensorDict> PipeReceiver::deliver_direct(Taken& taken, Want want,
                                   "pipe.recv", deadline));
     const std::uint64_t size =
         bytes_on_gpu(*message.schema, gpu == nullptr ? message.placement.get() : nullptr);
-    const Lock receiving(channel_.receive_mutex());
-    ++(is_elsewhere ? stats_.copies_h2d : stats_.copies_d2d);
-    (is_elsewhere ? stats_.bytes_h2d : stats_.bytes_d2d) += size;
+    note_copy(size, is_elsewhere ? Copy::h2d : Copy::d2d);
     return fresh;
   };
   auto delivered = copied();
@@ -661,23 +655,21 @@ Result<void> PipeReceiver::recv_into_gpu(TensorDict& destination, const OnStream
   Taken taken;
   TENDON_CHECK(
       wait_take(Want::on_gpu, RecvMode::view_or_copy, &destination, deadline, kWhere, taken));
-  TENDON_TRY(from, copy_to_leaves(taken, destination, work, deadline));
+  TENDON_TRY(copy, copy_to_leaves(taken, destination, work, deadline));
   std::uint64_t size = 0;
   for (std::size_t i = 0; i < destination.leaf_count(); ++i)
     if (const LeafView leaf = leaf_view(destination, i); leaf.device != cpu())
       size += leaf.size_bytes;
-  const Lock receiving(channel_.receive_mutex());
-  ++(from == From::gpu ? stats_.copies_d2d : stats_.copies_h2d);
-  (from == From::gpu ? stats_.bytes_d2d : stats_.bytes_h2d) += size;
+  note_copy(size, copy);
   return {};
 }
 
-Result<PipeReceiver::From> PipeReceiver::copy_to_leaves(Taken& taken, TensorDict& destination,
+Result<PipeReceiver::Copy> PipeReceiver::copy_to_leaves(Taken& taken, TensorDict& destination,
                                                         cuda::StreamWork& work, Deadline deadline) {
   const bool is_direct = taken.is_direct();
   const bool is_passing = !is_direct && taken.put_back == nullptr &&
                           taken.incoming.body.place == IncomingBody::Place::peer_slot;
-  From from = is_direct ? From::gpu : From::host;
+  Copy copy = is_direct ? Copy::d2d : Copy::h2d;
   PutBack returned;
   returned.number = taken.number;
   returned.placement = taken.placement;
@@ -688,7 +680,7 @@ Result<PipeReceiver::From> PipeReceiver::copy_to_leaves(Taken& taken, TensorDict
     const Device there = message.body->gpu()->context()->device();
     for (std::size_t i = 0; i < destination.leaf_count(); ++i) {
       if (!message.placement->is_on_gpu(i) || leaf_view(destination, i).device == there) continue;
-      from = From::host;
+      copy = Copy::h2d;
       auto host = in_host_memory(message, taken, deadline);
       if (!host) put_back(untaken(taken), Place::before_equals);
       return host;
@@ -699,7 +691,7 @@ Result<PipeReceiver::From> PipeReceiver::copy_to_leaves(Taken& taken, TensorDict
   auto copied = copy_into_leaves(batch, destination, work);
   if (copied && batch.values() != nullptr)
     copied = Tree::merge_values(destination, *batch.values());
-  if (copied) return from;
+  if (copied) return copy;
   if (is_direct) {
     put_back(untaken(taken), Place::before_equals);
     return std::move(copied).error();
@@ -788,10 +780,21 @@ void PipeReceiver::put_back(PutBack returned, Place place) {
   context_.wake_others();
 }
 
-void PipeReceiver::note_copy_to_gpu(std::uint64_t bytes, From from) {
+void PipeReceiver::note_copy(std::uint64_t bytes, Copy copy) {
   const Lock receiving(channel_.receive_mutex());
-  ++(from == From::gpu ? stats_.copies_d2d : stats_.copies_h2d);
-  (from == From::gpu ? stats_.bytes_d2d : stats_.bytes_h2d) += bytes;
+  switch (copy) {
+    case Copy::h2d:
+      ++stats_.copies_h2d;
+      stats_.bytes_h2d += bytes;
+      break;
+    case Copy::d2h:
+      ++stats_.copies_d2h;
+      stats_.bytes_d2h += bytes;
+      break;
+    case Copy::d2d:
+      ++stats_.copies_d2d;
+      stats_.bytes_d2d += bytes;
+  }
 }
 
 PipeStats PipeReceiver::stats() const {

@@ -50,9 +50,9 @@ class PipeReceiver {
   /// `behind_equals`: it was given back, and others may have been before it. Else it was the head.
   enum class Place : std::uint8_t { behind_equals, before_equals };
   void put_back(PutBack returned, Place place = Place::behind_equals);
-  /// Counts one that an asynchronous receive made.
-  enum class From : std::uint8_t { host, gpu };
-  void note_copy_to_gpu(std::uint64_t bytes, From from) TENDON_EXCLUDES(channel_.receive_mutex());
+  /// Between host memory and a GPU (device), or within one.
+  enum class Copy : std::uint8_t { h2d, d2h, d2d };
+  void note_copy(std::uint64_t bytes, Copy copy) TENDON_EXCLUDES(channel_.receive_mutex());
 
   // What the channel hands over: the link's receive lock is held
   [[nodiscard]] bool claim(const Descriptor& descriptor, std::vector<MutableBytes>& pieces);
@@ -102,7 +102,7 @@ class PipeReceiver {
       TENDON_EXCLUDES(channel_.receive_mutex());
   Result<TensorDict> in_host_memory(const DirectMessage& message, Taken& taken, Deadline deadline);
   Result<void> recv_into_gpu(TensorDict& destination, const OnStream& on, Deadline deadline);
-  Result<From> copy_to_leaves(Taken& taken, TensorDict& destination, cuda::StreamWork& work,
+  Result<Copy> copy_to_leaves(Taken& taken, TensorDict& destination, cuda::StreamWork& work,
                               Deadline deadline);
   bool destination_free(const TensorDict* destination) TENDON_REQUIRES(channel_.receive_mutex());
   Error over() const TENDON_REQUIRES(channel_.receive_mutex());

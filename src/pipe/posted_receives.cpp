@@ -132,14 +132,6 @@ PostedReceives::Turn PostedReceives::take_head(Step& step) {
     if (destination != nullptr) (void)receiver_.keep_claim(*destination);
     return Turn::ends;
   }
-  if (receiver_.head_is_direct() && (destination != nullptr || want == Want::on_cpu)) {
-    step.error = Error{ErrorCode::unsupported_device, kReceive,
-                       "the next message from " + end_.link->peer_name() +
-                           " has tensors on a GPU, which an asynchronous receive copies to no "
-                           "other memory: take it with recv() or recv_into()"};
-    if (destination != nullptr) (void)receiver_.keep_claim(*destination);
-    return Turn::ends;
-  }
   if (receiver_.head_is_direct() && posted.mode == RecvMode::view_only) {
     step.error = Error{ErrorCode::no_credit, kReceive,
                        "an asynchronous receive lends no view on a GPU: use recv(), or "
@@ -177,8 +169,9 @@ void PostedReceives::depart(PostedRecv& posted, Taken taken) {
   const auto batch_of = [&]() -> Result<TensorDict> {
     if (!taken.is_direct()) return receiver_.to_tensors(taken);
     TENDON_TRY(message, read_direct(taken, *end_.link));
-    if (target.gpu == nullptr) target.gpu = message.body->gpu();
     target.is_of_peer = true;
+    target.is_to_host = posted.destination || (posted.device && *posted.device == cpu());
+    if (target.gpu == nullptr) target.gpu = message.body->gpu();
     away.returned.untaken = std::make_unique<Taken>(std::move(taken));
     return direct_batch(message, message.body);
   };
@@ -229,8 +222,10 @@ void PostedReceives::arrive(PostedRecv& posted) {
   if (is_direct || lies_on(batch, cpu())) {
     const Placement* const placement =
         posted.sought == nullptr ? away.returned.placement.get() : nullptr;
-    receiver_.note_copy_to_gpu(bytes_on_gpu(*batch.schema(), placement),
-                               is_direct ? PipeReceiver::From::gpu : PipeReceiver::From::host);
+    using Copy = PipeReceiver::Copy;
+    const bool is_to_host = posted.destination || (posted.device && *posted.device == cpu());
+    const Copy copy = !is_direct ? Copy::h2d : is_to_host ? Copy::d2h : Copy::d2d;
+    receiver_.note_copy(bytes_on_gpu(*batch.schema(), placement), copy);
   }
   Taken there;
   there.number = away.returned.number;

@@ -307,6 +307,8 @@ struct WrongWord {
   std::function<void(Descriptor&)> change;
   std::string text;
 };
+void PrintTo(const WrongWord& wrong, std::ostream* out) { *out << wrong.name; }
+
 class WrongSegments : public DeviceParts, public testing::WithParamInterface<WrongWord> {};
 TEST_P(WrongSegments, EndTheLink) {
   segment = make_segment();
@@ -341,6 +343,8 @@ struct WrongPart {
   std::function<void(DevicePart&)> change;
   std::string text;
 };
+void PrintTo(const WrongPart& wrong, std::ostream* out) { *out << wrong.name; }
+
 class WrongParts : public DeviceParts, public testing::WithParamInterface<WrongPart> {};
 TEST_P(WrongParts, EndTheLink) {
   open();

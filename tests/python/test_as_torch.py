@@ -147,9 +147,9 @@ def test_torch_saves_and_collates_what_arrives(pair):
 
 def test_devices(pair, tmp_path):
     tendon.save(tmp_path / "f", {"x": np.ones(2)})
-    host = [lambda device: pair.there.irecv(0, device=device), lambda device: pair.there.arecv(0, device=device),
-            lambda device: tendon.load(tmp_path / "f", device=device)]
-    any_of_cuda = [lambda device: pair.there.recv(0, device=device), lambda device: pair.there.each(device=device)]
+    host = [lambda device: tendon.load(tmp_path / "f", device=device)]
+    any_of_cuda = [lambda device: pair.there.irecv(0, device=device), lambda device: pair.there.arecv(0, device=device),
+                   lambda device: pair.there.recv(0, device=device), lambda device: pair.there.each(device=device)]
     for call in host + any_of_cuda:
         for device in (torch.device("meta"), "gpu", *(("cuda", "cuda:0", torch.device("cuda", 1)) if call in host else ())):
             with pytest.raises(tendon.UnsupportedDevice, match=f"device is '{device}'.*legal (is|are) 'cpu'"):

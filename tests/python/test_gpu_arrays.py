@@ -54,7 +54,7 @@ def test_nobody_but_a_view_only_receive_has_memory_of_the_peer(gpu, make_pair, k
     pair = make_pair("shm")
     for n in range(4):
         pair.here.send({"x": kind(gpu, NUMBERS + n)})
-    batches = pair.there.recv(PATIENCE_S), next(iter(pair.there)), pair.there.recv_message(PATIENCE_S).tensors
+    batches = pair.there.recv(PATIENCE_S), next(iter(pair.there)), pair.there.recv_message(PATIENCE_S).batch
     for n, batch in enumerate(batches):
         assert not batch["x"].readonly
         np.testing.assert_array_equal(gpu.array_of(batch["x"]), NUMBERS + n)

@@ -692,8 +692,12 @@ def interrupted(rank, size) -> str:
     """A signal handler that raises ends the wait, as Ctrl-C does, and the operation for everybody."""
     if rank == 1:
         dist.distributed_c10d._get_default_store().wait(["left"], timedelta(seconds=60))
-        # The word that the other has left may arrive while this one is under way.
-        return refused(lambda: dist.all_reduce(torch.ones(1), async_op=True).wait())
+        # What the other gave to the first operation may be there before the word that it has left.
+        def two():
+            dist.all_reduce(torch.ones(1))
+            return dist.all_reduce(torch.ones(1), async_op=True)
+
+        return refused(two)
 
     def stop(*_) -> None:
         raise KeyboardInterrupt

@@ -258,18 +258,31 @@ TEST_P(DirectRecv, WhatAnAsynchronousReceiveCannotDeliverStays) {
   PipePair pair = connect({}, small);
   send(pair, mixed(1, 3 << 20));
   EXPECT_TRUE(fails_with(pair.server.recv_async().wait(kPatience), ErrorCode::message_too_large));
-  EXPECT_TRUE(fails_with(pair.server.recv_async({.device = cpu()}).wait(kPatience),
-                         ErrorCode::unsupported_device, "recv()"));
   EXPECT_TRUE(fails_with(pair.server.recv_async({.device = kGpu1}).wait(kPatience),
                          ErrorCode::unsupported_device));
-  TensorDict into = mixed(0, 3 << 20);
-  into.set("x", Tensor::zeros(DType::u8, {3 << 20}).value());
-  EXPECT_TRUE(
-      fails_with(pair.server.recv_into_async(into).wait(kPatience), ErrorCode::unsupported_device));
   const auto there = pair.server.recv(kPatience);
   ASSERT_TRUE(succeeds(there));
   EXPECT_TRUE(has(*there, 1));
   EXPECT_EQ(number_of(*there), 1);
+}
+
+TEST_P(DirectRecv, AnAsynchronousReceiveCopiesToHostMemory) {
+  PipePair pair = connect();
+  auto here = pair.server.recv_async({.device = cpu()});
+  TensorDict destination;
+  destination.set("x", Tensor::zeros(DType::u8, {20 << 20}).value());
+  destination.set("n", Tensor::zeros(DType::i64, {}).value());
+  auto into = pair.server.recv_into_async(destination);
+  for (std::uint64_t i = 0; i < 2; ++i) send(pair, mixed(i, 20 << 20));
+  const auto first = here.wait(kPatience);
+  ASSERT_TRUE(succeeds(first));
+  EXPECT_TRUE(has(*first, 0, cpu()));
+  EXPECT_EQ(first->value("name").as_string(), "batch 0");
+  ASSERT_TRUE(succeeds(into.wait(kPatience)));
+  EXPECT_TRUE(has(destination, 1, cpu()));
+  EXPECT_EQ(number_of(destination), 1);
+  EXPECT_EQ(pair.server.stats().copies_d2h, 2u);
+  EXPECT_TRUE(eventually([&] { return held(pair) == 0; }));
 }
 
 TEST_P(DirectRecv, AnAsynchronousReceiveLendsNoView) {
