@@ -29,6 +29,13 @@ def refused(call) -> str:
     raise AssertionError("it was not refused")
 
 
+def behind_the_end():
+    """An operation after the other rank's group has ended: what that rank gave to the first one may be here before the
+    word of its end, so that is done."""
+    dist.all_reduce(torch.ones(1))
+    return dist.all_reduce(torch.ones(1), async_op=True)
+
+
 def same(got, wanted) -> None:
     """torch.testing.assert_close would import for seconds."""
     assert got.dtype == wanted.dtype and torch.equal(got, wanted), f"{got} is not {wanted}"
@@ -283,7 +290,7 @@ def nobody_comes(rank, size) -> str:
     # Rank 1 comes behind: its group is over, and it waits for nobody.
     dist.distributed_c10d._get_default_store().wait(["left"], timedelta(seconds=60)) if rank else \
         dist.distributed_c10d._get_default_store().set("left", "1")
-    return text or refused(lambda: dist.all_reduce(torch.ones(1), async_op=True))
+    return text or refused(behind_the_end)
 
 
 def future_of_nobody(rank, size) -> str:
@@ -692,12 +699,7 @@ def interrupted(rank, size) -> str:
     """A signal handler that raises ends the wait, as Ctrl-C does, and the operation for everybody."""
     if rank == 1:
         dist.distributed_c10d._get_default_store().wait(["left"], timedelta(seconds=60))
-        # What the other gave to the first operation may be there before the word that it has left.
-        def two():
-            dist.all_reduce(torch.ones(1))
-            return dist.all_reduce(torch.ones(1), async_op=True)
-
-        return refused(two)
+        return refused(behind_the_end)
 
     def stop(*_) -> None:
         raise KeyboardInterrupt
