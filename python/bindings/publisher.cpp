@@ -51,7 +51,7 @@ std::optional<Deadline> deadline_of_publish(nb::handle timeout) {
   return deadline_of(timeout, 0);
 }
 
-/// What has no tensors: with 'drop_oldest' it waits for nobody.
+/// A sample without tensors waits for nobody with 'drop_oldest'.
 template <class Sample>
 Published publish_sample(const PublisherHandle& self, const std::optional<Deadline>& deadline,
                          Sample&& sample) {

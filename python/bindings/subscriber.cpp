@@ -47,7 +47,7 @@ std::optional<std::chrono::nanoseconds> nanoseconds_of(std::optional<double> sec
   return std::chrono::nanoseconds(static_cast<std::int64_t>(std::fmin(*seconds, kMost) * 1e9));
 }
 
-/// What lies on a GPU is the receiver's own.
+/// Tensors on a GPU are the receiver's own.
 TensorDict writable(const TensorDict& batch) {
   if (detail::check_on_cpu(batch, "subscriber.recv")) return private_copy(batch);
   TensorDict copy = batch;

@@ -46,10 +46,10 @@ struct CopiesToHost {
   [[nodiscard]] Result<void> gather(cuda::StreamWork& work) const;
 };
 
-/// What packs the leaves on the GPU into `room`, by Layout::aligned. The driver blocks in a copy
-/// for what the stream has to do before, because `room` is not registered. Without a slot of
-/// `pool`, or without the kernel, before the deadline, all leaves are copied one by one. Not in the
-/// device thread.
+/// The copies that pack the leaves on the GPU into `room`, by Layout::aligned. The driver blocks in
+/// one for what the stream has to do before, because `room` is not registered. Without a slot of
+/// `pool`, or without the kernel, within kGatherPatience and before the deadline, all leaves are
+/// copied one by one. Not in the device thread.
 [[nodiscard]] CopiesToHost copies_to_host(const TensorDict& batch, const Storage& room,
                                           cuda::Gpu& gpu, cuda::DevicePool& pool,
                                           Deadline deadline);

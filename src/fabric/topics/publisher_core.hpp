@@ -62,7 +62,7 @@ class PublisherCore final : public EntityDoor,
   [[nodiscard]] std::uint32_t entity() const noexcept { return entity_; }
   [[nodiscard]] const PublisherOptions& options() const noexcept { return options_; }
 
-  /// Until when a publish() waits for readers that was given no deadline.
+  /// A publish() that was given no deadline waits for readers until then.
   [[nodiscard]] Deadline default_deadline() const {
     return options_.qos.overflow == Overflow::block ? Deadline(options_.block_for)
                                                     : Deadline::now();
