@@ -167,6 +167,7 @@ class ShmLink final : public Link, public SharedMemoryLink {
   PeerSegments segments_ TENDON_GUARDED_BY(receive_mutex());
   PeerDevices devices_ TENDON_GUARDED_BY(receive_mutex());
   DevicesOut devices_out_;
+  std::atomic<bool> has_devices_{false};  // a word about GPUs has arrived: other links look at none
   ///   enough -> lacking -> stalled;  both -> enough with the next tick, which may be in vain
   enum class Descriptors : std::uint8_t {
     enough,   ///< the socket is watched
@@ -198,6 +199,7 @@ ShmLink::ShmLink(ShmLinkOptions options)
           peer_name(), options.peer_cap_bytes, memory_,
           [this](std::uint32_t pipe) TENDON_REQUIRES(receive_mutex()) { return sink_of(pipe); },
           [this](const Descriptor& word, OwnedFd descriptor) TENDON_REQUIRES(receive_mutex()) {
+            has_devices_ = true;
             return word.tag == static_cast<std::uint32_t>(DeviceWord::answer)
                        ? devices_out_.take_answer(word, std::move(descriptor))
                        : devices_.announce(word, std::move(descriptor), features());
@@ -475,7 +477,10 @@ bool ShmLink::drained() {
 bool ShmLink::has_input() const noexcept {
   if (in_.has_entry() && !paused_.load(std::memory_order_relaxed)) return true;
   if (returns_wait()) return true;
-  return devices_.has_input() || devices_out_.copies()->has_news() || out_.room_came();
+  if (has_devices_.load(std::memory_order_relaxed) &&
+      (devices_.has_input() || devices_out_.copies()->has_news()))
+    return true;
+  return out_.room_came();
 }
 
 // Not while the program leaves so many small messages, or the peer so many answers, where they are.
@@ -527,12 +532,14 @@ bool ShmLink::go_on() {
     auto ledger = pool_->ledger();
     moved |= take_returns(ledger);
   }
-  if (auto answered = as_violation(answer_devices()); !answered) {
-    fail_locked(answered.error(), Death::not_proved);
-    return true;
+  if (has_devices_.load(std::memory_order_relaxed)) {
+    if (auto answered = as_violation(answer_devices()); !answered) {
+      fail_locked(answered.error(), Death::not_proved);
+      return true;
+    }
+    moved |= devices_.look();
+    moved |= devices_out_.copies()->use_up_news();
   }
-  moved |= devices_.look();
-  moved |= devices_out_.copies()->use_up_news();
   moved |= use_up_room();
   return moved;
 }
@@ -603,6 +610,7 @@ Result<ShmLink::Taken> ShmLink::take_in(const Descriptor& descriptor) {
       if (observer_ != nullptr) observer_->on_word(*this, descriptor);
       return Taken::yes;
     case MessageKind::device:
+      has_devices_ = true;
       if (descriptor.tag == static_cast<std::uint32_t>(DeviceWord::answer)) {
         TENDON_CHECK(as_violation(devices_out_.take_answer(descriptor, {})));
         return Taken::yes;
@@ -625,9 +633,11 @@ Result<ShmLink::Taken> ShmLink::take_in(const Descriptor& descriptor) {
     return Taken::yes;
   }
   (void)TENDON_FAILPOINT("shm.receive.before_take");
-  TENDON_TRY(device, as_violation(devices_.body_of(descriptor, body)));
   Incoming incoming{descriptor, std::move(body), nullptr};
-  incoming.device = std::move(device);
+  if (descriptor.device_parts != 0) {
+    TENDON_TRY(device, as_violation(devices_.body_of(descriptor, incoming.body)));
+    incoming.device = std::move(device);
+  }
   if (incoming.place() == IncomingBody::Place::private_copy)
     incoming.held = HeldBytes::Share(small_, private_cost_bytes(descriptor.body_bytes()));
   else if (descriptor.kind == MessageKind::bytes || incoming.device != nullptr)
