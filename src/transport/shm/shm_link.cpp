@@ -568,7 +568,6 @@ bool ShmLink::needs_announcements(const Descriptor& descriptor) const {
     case MessageKind::end:
     case MessageKind::cancel:
     case MessageKind::error:
-      return true;
     case MessageKind::device:
       return true;
     default:
