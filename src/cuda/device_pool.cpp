@@ -73,7 +73,7 @@ Result<std::shared_ptr<DeviceSlot>> DevicePool::acquire(std::uint64_t size_bytes
 
 // The next call tries again.
 Error DevicePool::failed(std::uint64_t slot_bytes, const Making& making) {
-  const Error why = *making.error;
+  Error why = *making.error;
   const auto at = making_.find(slot_bytes);
   if (at != making_.end() && at->second.get() == &making) making_.erase(at);
   return why;

@@ -49,8 +49,11 @@ Result<Way> await_way(const DirectSource& source, SharedMemoryLink& memory,
   const bool may_wait = !deadline.is_poll() && memory.devices_out().is_answered_soon();
   const auto look = [&] {
     auto shared = memory.devices_out().share(source.gpu.number, slot);
-    if (!shared) error = std::move(shared).error();
-    if (error || *shared == Sent::later) return error.has_value();
+    if (!shared) {
+      error = std::move(shared).error();
+      return true;
+    }
+    if (*shared == Sent::later) return false;
     way = memory.devices_out().way(source.gpu.number);
     return way != Way::unknown;
   };

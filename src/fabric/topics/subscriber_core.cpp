@@ -421,16 +421,18 @@ bool SubscriberCore::go_on(PostedSample& posted) {
   auto taken = take_now();
   if (!taken) return true;
   const auto kept = std::exchange(posted_, nullptr);
-  const bool stays = *taken && (*taken)->placement != nullptr;
-  const std::string key = stays ? (*taken)->sample.key : std::string();
-  if (stays) put_back(**std::move(taken), Place::before_equals);
-  kept_before = leave_seat();  // behind that: another receiver takes the next one
-  if (stays) {
+  if (*taken && (*taken)->placement != nullptr) {
+    const std::string key = (*taken)->sample.key;
+    put_back(**std::move(taken), Place::before_equals);
+    kept_before = leave_seat();  // behind that: another receiver takes the next one
     complete(posted, Error{ErrorCode::unsupported_device, "subscriber.recv_async",
                            "the next sample of " + key +
                                " has tensors on a GPU, which an asynchronous receive does not copy "
                                "there: take it with recv()"});
-  } else if (*taken) {
+    return false;
+  }
+  kept_before = leave_seat();
+  if (*taken) {
     posted.came_as((*taken)->number);
     complete(posted, std::move((*taken)->sample));
   } else {
