@@ -11,8 +11,8 @@ namespace tendon::v0::detail {
 
 Result<void> pack_on_gpu(const TensorDict& batch, const PlacedLayout& layout,
                          cuda::DeviceAddress address, cuda::StreamWork& work, Deadline deadline) {
-  if (const PackedView* const packed = packed_view(batch);
-      packed != nullptr && packed->layout == Layout::aligned && packed->storage.device() != cpu())
+  if (const PackedView* const packed = packed_alike(batch);
+      packed != nullptr && packed->storage.device() != cpu())
     return work.copy(address, cuda::address_of(packed->storage.data()), layout.gpu_bytes);
   std::vector<cuda::GatherEntry> small;
   for (std::size_t i = 0; i < batch.leaf_count(); ++i) {

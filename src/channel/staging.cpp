@@ -24,12 +24,6 @@ std::uint64_t aligned(std::uint64_t bytes) {
   return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
 }
 
-/// The bytes of a packed batch that lie in one piece as Layout::aligned has them.
-const PackedView* packed_alike(const TensorDict& batch) {
-  const PackedView* const packed = packed_view(batch);
-  return packed != nullptr && packed->layout == Layout::aligned ? packed : nullptr;
-}
-
 /// The batch, with leaves that have no gaps between their elements: one in host memory is packed,
 /// and leaves on a GPU have none.
 Result<TensorDict> without_gaps(const TensorDict& batch) {

@@ -14,12 +14,6 @@ namespace {
 constexpr std::uint64_t kPieceBytes = std::uint64_t{8} << 20;  // about a millisecond
 constexpr std::uint64_t kRunAlignmentBytes = 256;              // in the slot
 
-/// The bytes of a packed batch that lie in one piece as Layout::aligned has them.
-const PackedView* packed_alike(const TensorDict& batch) {
-  const PackedView* const packed = packed_view(batch);
-  return packed != nullptr && packed->layout == Layout::aligned ? packed : nullptr;
-}
-
 /// Small leaves of the GPU that are neighbours in the layout: no other leaf has bytes between them.
 struct Run {
   std::size_t first = 0;  // leaf
@@ -57,9 +51,7 @@ class Plan {
       : batch_(batch), layout_(batch.schema()->layout(Layout::aligned)), room_(room) {}
 
   void copy(std::uint64_t offset, cuda::DeviceAddress source, std::uint64_t size) {
-    const cuda::DeviceAddress destination = cuda::address_of(room_.data() + offset);
-    for (std::uint64_t at = 0; at < size; at += kPieceBytes)
-      made_.copies.push_back({destination + at, source + at, std::min(kPieceBytes, size - at)});
+    made_.copies.push_back({cuda::address_of(room_.data() + offset), source, size});
   }
   void copy_leaves(std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
@@ -93,7 +85,10 @@ class Plan {
   }
 
   [[nodiscard]] cuda::DeviceAddress slot_address() const { return made_.slot->address(); }
-  [[nodiscard]] CopiesToHost take() { return std::move(made_); }
+  [[nodiscard]] CopiesToHost take() {
+    made_.copies = in_pieces(made_.copies);
+    return std::move(made_);
+  }
 
  private:
   const TensorDict& batch_;
@@ -108,6 +103,11 @@ Result<void> CopiesToHost::gather(cuda::StreamWork& work) const {
   if (pieces.empty()) return {};
   work.keep(slot);
   return work.gather(kernel, pieces);
+}
+
+const PackedView* packed_alike(const TensorDict& batch) {
+  const PackedView* const packed = packed_view(batch);
+  return packed != nullptr && packed->layout == Layout::aligned ? packed : nullptr;
 }
 
 std::vector<GpuCopy> in_pieces(const std::vector<GpuCopy>& copies) {
@@ -144,6 +144,12 @@ CopiesToHost copies_to_host(const TensorDict& batch, const Storage& room, cuda::
   }
   plan.copy_leaves(next, batch.leaf_count());
   return plan.take();
+}
+
+std::vector<GpuCopy> leaf_copies_to_host(const TensorDict& batch, const Storage& room) {
+  Plan plan(batch, room);
+  plan.copy_leaves(0, batch.leaf_count());
+  return plan.take().copies;
 }
 
 Result<void> copy_to_host(const TensorDict& batch, const Storage& room, cuda::StreamWork work,

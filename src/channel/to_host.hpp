@@ -31,6 +31,9 @@ struct GpuCopy {
   std::uint64_t size_bytes = 0;
 };
 
+/// A batch that lies in one piece as Layout::aligned has it; null: it does not.
+[[nodiscard]] const PackedView* packed_alike(const TensorDict& batch);
+
 /// Large copies in pieces, of which the device thread makes one after the other.
 [[nodiscard]] std::vector<GpuCopy> in_pieces(const std::vector<GpuCopy>& copies);
 
@@ -53,6 +56,10 @@ struct CopiesToHost {
 [[nodiscard]] CopiesToHost copies_to_host(const TensorDict& batch, const Storage& room,
                                           cuda::Gpu& gpu, cuda::DevicePool& pool,
                                           Deadline deadline);
+
+/// The same, leaf by leaf: for the device thread too.
+[[nodiscard]] std::vector<GpuCopy> leaf_copies_to_host(const TensorDict& batch,
+                                                       const Storage& room);
 
 /// The whole way: returns when the batch lies in `room`. Until the GPU is done, `work` keeps both,
 /// also where this fails. `wait` waits for the stream, until the same deadline. Errors: timeout,

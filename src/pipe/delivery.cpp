@@ -5,7 +5,6 @@
 #include <tendon/tensor/packed.hpp>
 #include <utility>
 
-#include "cuda/address.hpp"
 #include "cuda/gpus.hpp"
 
 namespace tendon::v0::detail {
@@ -44,12 +43,18 @@ Result<void> Delivery::step() {
   if (target_.gpu == nullptr) TENDON_CHECK(find_gpu());
   if (!work_) {
     const bool is_there = lies_on(batch_, target_.gpu->context()->device());
-    if (is_there && !target_.is_of_peer) {  // it came back
+    if (is_there && target_.kind == DeviceCopyKind::h2d) {  // it came back
       delivered_ = batch_;
       finish({});
       return {};
     }
-    TENDON_TRY(has_room, target_.is_to_host ? make_host_room() : make_room());
+    bool has_room = true;
+    if (target_.kind == DeviceCopyKind::d2h) {
+      TENDON_CHECK(make_host_room());
+    } else {
+      TENDON_TRY(made, make_room());
+      has_room = made;
+    }
     // The device thread makes the slot's segment before it returns here.
     if (!has_room)
       return target_.gpu->thread().post([self = shared_from_this()] { self->go_on(); });
@@ -91,10 +96,9 @@ Result<bool> Delivery::make_room() {
   return true;
 }
 
-Result<bool> Delivery::make_host_room() {
+Result<void> Delivery::make_host_room() {
   const auto& schema = batch_.schema();
-  const PackedLayout& layout = schema->layout(Layout::aligned);
-  TENDON_TRY(room, Storage::allocate(layout.total_bytes));
+  TENDON_TRY(room, Storage::allocate(schema->layout(Layout::aligned).total_bytes));
   TENDON_CHECK(pack_host_leaves(batch_, room));
   zero_gaps(*schema, room);
   TENDON_TRY(stream, target_.gpu->own_stream());
@@ -102,17 +106,10 @@ Result<bool> Delivery::make_host_room() {
   work_ = std::move(work);
   work_->keep(room.owner());
   work_->keep(std::make_shared<const TensorDict>(batch_));
-  std::vector<GpuCopy> copies;
-  for (std::size_t i = 0; i < batch_.leaf_count(); ++i) {
-    const LeafView leaf = leaf_view(batch_, i);
-    if (leaf.device != cpu())
-      copies.push_back({cuda::address_of(room.data() + layout.offsets[i]),
-                        cuda::address_of(leaf.data), leaf.size_bytes});
-  }
-  copies_ = in_pieces(copies);
+  copies_ = leaf_copies_to_host(batch_, room);
   TENDON_TRY(packed, make_packed(schema, Layout::aligned, std::move(room), batch_.values()));
   delivered_ = std::move(packed);
-  return true;
+  return {};
 }
 
 Result<void> Delivery::copy_piece() {

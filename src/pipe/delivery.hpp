@@ -18,6 +18,7 @@
 #include "cuda/gpu.hpp"
 #include "cuda/stream_name.hpp"
 #include "cuda/stream_work.hpp"
+#include "pipe/pipe_messages.hpp"
 
 namespace tendon::v0::detail {
 
@@ -42,8 +43,8 @@ class Delivery : public std::enable_shared_from_this<Delivery> {
     std::shared_ptr<const Placement> placement;  ///< which leaves; null: all
     std::shared_ptr<cuda::DevicePools> pools;
     cuda::StreamName stream;  ///< on which the program uses it, until it drops the last tensor
-    bool is_of_peer = false;  ///< the batch lies on the GPU, in memory of the peer
-    bool is_to_host = false;  ///< it does, and is wanted in host memory
+    /// h2d, unless the batch lies on the GPU, in memory of the peer.
+    DeviceCopyKind kind = DeviceCopyKind::h2d;
   };
 
   /// `on_over` is called in the device thread. Errors: that the process uses no CUDA, where
@@ -52,6 +53,7 @@ class Delivery : public std::enable_shared_from_this<Delivery> {
                                                                std::function<void()> on_over);
 
   [[nodiscard]] const GpuAnswer& answer() const noexcept { return answer_; }
+  [[nodiscard]] DeviceCopyKind kind() const noexcept { return target_.kind; }
   /// Precondition: it is over, without an error.
   [[nodiscard]] TensorDict take_batch() { return std::move(delivered_); }
   /// Nobody wants it any more: no further copy begins.
@@ -65,7 +67,7 @@ class Delivery : public std::enable_shared_from_this<Delivery> {
   [[nodiscard]] Result<void> find_gpu();
   /// False: a slot is being made.
   [[nodiscard]] Result<bool> make_room();
-  [[nodiscard]] Result<bool> make_host_room();
+  [[nodiscard]] Result<void> make_host_room();
   [[nodiscard]] Result<void> copy_piece();
   void finish(Result<void> result);
 

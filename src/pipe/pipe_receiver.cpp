@@ -502,7 +502,7 @@ Result<TensorDict> PipeReceiver::deliver(Taken& taken, std::shared_ptr<cuda::Gpu
     put_back(std::move(returned), Place::before_equals);
     return delivered;
   }
-  note_copy(bytes_on_gpu(*batch.schema(), placement), Copy::h2d);
+  note_copy(bytes_on_gpu(*batch.schema(), placement), DeviceCopyKind::h2d);
   return delivered;
 }
 
@@ -528,7 +528,7 @@ Result<TensorDict> PipeReceiver::in_host_memory(const DirectMessage& message, Ta
   TENDON_CHECK(copy_to_host(batch, room, std::move(work),
                             *context_.memory().devices->of(message.body->gpu()), deadline, wait));
   TENDON_TRY(copied, make_packed(message.schema, Layout::aligned, std::move(room), message.values));
-  note_copy(bytes_on_gpu(*message.schema, message.placement.get()), Copy::d2h);
+  note_copy(bytes_on_gpu(*message.schema, message.placement.get()), DeviceCopyKind::d2h);
   return copied;
 }
 
@@ -577,7 +577,7 @@ Result<TensorDict> PipeReceiver::deliver_direct(Taken& taken, Want want,
                                   "pipe.recv", deadline));
     const std::uint64_t size =
         bytes_on_gpu(*message.schema, gpu == nullptr ? message.placement.get() : nullptr);
-    note_copy(size, is_elsewhere ? Copy::h2d : Copy::d2d);
+    note_copy(size, is_elsewhere ? DeviceCopyKind::h2d : DeviceCopyKind::d2d);
     return fresh;
   };
   auto delivered = copied();
@@ -664,12 +664,12 @@ Result<void> PipeReceiver::recv_into_gpu(TensorDict& destination, const OnStream
   return {};
 }
 
-Result<PipeReceiver::Copy> PipeReceiver::copy_to_leaves(Taken& taken, TensorDict& destination,
-                                                        cuda::StreamWork& work, Deadline deadline) {
+Result<DeviceCopyKind> PipeReceiver::copy_to_leaves(Taken& taken, TensorDict& destination,
+                                                    cuda::StreamWork& work, Deadline deadline) {
   const bool is_direct = taken.is_direct();
   const bool is_passing = !is_direct && taken.put_back == nullptr &&
                           taken.incoming.body.place == IncomingBody::Place::peer_slot;
-  Copy copy = is_direct ? Copy::d2d : Copy::h2d;
+  DeviceCopyKind copy = is_direct ? DeviceCopyKind::d2d : DeviceCopyKind::h2d;
   PutBack returned;
   returned.number = taken.number;
   returned.placement = taken.placement;
@@ -680,7 +680,7 @@ Result<PipeReceiver::Copy> PipeReceiver::copy_to_leaves(Taken& taken, TensorDict
     const Device there = message.body->gpu()->context()->device();
     for (std::size_t i = 0; i < destination.leaf_count(); ++i) {
       if (!message.placement->is_on_gpu(i) || leaf_view(destination, i).device == there) continue;
-      copy = Copy::h2d;
+      copy = DeviceCopyKind::h2d;
       auto host = in_host_memory(message, taken, deadline);
       if (!host) put_back(untaken(taken), Place::before_equals);
       return host;
@@ -763,7 +763,7 @@ Result<void> PipeReceiver::fill(Taken& taken, TensorDict& destination, Deadline 
 }
 
 void PipeReceiver::put_back(PutBack returned, Place place) {
-  // What lies on a GPU that is lost to this process is lost with it.
+  // A message on a GPU that is lost to this process is lost with it.
   if (returned.untaken != nullptr && is_lost(*returned.untaken)) {
     const Lock receiving(channel_.receive_mutex());
     ++stats_.incomplete;
@@ -780,18 +780,18 @@ void PipeReceiver::put_back(PutBack returned, Place place) {
   context_.wake_others();
 }
 
-void PipeReceiver::note_copy(std::uint64_t bytes, Copy copy) {
+void PipeReceiver::note_copy(std::uint64_t bytes, DeviceCopyKind copy) {
   const Lock receiving(channel_.receive_mutex());
   switch (copy) {
-    case Copy::h2d:
+    case DeviceCopyKind::h2d:
       ++stats_.copies_h2d;
       stats_.bytes_h2d += bytes;
       break;
-    case Copy::d2h:
+    case DeviceCopyKind::d2h:
       ++stats_.copies_d2h;
       stats_.bytes_d2h += bytes;
       break;
-    case Copy::d2d:
+    case DeviceCopyKind::d2d:
       ++stats_.copies_d2d;
       stats_.bytes_d2d += bytes;
   }

@@ -50,9 +50,8 @@ class PipeReceiver {
   /// `behind_equals`: it was given back, and others may have been before it. Else it was the head.
   enum class Place : std::uint8_t { behind_equals, before_equals };
   void put_back(PutBack returned, Place place = Place::behind_equals);
-  /// Between host memory and a GPU (device), or within one.
-  enum class Copy : std::uint8_t { h2d, d2h, d2d };
-  void note_copy(std::uint64_t bytes, Copy copy) TENDON_EXCLUDES(channel_.receive_mutex());
+  void note_copy(std::uint64_t bytes, DeviceCopyKind copy)
+      TENDON_EXCLUDES(channel_.receive_mutex());
 
   // What the channel hands over: the link's receive lock is held
   [[nodiscard]] bool claim(const Descriptor& descriptor, std::vector<MutableBytes>& pieces);
@@ -102,8 +101,8 @@ class PipeReceiver {
       TENDON_EXCLUDES(channel_.receive_mutex());
   Result<TensorDict> in_host_memory(const DirectMessage& message, Taken& taken, Deadline deadline);
   Result<void> recv_into_gpu(TensorDict& destination, const OnStream& on, Deadline deadline);
-  Result<Copy> copy_to_leaves(Taken& taken, TensorDict& destination, cuda::StreamWork& work,
-                              Deadline deadline);
+  Result<DeviceCopyKind> copy_to_leaves(Taken& taken, TensorDict& destination,
+                                        cuda::StreamWork& work, Deadline deadline);
   bool destination_free(const TensorDict* destination) TENDON_REQUIRES(channel_.receive_mutex());
   Error over() const TENDON_REQUIRES(channel_.receive_mutex());
   Result<bool> try_take(Want want, RecvMode mode, const TensorDict* destination, Taken& taken);

@@ -47,7 +47,7 @@ Result<bool> take_slot(Link& link, SendOp& op) {
     op.loaned = op.own_slot.get();
     return true;
   }
-  // What comes back makes room below the cap; what the system refuses it does not bring.
+  // Slots that return make room below the cap, and no memory that the system has refused.
   if (slot.error().code == ErrorCode::resource_exhausted && slot.error().system_errno == 0)
     return false;
   return std::move(slot).error();

@@ -169,8 +169,8 @@ void PostedReceives::depart(PostedRecv& posted, Taken taken) {
   const auto batch_of = [&]() -> Result<TensorDict> {
     if (!taken.is_direct()) return receiver_.to_tensors(taken);
     TENDON_TRY(message, read_direct(taken, *end_.link));
-    target.is_of_peer = true;
-    target.is_to_host = posted.destination || (posted.device && *posted.device == cpu());
+    const bool is_to_host = posted.destination || (posted.device && *posted.device == cpu());
+    target.kind = is_to_host ? DeviceCopyKind::d2h : DeviceCopyKind::d2d;
     if (target.gpu == nullptr) target.gpu = message.body->gpu();
     away.returned.untaken = std::make_unique<Taken>(std::move(taken));
     return direct_batch(message, message.body);
@@ -218,14 +218,11 @@ void PostedReceives::arrive(PostedRecv& posted) {
     return end_busy(posted, std::nullopt, std::move(why));
   }
   const TensorDict& batch = *away.returned.message.tensors;
-  const bool is_direct = away.returned.untaken != nullptr;
-  if (is_direct || lies_on(batch, cpu())) {
+  const DeviceCopyKind kind = away.delivery->kind();
+  if (kind != DeviceCopyKind::h2d || lies_on(batch, cpu())) {
     const Placement* const placement =
         posted.sought == nullptr ? away.returned.placement.get() : nullptr;
-    using Copy = PipeReceiver::Copy;
-    const bool is_to_host = posted.destination || (posted.device && *posted.device == cpu());
-    const Copy copy = !is_direct ? Copy::h2d : is_to_host ? Copy::d2h : Copy::d2d;
-    receiver_.note_copy(bytes_on_gpu(*batch.schema(), placement), copy);
+    receiver_.note_copy(bytes_on_gpu(*batch.schema(), placement), kind);
   }
   Taken there;
   there.number = away.returned.number;

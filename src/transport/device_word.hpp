@@ -10,7 +10,7 @@
 
 namespace tendon::v0::detail {
 
-/// What a word is: its `tag`. Numbers are wire contract: append only.
+/// The meaning of a word: its `tag`. Numbers are wire contract: append only.
 enum class DeviceWord : std::uint32_t {
   offer = 1,  ///< GPU number `schema` of the sender; its UUID
   /// May the peer send where the tensors lie? Answer number `sequence`, from 1 on, about GPU

@@ -11,10 +11,6 @@
 namespace tendon::v0::detail {
 namespace {
 
-constexpr std::uint64_t kPageBytes = 4096;
-constexpr std::uint64_t kWordsBytes =
-    (sizeof(ReadyWords) + kPageBytes - 1) / kPageBytes * kPageBytes;
-
 Error wrong_answer(std::string_view what) {
   return Error{ErrorCode::protocol_violation, "shm.device",
                "an answer about a GPU " + std::string(what)};
@@ -56,7 +52,7 @@ Result<void> DevicesOut::take_answer(const Descriptor& word, OwnedFd descriptor)
   if (word.sequence <= answer.number) return {};
   // The words of one link stay as they were passed first.
   if (said == DeviceAnswer::direct && answer.memory == nullptr) {
-    auto memory = Segment::attach(std::move(descriptor), kWordsBytes);
+    auto memory = Segment::attach(std::move(descriptor), sizeof(ReadyWords));
     if (!memory && memory.error().code == ErrorCode::protocol_violation)
       return std::move(memory).error();
     if (memory) {

@@ -21,7 +21,7 @@
 
 namespace tendon::v0::detail {
 
-/// What a peer may read of the GPUs of this process, and how it has said that it does
+/// Memory on GPUs of this process that a peer may read, and its answers about each GPU
 /// (docs/protocol.md, "GPUs"). GPUs are named by their numbers in this side's offers.
 ///
 /// Owns:    the peer's ready words as mapped and registered here; holds in the pools on GPUs.

@@ -241,7 +241,7 @@ std::string_view PeerDevices::take_in(const Descriptor& word) {
       return {};
     }
     case DeviceWord::incomplete: {
-      // What was dropped unread, or has arrived, is none of its business.
+      // It says nothing of a message that was dropped unread, or has arrived.
       for (const UnderWay& each : under_way_) {
         if (each.number != word.sequence) continue;
         if (const auto body = each.body.lock()) body->give_up();

@@ -49,9 +49,9 @@ struct PeerDeviceSegment {
   std::optional<Error> error;
 };
 
-/// What a peer lets the GPU of this process read: its segments there, and the messages that lie in
-/// them (docs/protocol.md, "GPUs"). The first segment of each GPU decides whether the peer may send
-/// so at all: this side answers once it has tried to map it.
+/// Memory of a peer that the GPUs of this process may read: its segments, and the messages that
+/// lie in them (docs/protocol.md, "GPUs"). The first segment of each GPU decides whether the peer
+/// may send so at all: this side answers once it has tried to map it.
 ///
 /// Owns:    the mappings, until the last message in them is dropped; the ready words.
 /// Threads: the link's receive lock is held for every call but has_input().

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <utility>
 
 #include "support/cuda/program_gpus.hpp"
 #include "support/pipe_pair.hpp"
@@ -31,6 +32,15 @@ class GpuPipeTest : public PipeTest, protected ProgramGpus {
   /// No memory is left on any GPU.
   [[nodiscard]] bool is_released() {
     return eventually([&] { return fake.calls("cuMemMap") == fake.calls("cuMemUnmap"); });
+  }
+};
+
+/// The same, where tensors travel through host memory on every way.
+class StagedGpuPipeTest : public GpuPipeTest {
+ protected:
+  [[nodiscard]] PipePair connect(ContextOptions client = {}, ContextOptions server = {}) {
+    client.device_path = server.device_path = DevicePath::staged;
+    return GpuPipeTest::connect(std::move(client), std::move(server));
   }
 };
 

@@ -11,11 +11,13 @@
 #include <cstring>
 #include <memory>
 #include <tendon/pipe/pipe_options.hpp>
+#include <tendon/tensor/packed.hpp>
 #include <tendon/tensor/tensor.hpp>
 #include <thread>
 
 #include "cuda/device_pools.hpp"
 #include "cuda/gpus.hpp"
+#include "support/batches.hpp"
 #include "support/cuda/loaded_double.hpp"
 #include "support/expect.hpp"
 
@@ -55,6 +57,15 @@ class ProgramGpus {
     void* const room = fake.writes(address(memory), memory.size_bytes());
     if (host.size_bytes() != 0) std::memcpy(room, host.bytes().data(), host.size_bytes());
     return Tensor::view(memory, 0, host.dtype(), host.shape()).value();
+  }
+  /// The same of a batch, in one piece by Layout::aligned.
+  [[nodiscard]] TensorDict packed_on_gpu(const TensorDict& host) {
+    const TensorDict packed = packed_copy(host);
+    const PackedView& view = *packed_view(packed);
+    const std::uint64_t size = view.schema->layout(Layout::aligned).total_bytes;
+    const Tensor bytes =
+        on_gpu(Tensor::view(view.storage, 0, DType::u8, {static_cast<std::int64_t>(size)}).value());
+    return make_packed(view.schema, Layout::aligned, bytes.storage()).value();
   }
   /// The bytes of a tensor on a GPU, past all streams: the caller knows that they are there.
   [[nodiscard]] Tensor at_once(const Tensor& on_gpu) {

@@ -24,13 +24,9 @@ constexpr std::int64_t kSmall = 1000;
 constexpr std::int64_t kLarge = 20 << 20;  // in three pieces
 constexpr std::uint64_t kMebi = std::uint64_t{1} << 20;
 
-class AsyncGpuReceive : public GpuPipeTest {
+/// Messages travel through host memory; direct_recv_test.cpp has those that do not.
+class AsyncGpuReceive : public StagedGpuPipeTest {
  protected:
-  /// Messages travel through host memory; direct_recv_test.cpp has those that do not.
-  [[nodiscard]] PipePair connect(ContextOptions client = {}, ContextOptions server = {}) {
-    client.device_path = server.device_path = DevicePath::staged;
-    return GpuPipeTest::connect(std::move(client), std::move(server));
-  }
   /// One leaf `x` on a GPU.
   [[nodiscard]] TensorDict there(std::uint64_t seed, std::int64_t size, Device device = kGpu0) {
     TensorDict batch;

@@ -118,12 +118,7 @@ TEST_P(DirectPipe, APackedBatchTravelsByOneCopy) {
   PipePair pair = connect();
   TensorDict host;
   for (int i = 0; i < 100; ++i) host.set("leaf" + std::to_string(i), numbers(7, 1000));
-  const TensorDict packed = packed_copy(host);
-  const PackedView& view = *packed_view(packed);
-  const std::uint64_t size = view.schema->layout(Layout::aligned).total_bytes;
-  const Tensor bytes =
-      on_gpu(Tensor::view(view.storage, 0, DType::u8, {static_cast<std::int64_t>(size)}).value());
-  const TensorDict batch = make_packed(view.schema, Layout::aligned, bytes.storage()).value();
+  const TensorDict batch = packed_on_gpu(host);
   const std::uint64_t before = fake.calls("cuMemcpyAsync");
   ASSERT_TRUE(succeeds(pair.client.send(batch, kPatience)));
   EXPECT_EQ(fake.calls("cuMemcpyAsync") - before, 1u);

@@ -43,13 +43,8 @@ TensorDict hundred_leaves(std::uint64_t seed, std::int64_t size = 1024) {
   return batch;
 }
 
-class GatheredPipe : public GpuPipeTest {
+class GatheredPipe : public StagedGpuPipeTest {
  protected:
-  /// Staged on each way.
-  [[nodiscard]] PipePair connect(ContextOptions client = {}) {
-    client.device_path = DevicePath::staged;
-    return GpuPipeTest::connect(std::move(client));
-  }
   [[nodiscard]] TensorDict all_on_gpu(const TensorDict& host) {
     TensorDict batch;
     for (const auto& [path, leaf] : host) batch.set(path, on_gpu(leaf));

@@ -27,13 +27,8 @@ Tensor pattern(std::uint64_t seed, std::int64_t size) {
   return x;
 }
 
-class StagedPipe : public GpuPipeTest {
+class StagedPipe : public StagedGpuPipeTest {
  protected:
-  /// On every way, although tensors could stay on their GPU in shared memory.
-  [[nodiscard]] PipePair connect(ContextOptions client = {}, ContextOptions server = {}) {
-    client.device_path = server.device_path = DevicePath::staged;
-    return GpuPipeTest::connect(std::move(client), std::move(server));
-  }
   /// A batch of one leaf `x` on a GPU.
   [[nodiscard]] TensorDict gpu_batch(std::uint64_t seed, std::int64_t size, Device device = kGpu0) {
     TensorDict batch;
@@ -103,12 +98,7 @@ TEST_P(StagedPipe, APackedBatchOfAGpuTravelsByOneCopyEachWay) {
   PipePair pair = connect();
   TensorDict host;
   for (int i = 0; i < 100; ++i) host.set("leaf" + std::to_string(i), pattern(7, 1000));
-  const TensorDict packed = packed_copy(host);
-  const PackedView& view = *packed_view(packed);
-  const std::uint64_t size = view.schema->layout(Layout::aligned).total_bytes;
-  const Tensor bytes =
-      on_gpu(Tensor::view(view.storage, 0, DType::u8, {static_cast<std::int64_t>(size)}).value());
-  const TensorDict batch = make_packed(view.schema, Layout::aligned, bytes.storage()).value();
+  const TensorDict batch = packed_on_gpu(host);
   const std::uint64_t before = fake.calls("cuMemcpyAsync");
   ASSERT_TRUE(succeeds(pair.client.send(batch, kPatience)));
   const auto received = pair.server.recv(kPatience);
