@@ -6,12 +6,8 @@
 #include <utility>
 
 namespace tendon::v0::detail {
-namespace {
 
-const std::shared_ptr<const Schema> kNoSchema;
-const std::shared_ptr<const Placement> kHost;
-
-}  // namespace
+const SchemaTable::Entry SchemaTable::kUnknown;
 
 SchemaTable::SchemaTable(std::uint64_t cap_bytes, HeldBytes* budget)
     : limit_bytes_(std::min<std::uint64_t>(kMaxSchemaBytes, cap_bytes / 4)), budget_(budget) {}
@@ -24,20 +20,6 @@ std::uint64_t SchemaTable::cost_bytes(const Schema& schema) noexcept {
 std::uint64_t SchemaTable::least_cost_bytes(std::uint64_t encoding_bytes) noexcept {
   constexpr std::uint64_t kDecodedPerEncodedByte = 16;
   return kDecodedPerEncodedByte * encoding_bytes;
-}
-
-const std::shared_ptr<const Schema>& SchemaTable::find(std::uint32_t number) const noexcept {
-  const std::size_t place = number % kMaxSchemas;
-  if (place >= entries_.size()) return kNoSchema;
-  const Entry& entry = entries_[place];
-  return entry.number == number ? entry.schema : kNoSchema;
-}
-
-const std::shared_ptr<const Placement>& SchemaTable::placement(
-    std::uint32_t number) const noexcept {
-  const std::size_t place = number % kMaxSchemas;
-  if (place >= entries_.size() || entries_[place].number != number) return kHost;
-  return entries_[place].placement;
 }
 
 std::uint32_t SchemaTable::number_of(const std::shared_ptr<const Schema>& schema,

@@ -27,13 +27,17 @@ class SchemaTable {
   explicit SchemaTable(std::uint64_t cap_bytes, HeldBytes* budget = nullptr);
 
   /// Null when it was never announced, or forgotten.
-  [[nodiscard]] const std::shared_ptr<const Schema>& find(std::uint32_t number) const noexcept;
+  [[nodiscard]] const std::shared_ptr<const Schema>& find(std::uint32_t number) const noexcept {
+    return entry(number).schema;
+  }
   /// 0 when it must be announced (again).
   [[nodiscard]] std::uint32_t number_of(const std::shared_ptr<const Schema>& schema,
                                         const Placement* placement = nullptr) const noexcept;
   /// Null: its leaves lie in host memory, or it is not known.
   [[nodiscard]] const std::shared_ptr<const Placement>& placement(
-      std::uint32_t number) const noexcept;
+      std::uint32_t number) const noexcept {
+    return entry(number).placement;
+  }
   /// The number of the next announcement.
   [[nodiscard]] std::uint32_t next_number() const noexcept { return last_number_ + 1; }
   /// It was announced by this number. Forgets what is too old, or too much. False: the link has no
@@ -57,7 +61,15 @@ class SchemaTable {
     HeldBytes::Share share{};
     std::shared_ptr<const Placement> placement{};
   };
+  // Each message is looked up.
+  [[nodiscard]] const Entry& entry(std::uint32_t number) const noexcept {
+    const std::size_t place = number % kMaxSchemas;
+    const bool is_known = place < entries_.size() && entries_[place].number == number;
+    return is_known ? entries_[place] : kUnknown;
+  }
   void forget(Entry& entry) noexcept;
+
+  static const Entry kUnknown;
 
   const std::uint64_t limit_bytes_;
   HeldBytes* const budget_;

@@ -42,11 +42,6 @@ const TensorDict* PostedReceives::next_destination() const {
   return posted_.front()->destination ? &*posted_.front()->destination : nullptr;
 }
 
-bool PostedReceives::is_empty() const {
-  channel_.receive_mutex().assert_held();
-  return posted_.empty();
-}
-
 Result<void> PostedReceives::post(std::shared_ptr<PostedRecv> posted) {
   TENDON_CHECK(context_.usable(kReceive));
   if (posted->destination) TENDON_CHECK(check_destination(*posted->destination));

@@ -46,7 +46,10 @@ class PostedReceives {
   bool progress() TENDON_EXCLUDES(channel_.receive_mutex());
   [[nodiscard]] std::size_t count() const noexcept { return count_.load(); }
   // The link's receive lock is held
-  [[nodiscard]] bool is_empty() const;
+  [[nodiscard]] bool is_empty() const {
+    channel_.receive_mutex().assert_held();
+    return posted_.empty();
+  }
   /// Where the next one wants its message; null: anywhere. Precondition: there is one.
   [[nodiscard]] const TensorDict* next_destination() const;
 

@@ -42,7 +42,7 @@ bool is_of_the_link(MessageKind kind) {
 std::string_view check_descriptor(const Descriptor& descriptor, std::uint64_t cap_bytes) {
   if (to_string(descriptor.kind) == "unknown") return "unknown message kind";
   if ((descriptor.flags & ~Descriptor::kInline) != 0) return "unknown flags";
-  if (descriptor.reserved != decltype(descriptor.reserved){}) return "reserved bytes are not zero";
+  if ((descriptor.reserved[0] | descriptor.reserved[1]) != 0) return "reserved bytes are not zero";
   if (descriptor.device_parts > (descriptor.kind == MessageKind::data ? 1 : 0))
     return "more device parts than are legal";
   const bool packed =

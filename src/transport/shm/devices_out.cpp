@@ -200,15 +200,14 @@ Result<std::unique_ptr<DeviceHold>> DevicesOut::hold(const cuda::DeviceSlot& slo
 
 // Messages
 
-bool DevicesOut::number(const SendOp& op) {
-  if (op.device == nullptr) return true;
+bool DevicesOut::number(DeviceFill& fill) {
   const auto number = copies_->next();
-  if (number) op.device->number(*number);
+  if (number) fill.number(*number);
   return number.has_value();
 }
 
-void DevicesOut::note_placed(const SendOp& op) {
-  if (op.device != nullptr) op.device->note_placed(copies_, link_.weak_from_this());
+void DevicesOut::note_placed(DeviceFill& fill) {
+  fill.note_placed(copies_, link_.weak_from_this());
 }
 
 }  // namespace tendon::v0::detail

@@ -75,10 +75,10 @@ class DevicesOut {
   [[nodiscard]] Result<std::unique_ptr<DeviceHold>> hold(const cuda::DeviceSlot& slot);
 
   // Messages. Under the link's sending lock
-  /// Gives the device part, if any, the next number. False: its ready word is in use.
-  [[nodiscard]] bool number(const SendOp& op);
-  /// The message is placed.
-  void note_placed(const SendOp& op);
+  /// Gives the device part the next number. False: its ready word is in use.
+  [[nodiscard]] bool number(DeviceFill& fill);
+  /// Its message is placed.
+  void note_placed(DeviceFill& fill);
 
   [[nodiscard]] DeviceHolds& holds() noexcept { return holds_; }
   [[nodiscard]] const DeviceHolds& holds() const noexcept { return holds_; }

@@ -285,11 +285,12 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
   if (op.loaned == nullptr && body_bytes <= kMaxInlineBytes) {
     const auto ledger = pool_->ledger();
     if (op.device != nullptr && ended()) return end_error();  // as below: its hold has ended
-    if (!out_.flush() || !devices_out_.number(op)) return Sent::later;
+    if (!out_.flush() || (op.device != nullptr && !devices_out_.number(*op.device)))
+      return Sent::later;
     auto placed = out_.place_small(op);
     if (!placed) return as_violation(std::move(placed));
     op.done = *placed == Sent::done;
-    if (op.done) devices_out_.note_placed(op);
+    if (op.done && op.device != nullptr) devices_out_.note_placed(*op.device);
     if (op.done && then == Then::show) out_.show_and_wake();
     return *placed;
   }
@@ -341,8 +342,10 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
   // marked at all.
   if (ended()) return end_error();
   TENDON_TRY(announced, announce_segments(ledger));
-  if (!announced || !out_.flush() || !devices_out_.number(op)) return Sent::later;
-  if (!op.device_part.empty()) {  // it has its number since
+  if (!announced || !out_.flush()) return Sent::later;
+  if (op.device != nullptr) {
+    if (!devices_out_.number(*op.device)) return Sent::later;
+    // It has its number since the body was written.
     std::memcpy(op.loaned->slot().memory.data() + body_bytes - op.device_part.size(),
                 op.device_part.data(), op.device_part.size());
   }
@@ -355,7 +358,7 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
     op.loaned->unmark_sent(ledger);
     return as_violation(std::move(placed));
   }
-  devices_out_.note_placed(op);
+  if (op.device != nullptr) devices_out_.note_placed(*op.device);
   if (then == Then::show) out_.show_and_wake();
   const std::uint64_t slot_bytes = op.loaned->slot().memory.size();
   op.loaned = nullptr;
