@@ -6,6 +6,7 @@
 #include <tendon/tensor/packed.hpp>
 
 #include "channel/gpu_wait.hpp"
+#include "channel/not_direct.hpp"
 #include "channel/staging.hpp"
 #include "channel/to_host.hpp"
 #include "core/failpoint.hpp"
@@ -681,6 +682,9 @@ Result<void> PipeSender::prepare(QueuedSend& queued, TensorDict batch, const Sen
 Result<void> PipeSender::stage(QueuedSend& queued, const SendOptions& options) {
   TENDON_CHECK(usable("pipe.send_async"));
   TENDON_TRY(source, gpu_source(queued.batch, link_, kFirstUse));
+  if (context_.options().device_path == DevicePath::direct_only)
+    return not_direct("pipe.send_async", source.gpu->context()->device(), link_.peer_name(),
+                      "asynchronous sends are staged");
   const auto& schema = queued.batch.schema();
   const std::uint64_t size = schema->layout(Layout::aligned).total_bytes;
   TENDON_TRY(room, Storage::allocate(size));

@@ -72,7 +72,7 @@ class TENDON_API Pipe {
   // Sending. A call returns when its argument may be reused. The message may still be on its way
   // (see flush).
   /// Leaves may lie in host memory and, without gaps, on one GPU: unsupported_device, device_lost,
-  /// not_contiguous. Leaves on a GPU may be written again by work that `options.stream` gets later,
+  /// not_contiguous, not_direct. Leaves on a GPU may be written again by work that `options.stream` gets later,
   /// and by nothing else before that.
   [[nodiscard]] Result<void> send(const TensorDict& batch, Deadline deadline,
                                   const SendOptions& options = {});
