@@ -36,6 +36,10 @@ struct DirectSource {
 struct DirectTry {
   std::shared_ptr<DeviceFill> fill;
   std::optional<Error> why;
+
+  [[nodiscard]] bool may_be_later() const {
+    return why->code == ErrorCode::resource_exhausted || why->code == ErrorCode::timeout;
+  }
 };
 
 /// Enqueues the copies of its leaves on the GPU into a slot there, which the peer may read. Waits
