@@ -55,7 +55,7 @@ Result<bool> take_slot(Link& link, SendOp& op) {
 
 // Leaves of host memory make the payload; the others are in `fill`.
 void fill_out(Outgoing& out, const TensorDict& batch, const PlacedLayout& layout,
-                 std::shared_ptr<DeviceFill> fill) {
+              std::shared_ptr<DeviceFill> fill) {
   out.fill = std::move(fill);
   out.op.device = out.fill.get();
   out.op.device_part = out.fill->part();
@@ -73,7 +73,7 @@ void fill_out(Outgoing& out, const TensorDict& batch, const PlacedLayout& layout
   out.prepared = true;
 }
 
-/// Of a message that was shown, and that its peer drops.
+/// Why the peer drops a message that was shown.
 Error incomplete(const cuda::Gpu& gpu, const std::string& peer) {
   if (auto usable = gpu.context()->check_usable("pipe.send_async"); !usable)
     return std::move(usable).error();
@@ -95,6 +95,35 @@ Result<void> check_size(const Descriptor& descriptor, const Link& link) {
 
 bool is_filling(const QueuedSend& queued) {
   return queued.filling != nullptr && !queued.filling->answer().is_over();
+}
+
+// It was prepared, and stays on its GPU.
+Result<void> stay_on_gpu(QueuedSend& queued, const GpuSource& source, const PlacedLayout& layout,
+                         std::shared_ptr<DeviceFill> fill, const PipeEnd& end) {
+  queued.copied = std::make_shared<GpuAnswer>();
+  fill->tell([answer = queued.copied, gpu = source.gpu, peer = end.link->peer_name(),
+              tell = end.teller(end.filled)](DeviceCopies::How how) {
+    answer->finish(how == DeviceCopies::How::done ? Result<void>() : incomplete(*gpu, peer));
+    tell();
+  });
+  queued.out.placement = source.placement;
+  fill_out(queued.out, queued.batch, layout, std::move(fill));
+  return check_size(queued.out.op.descriptor, *end.link);
+}
+
+// May the head of the queue be sent now?
+Result<bool> make_ready(QueuedSend& queued, const PipeEnd& end) {
+  if (queued.held != nullptr) {
+    queued.held->try_again();
+    if (!queued.held->answer().is_over()) return false;
+    TENDON_CHECK(queued.held->answer().result());
+    const auto held = std::exchange(queued.held, nullptr);
+    TENDON_CHECK(stay_on_gpu(queued, held->source(), held->layout(), held->take(), end));
+  }
+  if (queued.filling == nullptr) return true;
+  const GpuAnswer& filled = queued.filling->answer();
+  if (filled.is_over() && !filled.result()) return filled.result().error();
+  return filled.is_over();
 }
 
 Result<void> prepare_values(Outgoing& out, const TensorDict& batch) {
@@ -680,14 +709,11 @@ Result<void> PipeSender::queue(std::shared_ptr<QueuedSend> queued) {
   return {};
 }
 
+// Nothing is waited for. What cannot be copied to its slot now is staged, or held.
 Result<void> PipeSender::prepare(QueuedSend& queued, TensorDict batch, const SendOptions& options) {
   queued.batch = std::move(batch);
   TENDON_TRY(lies, prepare(queued.out, queued.batch));
-  return lies == Lies::on_cpu ? Result<void>() : prepare_on_gpu(queued, options);
-}
-
-// Nothing is waited for. What cannot be copied to its slot now is staged, or held.
-Result<void> PipeSender::prepare_on_gpu(QueuedSend& queued, const SendOptions& options) {
+  if (lies == Lies::on_cpu) return {};
   TENDON_CHECK(usable("pipe.send_async"));
   TENDON_TRY(source, gpu_source(queued.batch, link_, kFirstUse));
   PlacedLayout layout = placed_layout(*queued.batch.schema(), *source.placement);
@@ -699,28 +725,14 @@ Result<void> PipeSender::prepare_on_gpu(QueuedSend& queued, const SendOptions& o
                             .link = link_,
                             .usable = [this] { return usable("pipe.send_async"); }};
   TENDON_TRY(tried, try_direct(direct, Deadline::now()));
-  if (tried.fill != nullptr) {
-    stay_on_gpu(queued, source, layout, std::move(tried.fill));
-    return check_size(queued.out.op.descriptor, link_);
-  }
+  if (tried.fill != nullptr)
+    return stay_on_gpu(queued, source, layout, std::move(tried.fill), end_);
   if (!direct.is_direct_only()) return stage(queued, options, std::move(source));
   if (!tried.may_be_later()) return *std::move(tried.why);
   queued.held = std::make_shared<HeldForGpu>(HeldForGpu::What{queued.batch, std::move(source),
                                                               std::move(layout), end_.context,
                                                               end_.link, end_.teller(end_.filled)});
   return queued.held->begin(options.stream);
-}
-
-void PipeSender::stay_on_gpu(QueuedSend& queued, const GpuSource& source,
-                             const PlacedLayout& layout, std::shared_ptr<DeviceFill> fill) const {
-  queued.copied = std::make_shared<GpuAnswer>();
-  fill->tell([answer = queued.copied, gpu = source.gpu, peer = link_.peer_name(),
-              tell = end_.teller(end_.filled)](DeviceCopies::How how) {
-    answer->finish(how == DeviceCopies::How::done ? Result<void>() : incomplete(*gpu, peer));
-    tell();
-  });
-  queued.out.placement = source.placement;
-  fill_out(queued.out, queued.batch, layout, std::move(fill));
 }
 
 // In private memory: a slot may have to be waited for.
@@ -789,7 +801,8 @@ bool PipeSender::progress() {
   copied_.conclude(context_.usable("pipe.send_async"));
   while (!queue_.empty()) {
     const auto queued = queue_.front();
-    auto sent = make_ready(*queued);
+    const auto still = queued->held == nullptr ? Result<void>() : usable("pipe.send");
+    auto sent = still ? make_ready(*queued, end_) : Result<bool>(still.error());
     if (sent && *sent) sent = try_send(queued->out, Deadline::never());
     if (sent && !*sent) {
       if (queue_waits_ || is_filling(*queued)) return true;
@@ -804,29 +817,15 @@ bool PipeSender::progress() {
     queued_count_.store(queue_.size());
     if (queued->completion == nullptr) continue;  // its caller was told before
     if (is_copied) {
-      copied_.add(queued->completion, queued->copied);
+      copied_.add([completion = queued->completion](
+                      Result<void> copied) { completion->conclude(std::move(copied)); },
+                  queued->copied);
       continue;
     }
     queued->completion->conclude(std::move(result));
   }
   queue_waits_.reset();
   return !copied_.is_empty();
-}
-
-Result<bool> PipeSender::make_ready(QueuedSend& queued) {
-  if (queued.held != nullptr) {
-    TENDON_CHECK(usable("pipe.send"));
-    queued.held->try_again();
-    if (!queued.held->answer().is_over()) return false;
-    TENDON_CHECK(queued.held->answer().result());
-    const auto held = std::exchange(queued.held, nullptr);
-    stay_on_gpu(queued, held->source(), held->layout(), held->take());
-    TENDON_CHECK(check_size(queued.out.op.descriptor, link_));
-  }
-  if (queued.filling == nullptr) return true;
-  const GpuAnswer& filled = queued.filling->answer();
-  if (filled.is_over() && !filled.result()) return filled.result().error();
-  return filled.is_over();
 }
 
 void PipeSender::cancel(const CompletionBase* completion) {

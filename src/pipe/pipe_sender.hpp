@@ -12,7 +12,6 @@
 #include <tendon/core/mutex.hpp>
 #include <tendon/pipe/pipe.hpp>
 
-#include "channel/placed_layout.hpp"
 #include "channel/sender.hpp"
 #include "pipe/copied_sends.hpp"
 #include "pipe/pipe_end.hpp"
@@ -82,12 +81,7 @@ class PipeSender {
       TENDON_EXCLUDES(mutex_);
   Result<void> send_staged(const TensorDict& batch, const GpuSource& source,
                            const SendOptions& options, Deadline deadline) TENDON_EXCLUDES(mutex_);
-  Result<void> prepare_on_gpu(QueuedSend& queued, const SendOptions& options);
   Result<void> stage(QueuedSend& queued, const SendOptions& options, GpuSource source);
-  /// May the head of the queue be sent now?
-  Result<bool> make_ready(QueuedSend& queued) TENDON_REQUIRES(mutex_);
-  void stay_on_gpu(QueuedSend& queued, const GpuSource& source, const PlacedLayout& layout,
-                   std::shared_ptr<DeviceFill> fill) const;
   Result<void> prepare_bytes(Outgoing& out, Bytes bytes, const MessageOptions& options);
   Result<void> prepare_loan(Outgoing& out, const TensorDict& dict,
                             const std::shared_ptr<LoanedSlot>& slot) TENDON_EXCLUDES(mutex_);
@@ -118,7 +112,7 @@ class PipeSender {
   const Outgoing* begun_ TENDON_GUARDED_BY(mutex_) = nullptr;
   std::deque<std::shared_ptr<QueuedSend>> queue_ TENDON_GUARDED_BY(mutex_);
   std::atomic<std::size_t> queued_count_{0};  // changed under the lock
-  CopiedSends copied_;  // changed under the lock
+  CopiedSends copied_;                        // changed under the lock
   // While a queued send waits for a slot.
   std::optional<WaitsFor> queue_waits_ TENDON_GUARDED_BY(mutex_);
   PipeStats stats_ TENDON_GUARDED_BY(mutex_);

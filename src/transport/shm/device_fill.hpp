@@ -27,21 +27,27 @@ namespace tendon::v0::detail {
 /// Cost:    that of the end of a DeviceCopy.
 class LateWord {
  public:
-  void note_copied() { end({}, true); }
-  void note_shown(std::shared_ptr<DeviceCopy> copy) { end(std::move(copy), false); }
-
- private:
-  void end(std::shared_ptr<DeviceCopy> copy, bool is_copied) {
+  void note_copied() {
+    std::shared_ptr<DeviceCopy> copy;
     {
       const Lock lock(mutex_);
-      is_copied_ = is_copied_ || is_copied;
-      if (copy_ == nullptr) copy_ = std::move(copy);
-      if (!is_copied_ || copy_ == nullptr) return;
+      is_copied_ = true;
       copy = std::move(copy_);
+    }
+    if (copy != nullptr) copy->write_word();
+  }
+  void note_shown(std::shared_ptr<DeviceCopy> copy) {
+    {
+      const Lock lock(mutex_);
+      if (!is_copied_) {
+        copy_ = std::move(copy);
+        return;
+      }
     }
     copy->write_word();
   }
 
+ private:
   Mutex mutex_;
   bool is_copied_ TENDON_GUARDED_BY(mutex_) = false;
   std::shared_ptr<DeviceCopy> copy_ TENDON_GUARDED_BY(mutex_);
