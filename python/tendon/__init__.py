@@ -47,7 +47,7 @@ __all__ = [
     "Group", "GroupAborted", "GroupMember", "GroupStatus", "HandlerFailed", "InternalError",
     "InvalidArgument", "LimitExceeded", "Listener", "LoadedDict", "Loan", "LogLine", "MemberEvent",
     "MemberEvents", "Message", "MessageTooLarge", "Mismatch", "NoCredit", "NoQuorum", "Node",
-    "NotContiguous", "NotFound", "NotSupported", "Overlapping", "ParallelCoordinates",
+    "NotContiguous", "NotDirect", "NotFound", "NotSupported", "Overlapping", "ParallelCoordinates",
     "ParallelLayout", "PeerLost", "PeerStats", "PermissionDenied", "Pipe", "PipeClosed",
     "PipeStats", "Pool", "PoolSummary", "ProtocolViolation", "Published", "Publisher",
     "PublisherStats", "ReadOnly", "Received", "ReduceOp", "Rendezvous", "Reply", "Request",

@@ -15,6 +15,7 @@
 #include "pipe/delivery.hpp"
 #include "pipe/destination.hpp"
 #include "pipe/filling.hpp"
+#include "pipe/held_for_gpu.hpp"
 #include "pipe/pipe_core.hpp"
 #include "pipe/sought_gpu.hpp"
 #include "runtime/awaited.hpp"
@@ -99,7 +100,9 @@ struct QueuedSend {
   std::shared_ptr<const KeptBody> kept;
   Storage bytes;
   std::vector<std::byte> header;
-  std::shared_ptr<const Filling> filling;  // of a batch that lies on a GPU
+  std::shared_ptr<const Filling> filling;  // of a batch that lies on a GPU, and is staged
+  std::shared_ptr<HeldForGpu> held;        // of one that may only stay there
+  std::shared_ptr<GpuAnswer> copied;       // of one that stays there
   Outgoing out;
   std::shared_ptr<SendCompletion> completion;
 };

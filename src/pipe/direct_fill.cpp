@@ -2,13 +2,17 @@
 #include "pipe/direct_fill.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
+#include <string>
 #include <utility>
 
+#include "channel/not_direct.hpp"
 #include "channel/on_gpu.hpp"
 #include "core/failpoint.hpp"
 #include "cuda/gpus.hpp"
 #include "cuda/slot_sizes.hpp"
+#include "runtime/waits_for.hpp"
 #include "transport/shared_memory_link.hpp"
 #include "transport/shm/devices_out.hpp"
 
@@ -29,6 +33,49 @@ bool is_too_large(const DirectSource& source) {
          cuda::slot_bytes_for(size_bytes) > cap_bytes / (1 + HoldLedger::kOwnersSlots);
 }
 
+/// Empty: they are direct.
+std::string why_staged(const Link& link, std::uint32_t number, DevicePath path) {
+  SharedMemoryLink* const memory = link.shared_memory();
+  if (memory == nullptr) return "the path is " + link.path().to_string();
+  if (path == DevicePath::staged) return "ContextOptions::device_path is staged";
+  if (memory->devices_out().way(number) == Way::direct) return {};
+  return memory->devices_out().why_staged(number);
+}
+
+Error too_large(const DirectSource& source) {
+  return Error{ErrorCode::message_too_large, "pipe.send",
+               std::to_string(source.layout.gpu_bytes) + " bytes on " +
+                   to_string(source.gpu.gpu->context()->device()) +
+                   " are more than a third of the pool that peers read, which has at most " +
+                   std::to_string(source.context->options().device_cap_bytes) +
+                   " (ContextOptions::device_cap_bytes)"};
+}
+
+Error beyond_share(const DirectSource& source) {
+  return Error{ErrorCode::resource_exhausted, "pipe.send",
+               source.link.peer_name() + " holds its share of the pool on " +
+                   to_string(source.gpu.gpu->context()->device()) +
+                   ", which is half of ContextOptions::device_cap_bytes; nothing was delivered"};
+}
+
+/// Until peers may have returned something. The device thread, which ends the owner's holds, tells
+/// nobody of it: so the pool is looked at after a slice.
+Result<void> wait_for_room(const DirectSource& source, Deadline deadline) {
+  constexpr std::chrono::milliseconds kSlice{5};
+  const auto pool = source.context->memory().passed->of(source.gpu.gpu);
+  const std::uint64_t used_bytes = pool->stats().used_bytes;
+  std::optional<Error> error;
+  const WaitsFor waits(*source.context, source.link, WaitsFor::kReturns);
+  (void)source.context->wait(&source.link, earlier(deadline, kSlice), [&] {
+    if (!source.context->unusable()) source.context->poll_link(source.link);
+    if (auto still = source.usable(); !still) error = std::move(still).error();
+    (void)source.link.collect_returns();
+    return error || pool->stats().used_bytes < used_bytes;
+  });
+  if (error) return *std::move(error);
+  return {};
+}
+
 /// The peer may use CUDA later. What fails here is tried again with the next message.
 void ask_again(const DirectSource& source, SharedMemoryLink& memory, cuda::DevicePool& pool,
                Deadline deadline) {
@@ -41,12 +88,20 @@ void ask_again(const DirectSource& source, SharedMemoryLink& memory, cuda::Devic
     memory.devices_out().keep_question(number, (*slot)->segment());
 }
 
+Error no_answer(const DirectSource& source) {
+  return Error{ErrorCode::timeout, "pipe.send",
+               source.link.peer_name() +
+                   " had not said before the deadline whether it can read memory of " +
+                   to_string(source.gpu.gpu->context()->device()) + "; nothing was delivered"};
+}
+
 /// Has the peer said how it takes leaves of this GPU? Its answer follows the first segment.
 Result<Way> await_way(const DirectSource& source, SharedMemoryLink& memory,
                       const cuda::DeviceSlot& slot, Deadline deadline) {
   std::optional<Error> error;
   Way way = Way::unknown;
-  const bool may_wait = !deadline.is_poll() && memory.devices_out().is_answered_soon();
+  const bool may_wait =
+      !deadline.is_poll() && (memory.devices_out().is_answered_soon() || source.is_direct_only());
   const auto look = [&] {
     auto shared = memory.devices_out().share(source.gpu.number, slot);
     if (!shared) {
@@ -64,13 +119,9 @@ Result<Way> await_way(const DirectSource& source, SharedMemoryLink& memory,
       return error || look();
     });
   }
-  if (error && has_no_room(*error)) return Way::staged;
   if (error) return *std::move(error);
   if (way != Way::unknown || !may_wait) return way;
-  return Error{ErrorCode::timeout, "pipe.send",
-               source.link.peer_name() +
-                   " had not said before the deadline whether it can read memory of " +
-                   to_string(source.gpu.gpu->context()->device()) + "; nothing was delivered"};
+  return no_answer(source);
 }
 
 Result<cuda::StreamWork> enqueue(const DirectSource& source,
@@ -84,47 +135,69 @@ Result<cuda::StreamWork> enqueue(const DirectSource& source,
 
 }  // namespace
 
-Result<std::shared_ptr<DeviceFill>> direct_fill(const DirectSource& source, Deadline deadline) {
-  const std::shared_ptr<DeviceFill> staged;
+bool DirectSource::is_direct_only() const noexcept {
+  return context->options().device_path == DevicePath::direct_only;
+}
+
+Result<DirectTry> try_direct(const DirectSource& source, Deadline deadline) {
   SharedMemoryLink* const memory = source.link.shared_memory();
   const DevicePath path = source.context->options().device_path;
-  if (memory == nullptr || path == DevicePath::staged) return staged;
-  DevicesOut& devices = memory->devices_out();
   const std::uint32_t number = source.gpu.number;
+  const auto staged = [&] {
+    return DirectTry{{},
+                     not_direct("pipe.send", source.gpu.gpu->context()->device(),
+                                source.link.peer_name(), why_staged(source.link, number, path))};
+  };
+  if (memory == nullptr || path == DevicePath::staged) return staged();
+  DevicesOut& devices = memory->devices_out();
   const auto pool = source.context->memory().passed->of(source.gpu.gpu);
   if (devices.way(number) == Way::staged) {
     ask_again(source, *memory, *pool, deadline);
-    return staged;
+    return staged();
   }
-  if (is_too_large(source)) return staged;
+  if (is_too_large(source)) return DirectTry{{}, too_large(source)};
   (void)source.link.collect_returns();
   auto slot = pool->acquire(std::max<std::uint64_t>(source.layout.gpu_bytes, 1), deadline);
   if (!slot) {
     const bool is_late = slot.error().code == ErrorCode::timeout && deadline.is_poll();
-    if (is_late || has_no_room(slot.error())) return staged;
+    if (is_late || has_no_room(slot.error())) return DirectTry{{}, std::move(slot).error()};
     return std::move(slot).error();
   }
-  TENDON_TRY(way, await_way(source, *memory, **slot, deadline));
-  if (way != Way::direct) return staged;
+  const auto way = await_way(source, *memory, **slot, deadline);
+  if (!way && has_no_room(way.error())) return DirectTry{{}, way.error()};
+  if (!way) return way.error();
+  if (*way == Way::unknown) return DirectTry{{}, no_answer(source)};
+  if (*way != Way::direct) return staged();
   auto words = devices.words(number, source.gpu.gpu, deadline);
   if (!words && devices.way(number) != Way::staged) return std::move(words).error();
-  if (!words || *words == nullptr) return staged;
+  if (!words) return staged();
+  if (*words == nullptr) return DirectTry{{}, no_answer(source)};
   TENDON_TRY(hold, devices.hold(**slot));
-  if (hold == nullptr) return staged;
+  if (hold == nullptr) return DirectTry{{}, beyond_share(source)};
   TENDON_TRY(work, enqueue(source, *slot, deadline));
   (void)TENDON_FAILPOINT("pipe.gpu.filled");
   const auto wake = [weak = std::weak_ptr(source.context)] {
     if (const auto core = weak.lock()) core->wake_for_work();
   };
-  return std::make_shared<DeviceFill>(
-      DeviceFill::Parts{source.gpu.gpu, std::move(work), *std::move(slot), std::move(hold),
-                        *std::move(words), wake},
-      number, source.layout.gpu_bytes);
+  return DirectTry{std::make_shared<DeviceFill>(
+                       DeviceFill::Parts{source.gpu.gpu, std::move(work), *std::move(slot),
+                                         std::move(hold), *std::move(words), wake},
+                       number, source.layout.gpu_bytes),
+                   {}};
+}
+
+Result<std::shared_ptr<DeviceFill>> direct_fill(const DirectSource& source, Deadline deadline) {
+  for (;;) {
+    TENDON_TRY(tried, try_direct(source, deadline));
+    if (tried.fill != nullptr || !source.is_direct_only()) return std::move(tried.fill);
+    if (tried.why->code != ErrorCode::resource_exhausted || deadline.has_passed())
+      return *std::move(tried.why);
+    TENDON_CHECK(wait_for_room(source, deadline));
+  }
 }
 
 std::vector<PathOfDevice> paths_of_devices(const Link& link, DevicePath path) {
   std::vector<PathOfDevice> paths;
-  SharedMemoryLink* const memory = link.shared_memory();
   const auto offered = link.device_offers.own();
   for (std::uint32_t number = 0; number < offered.size(); ++number) {
     const cuda::Uuid& uuid = offered[number];
@@ -134,14 +207,8 @@ std::vector<PathOfDevice> paths_of_devices(const Link& link, DevicePath path) {
     it.device = (*gpu)->context()->device();
     it.uuid = uuid_text(uuid);
     it.peer = link.peer_name();
-    if (memory == nullptr)
-      it.reason = "the path is " + link.path().to_string();
-    else if (path == DevicePath::staged)
-      it.reason = "ContextOptions::device_path is staged";
-    else if (memory->devices_out().way(number) == Way::direct)
-      it.is_direct = true;
-    else
-      it.reason = memory->devices_out().why_staged(number);
+    it.reason = why_staged(link, number, path);
+    it.is_direct = it.reason.empty();
     paths.push_back(std::move(it));
   }
   return paths;

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/pipe/path_of_device.hpp>
@@ -25,13 +26,29 @@ struct DirectSource {
   const std::shared_ptr<ContextCore>& context;
   Link& link;
   std::function<Result<void>()> usable;
+
+  [[nodiscard]] bool is_direct_only() const noexcept;
 };
 
-/// Enqueues the copies of its leaves on the GPU into a slot there, which the peer may read. Null:
-/// it travels through host memory, because the peer cannot read there, has its share of the pool,
-/// or the pool has no slot; also where that has to be waited for and the deadline is a poll. Waits
-/// at first for the peer's answer, as calls of a pipe do. Errors: timeout; that of `usable`; those
-/// of the driver.
+/// A fill, or why there is none: `not_direct`, because the peer cannot read there, and
+/// `message_too_large` are for good. `resource_exhausted`, because the pool has no slot or the peer
+/// its share, and `timeout` may pass.
+struct DirectTry {
+  std::shared_ptr<DeviceFill> fill;
+  std::optional<Error> why;
+
+  [[nodiscard]] bool may_be_later() const {
+    return why->code == ErrorCode::resource_exhausted || why->code == ErrorCode::timeout;
+  }
+};
+
+/// Enqueues the copies of its leaves on the GPU into a slot there, which the peer may read. Waits
+/// at first for the peer's answer, as calls of a pipe do, unless the deadline is a poll. Errors:
+/// timeout; that of `usable`; those of the driver.
+[[nodiscard]] Result<DirectTry> try_direct(const DirectSource& source, Deadline deadline);
+
+/// The same. Null: it travels through host memory. With DevicePath::direct_only why it would is an
+/// error, and it waits until the pool has room for it.
 [[nodiscard]] Result<std::shared_ptr<DeviceFill>> direct_fill(const DirectSource& source,
                                                               Deadline deadline);
 

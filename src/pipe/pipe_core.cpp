@@ -152,7 +152,7 @@ bool PipeCore::progress() {
   }
   working_ = false;
   // Something may have been queued since the look above.
-  const bool more = sender_.queued_count() != 0 || receiver_.posted().count() != 0;
+  const bool more = sender_.is_at_work() || receiver_.posted().count() != 0;
   return more && !working_.exchange(true);
 }
 
@@ -177,7 +177,10 @@ Completion<void> PipeCore::enqueue(std::shared_ptr<QueuedSend> queued, Result<vo
 Completion<void> PipeCore::send_async(TensorDict batch, const SendOptions& options) {
   auto queued = std::make_shared<QueuedSend>();
   auto prepared = sender_.prepare(*queued, std::move(batch), options);
-  return enqueue(std::move(queued), std::move(prepared));
+  const std::shared_ptr<DeviceFill> fill = queued->out.fill;
+  auto completion = enqueue(std::move(queued), std::move(prepared));
+  if (fill != nullptr) fill->leave();
+  return completion;
 }
 
 Completion<void> PipeCore::send_async(Loan&& loan) {

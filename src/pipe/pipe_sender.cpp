@@ -54,8 +54,8 @@ Result<bool> take_slot(Link& link, SendOp& op) {
 }
 
 // Leaves of host memory make the payload; the others are in `fill`.
-void stay_on_gpu(Outgoing& out, const TensorDict& batch, const PlacedLayout& layout,
-                 std::shared_ptr<DeviceFill> fill) {
+void fill_out(Outgoing& out, const TensorDict& batch, const PlacedLayout& layout,
+              std::shared_ptr<DeviceFill> fill) {
   out.fill = std::move(fill);
   out.op.device = out.fill.get();
   out.op.device_part = out.fill->part();
@@ -73,10 +73,13 @@ void stay_on_gpu(Outgoing& out, const TensorDict& batch, const PlacedLayout& lay
   out.prepared = true;
 }
 
-// A service thread makes no call of the driver.
-void finish_elsewhere(std::shared_ptr<DeviceFill> fill) {
-  cuda::DeviceThread& thread = fill->gpu().thread();
-  (void)thread.post([fill = std::move(fill)] { fill->finish(); });
+/// Why the peer drops a message that was shown.
+Error incomplete(const cuda::Gpu& gpu, const std::string& peer) {
+  if (auto usable = gpu.context()->check_usable("pipe.send_async"); !usable)
+    return std::move(usable).error();
+  return Error{ErrorCode::system, "pipe.send_async",
+               to_string(gpu.context()->device()) + " could not tell " + peer +
+                   " that the tensors are there: the peer drops the message"};
 }
 
 Result<void> check_size(const Descriptor& descriptor, const Link& link) {
@@ -88,6 +91,39 @@ Result<void> check_size(const Descriptor& descriptor, const Link& link) {
                    "; at most " + std::to_string(cap) +
                    " bytes are legal on this link (ContextOptions::link_cap_bytes "
                    "of both ends)"};
+}
+
+bool is_filling(const QueuedSend& queued) {
+  return queued.filling != nullptr && !queued.filling->answer().is_over();
+}
+
+// It was prepared, and stays on its GPU.
+Result<void> stay_on_gpu(QueuedSend& queued, const GpuSource& source, const PlacedLayout& layout,
+                         std::shared_ptr<DeviceFill> fill, const PipeEnd& end) {
+  queued.copied = std::make_shared<GpuAnswer>();
+  fill->tell([answer = queued.copied, gpu = source.gpu, peer = end.link->peer_name(),
+              tell = end.teller(end.filled)](DeviceCopies::How how) {
+    answer->finish(how == DeviceCopies::How::done ? Result<void>() : incomplete(*gpu, peer));
+    tell();
+  });
+  queued.out.placement = source.placement;
+  fill_out(queued.out, queued.batch, layout, std::move(fill));
+  return check_size(queued.out.op.descriptor, *end.link);
+}
+
+// May the head of the queue be sent now?
+Result<bool> make_ready(QueuedSend& queued, const PipeEnd& end) {
+  if (queued.held != nullptr) {
+    queued.held->try_again();
+    if (!queued.held->answer().is_over()) return false;
+    TENDON_CHECK(queued.held->answer().result());
+    const auto held = std::exchange(queued.held, nullptr);
+    TENDON_CHECK(stay_on_gpu(queued, held->source(), held->layout(), held->take(), end));
+  }
+  if (queued.filling == nullptr) return true;
+  const GpuAnswer& filled = queued.filling->answer();
+  if (filled.is_over() && !filled.result()) return filled.result().error();
+  return filled.is_over();
 }
 
 Result<void> prepare_values(Outgoing& out, const TensorDict& batch) {
@@ -397,7 +433,8 @@ Result<void> PipeSender::send_now(Outgoing& out, Deadline deadline) {
   };
   const auto attempt = [&] {
     // Asynchronous sends that were queued before go first.
-    if (queued_count_.load(std::memory_order_relaxed) != 0 && !has_begun() && progress()) {
+    if (queued_count_.load(std::memory_order_relaxed) != 0 && !has_begun() && progress() &&
+        queued_count_.load() != 0) {
       if (context_.unusable()) error = context_.usable("pipe.send").error();
       return error.has_value();
     }
@@ -479,16 +516,17 @@ Result<void> PipeSender::send_from_gpu(const TensorDict& batch, const SendOption
   TENDON_TRY(fill, direct_fill(direct, deadline));
   if (fill == nullptr) return send_staged(batch, source, options, deadline);
   scratch_.placement = std::move(source.placement);
-  stay_on_gpu(scratch_, batch, layout, std::move(fill));
+  fill_out(scratch_, batch, layout, fill);
   auto sent = check_size(scratch_.op.descriptor, link_);
   if (sent) sent = send_now(scratch_, deadline);
   // The word that says that the copies are done follows once the message is shown, and numbered.
   if (scratch_.op.done) {
     (void)TENDON_FAILPOINT("pipe.gpu.shown");
-    scratch_.fill->finish();
+    fill->note_shown();
   }
   scratch_.op = SendOp{};
   scratch_.fill = nullptr;
+  fill->leave();
   return sent;
 }
 
@@ -671,16 +709,34 @@ Result<void> PipeSender::queue(std::shared_ptr<QueuedSend> queued) {
   return {};
 }
 
+// Nothing is waited for. What cannot be copied to its slot now is staged, or held.
 Result<void> PipeSender::prepare(QueuedSend& queued, TensorDict batch, const SendOptions& options) {
   queued.batch = std::move(batch);
   TENDON_TRY(lies, prepare(queued.out, queued.batch));
-  return lies == Lies::on_cpu ? Result<void>() : stage(queued, options);
+  if (lies == Lies::on_cpu) return {};
+  TENDON_CHECK(usable("pipe.send_async"));
+  TENDON_TRY(source, gpu_source(queued.batch, link_, kFirstUse));
+  PlacedLayout layout = placed_layout(*queued.batch.schema(), *source.placement);
+  const DirectSource direct{.batch = queued.batch,
+                            .gpu = source,
+                            .layout = layout,
+                            .stream = static_cast<cuda::StreamHandle>(options.stream),
+                            .context = end_.context,
+                            .link = link_,
+                            .usable = [this] { return usable("pipe.send_async"); }};
+  TENDON_TRY(tried, try_direct(direct, Deadline::now()));
+  if (tried.fill != nullptr)
+    return stay_on_gpu(queued, source, layout, std::move(tried.fill), end_);
+  if (!direct.is_direct_only()) return stage(queued, options, std::move(source));
+  if (!tried.may_be_later()) return *std::move(tried.why);
+  queued.held = std::make_shared<HeldForGpu>(HeldForGpu::What{queued.batch, std::move(source),
+                                                              std::move(layout), end_.context,
+                                                              end_.link, end_.teller(end_.filled)});
+  return queued.held->begin(options.stream);
 }
 
 // In private memory: a slot may have to be waited for.
-Result<void> PipeSender::stage(QueuedSend& queued, const SendOptions& options) {
-  TENDON_CHECK(usable("pipe.send_async"));
-  TENDON_TRY(source, gpu_source(queued.batch, link_, kFirstUse));
+Result<void> PipeSender::stage(QueuedSend& queued, const SendOptions& options, GpuSource source) {
   const auto& schema = queued.batch.schema();
   const std::uint64_t size = schema->layout(Layout::aligned).total_bytes;
   TENDON_TRY(room, Storage::allocate(size));
@@ -738,33 +794,38 @@ Result<void> PipeSender::prepare(QueuedSend& queued, Storage bytes, const Messag
 
 bool PipeSender::progress() {
   // A send that was cancelled leaves word of its GPU: nobody sleeps before that is taken.
-  if (queued_count_.load(std::memory_order_acquire) == 0 && !end_.filled->load()) return false;
+  if (!is_at_work() && !end_.filled->load()) return false;
   if (!mutex_.try_lock()) return true;  // somebody is at it
   const Lock lock(mutex_, kAdoptLock);
   end_.filled->store(false);  // before the look
+  copied_.conclude(context_.usable("pipe.send_async"));
   while (!queue_.empty()) {
     const auto queued = queue_.front();
-    const GpuAnswer* const filled =
-        queued->filling == nullptr ? nullptr : &queued->filling->answer();
-    if (filled != nullptr && !filled->is_over()) return true;
-    auto sent = filled != nullptr && !filled->result() ? Result<bool>(filled->result().error())
-                                                       : try_send(queued->out, Deadline::never());
+    const auto still = queued->held == nullptr ? Result<void>() : usable("pipe.send");
+    auto sent = still ? make_ready(*queued, end_) : Result<bool>(still.error());
+    if (sent && *sent) sent = try_send(queued->out, Deadline::never());
     if (sent && !*sent) {
-      if (queue_waits_) return true;
+      if (queue_waits_ || is_filling(*queued)) return true;
       queue_waits_.emplace(context_, link_, WaitsFor::kReturns);
       continue;  // a slot that came back before this was said rings no bell
     }
     Result<void> result;
     if (!sent && take_back(queued->out)) result = std::move(sent).error();
-    if (queued->out.op.done && queued->out.fill != nullptr)
-      finish_elsewhere(std::move(queued->out.fill));
+    const bool is_copied = queued->out.op.done && queued->out.fill != nullptr;
+    if (is_copied) queued->out.fill->note_shown();
     queue_.pop_front();
     queued_count_.store(queue_.size());
     if (queued->completion == nullptr) continue;  // its caller was told before
+    if (is_copied) {
+      copied_.add([completion = queued->completion](
+                      Result<void> copied) { completion->conclude(std::move(copied)); },
+                  queued->copied);
+      continue;
+    }
     queued->completion->conclude(std::move(result));
   }
   queue_waits_.reset();
-  return false;
+  return !copied_.is_empty();
 }
 
 void PipeSender::cancel(const CompletionBase* completion) {
@@ -780,6 +841,8 @@ void PipeSender::cancel(const CompletionBase* completion) {
         result = Error{ErrorCode::cancelled, "completion.cancel",
                        "the send was cancelled before it was done"};
       }
+      if ((*queued)->out.op.done && (*queued)->out.fill != nullptr)
+        (*queued)->out.fill->note_shown();
       auto run = (*queued)->completion->finish(std::move(result));
       if (run) context_.schedule(std::move(run));
       queue_.erase(queued);

@@ -13,6 +13,7 @@
 #include <tendon/pipe/pipe.hpp>
 
 #include "channel/sender.hpp"
+#include "pipe/copied_sends.hpp"
 #include "pipe/pipe_end.hpp"
 #include "pipe/pipe_messages.hpp"
 #include "runtime/waits_for.hpp"
@@ -62,6 +63,10 @@ class PipeSender {
   /// Sends from the queue what can be sent. True while something is left.
   bool progress() TENDON_EXCLUDES(mutex_);
   [[nodiscard]] std::size_t queued_count() const noexcept { return queued_count_.load(); }
+  /// Is a send queued, or does a GPU copy one?
+  [[nodiscard]] bool is_at_work() const noexcept {
+    return queued_count() != 0 || !copied_.is_empty();
+  }
 
   /// What the receiver said: credits and acks. The link's receive lock is held.
   [[nodiscard]] SendWindow& window() noexcept { return window_; }
@@ -76,7 +81,7 @@ class PipeSender {
       TENDON_EXCLUDES(mutex_);
   Result<void> send_staged(const TensorDict& batch, const GpuSource& source,
                            const SendOptions& options, Deadline deadline) TENDON_EXCLUDES(mutex_);
-  Result<void> stage(QueuedSend& queued, const SendOptions& options);
+  Result<void> stage(QueuedSend& queued, const SendOptions& options, GpuSource source);
   Result<void> prepare_bytes(Outgoing& out, Bytes bytes, const MessageOptions& options);
   Result<void> prepare_loan(Outgoing& out, const TensorDict& dict,
                             const std::shared_ptr<LoanedSlot>& slot) TENDON_EXCLUDES(mutex_);
@@ -107,6 +112,7 @@ class PipeSender {
   const Outgoing* begun_ TENDON_GUARDED_BY(mutex_) = nullptr;
   std::deque<std::shared_ptr<QueuedSend>> queue_ TENDON_GUARDED_BY(mutex_);
   std::atomic<std::size_t> queued_count_{0};  // changed under the lock
+  CopiedSends copied_;                        // changed under the lock
   // While a queued send waits for a slot.
   std::optional<WaitsFor> queue_waits_ TENDON_GUARDED_BY(mutex_);
   PipeStats stats_ TENDON_GUARDED_BY(mutex_);

@@ -74,6 +74,34 @@ def test_a_context_may_stage_what_it_sends(gpu, make_pair, kind):
         tendon.Context(device_path="pinned")
 
 
+def test_an_asynchronous_send_stays_on_its_gpu(gpu, make_pair, kind):
+    pair = make_pair("shm")
+    pair.here.send({"x": kind(gpu, NUMBERS)})  # the peer has answered then
+    pair.there.recv(PATIENCE_S)
+
+    async def send():
+        await pair.here.asend({"x": kind(gpu, NUMBERS + 1)}, PATIENCE_S)
+
+    pair.here.isend({"x": kind(gpu, NUMBERS)}).result(PATIENCE_S)
+    asyncio.run(send())
+    for n in range(2):
+        np.testing.assert_array_equal(gpu.array_of(pair.there.recv(PATIENCE_S)["x"]), NUMBERS + n)
+    sent = pair.here.stats()
+    assert (sent.copies_d2d, sent.copies_d2h) == (3, 0)
+
+
+def test_a_context_may_refuse_to_stage(gpu, make_pair, kind):
+    pair = make_pair("shm", device_path="direct_only")
+    pair.here.isend({"x": kind(gpu, NUMBERS)}).result(PATIENCE_S)
+    np.testing.assert_array_equal(gpu.array_of(pair.there.recv(PATIENCE_S)["x"]), NUMBERS)
+    assert pair.here.stats().copies_d2d == 1
+    pair = make_pair("tcp", device_path="direct_only")
+    for send in (pair.here.send, lambda batch: pair.here.isend(batch).result(PATIENCE_S)):
+        with pytest.raises(tendon.NotDirect, match="cuda:0.*there.*tcp"):
+            send({"x": kind(gpu, NUMBERS)})
+    assert pair.here.stats().messages_sent == 0
+
+
 def test_it_arrives_in_host_memory_where_that_is_wanted(gpu, pair, kind):
     pair.here.send({"x": kind(gpu, NUMBERS)})
     got = pair.there.recv(PATIENCE_S, device="cpu")["x"]
@@ -167,7 +195,8 @@ def test_sends_and_receives_in_an_event_loop(gpu, pair):
     future = pair.here.isend({"x": ByInterface(gpu, NUMBERS)})
     future.result(PATIENCE_S)
     np.testing.assert_array_equal(gpu.array_of(pair.there.irecv(PATIENCE_S).result()["x"]), NUMBERS)
-    assert pair.there.stats().copies_h2d == 4
+    taken = pair.there.stats()
+    assert taken.copies_h2d + taken.copies_d2d == 4  # those behind the peer's answer stay on the GPU
 
 
 def test_a_trainer_awaits_batches_of_the_cpu_on_its_gpu(gpu, pair):

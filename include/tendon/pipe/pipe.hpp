@@ -72,13 +72,14 @@ class TENDON_API Pipe {
   // Sending. A call returns when its argument may be reused. The message may still be on its way
   // (see flush).
   /// Leaves may lie in host memory and, without gaps, on one GPU: unsupported_device, device_lost,
-  /// not_contiguous. Leaves on a GPU may be written again by work that `options.stream` gets later,
-  /// and by nothing else before that.
+  /// not_contiguous, not_direct. Leaves on a GPU may be written again by work that `options.stream`
+  /// gets later, and by nothing else before that.
   [[nodiscard]] Result<void> send(const TensorDict& batch, Deadline deadline,
                                   const SendOptions& options = {});
   /// Consumes the loan only on success; wrong_link if it was taken from another link.
   [[nodiscard]] Result<void> send(Loan&& loan, Deadline deadline);
   [[nodiscard]] Result<void> send(Bytes bytes, const MessageOptions& options, Deadline deadline);
+  /// Waits for no GPU. Done when the message was sent, and the GPU has copied it.
   [[nodiscard]] Completion<void> send_async(TensorDict batch, const SendOptions& options = {});
   [[nodiscard]] Completion<void> send_async(Loan&& loan);
   /// `bytes` are kept by their storage until the completion is done; the header is copied.

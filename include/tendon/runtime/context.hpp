@@ -50,8 +50,10 @@ TENDON_WORDS(Transport, automatic, shm, tcp);
 enum class DevicePath : std::uint8_t {
   automatic,  ///< the peer reads them on the GPU where it can, else they are staged (the default)
   staged,     ///< through host memory, as over sockets
+  /// As `automatic`, and what would be staged is `not_direct`, before anything is sent.
+  direct_only,
 };
-TENDON_WORDS(DevicePath, automatic, staged);
+TENDON_WORDS(DevicePath, automatic, staged, direct_only);
 
 /// Every member has a default; name the ones you set. Environment variables override none of them
 /// except where said.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "channel/gpu_wait.hpp"
+#include "channel/not_direct.hpp"
 #include "channel/staging.hpp"
 #include "channel/to_host.hpp"
 
@@ -16,6 +17,8 @@ constexpr std::string_view kHere = "publisher.publish";
 
 Result<std::shared_ptr<KeptSample>> GpuSamples::copy(const TensorDict& sample, const How& how) {
   TENDON_TRY(device, gpu_of(sample, kHere));
+  if (context_->options().device_path == DevicePath::direct_only)
+    return not_direct(kHere, device.value_or(cpu()), key_, "samples are staged");
   TENDON_TRY(gpu, wanted_gpu(device, kHere, how.deadline));
   // First: one that is being captured is refused before a slot is taken for it.
   TENDON_TRY(work,

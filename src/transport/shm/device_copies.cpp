@@ -58,6 +58,14 @@ DeviceCopy::~DeviceCopy() {
   }
   const bool was_asked = ends_.copies->end(number_, how, *ends_.words);
   if (was_asked && ends_.wake) ends_.wake();
+  if (ends_.told) ends_.told(how);
+}
+
+void DeviceCopy::write_word() noexcept {
+  if (!ends_.context->is_of_this_process()) return;
+  if (ends_.context->loss() != cuda::Status::success) return;
+  auto& word = ends_.words->memory->words[number_ % ReadyWords::kCount];
+  word.store(number_, std::memory_order_release);
 }
 
 }  // namespace tendon::v0::detail

@@ -80,13 +80,14 @@ class DeviceCopies {
 /// Cost:    of its end: two short locks, and a system call where the peer sleeps.
 class DeviceCopy {
  public:
-  /// `wake` is called after news that somebody asked for.
+  /// `wake` is called after news that somebody asked for; `told`, if any, when it is over.
   struct Ends {
     std::shared_ptr<DeviceCopies> copies;
     std::shared_ptr<const PeerWords> words;
     std::shared_ptr<cuda::PrimaryContext> context;
     std::weak_ptr<Link> link;
     std::function<void()> wake;
+    std::function<void(DeviceCopies::How)> told;
   };
   DeviceCopy(Ends ends, std::uint64_t number) : ends_(std::move(ends)), number_(number) {}
   DeviceCopy(const DeviceCopy&) = delete;
@@ -99,6 +100,8 @@ class DeviceCopy {
   [[nodiscard]] cuda::DeviceAddress word() const noexcept {
     return ends_.words->address_of(number_);
   }
+  /// The host writes it. Precondition: the host has seen that the copies are done, or lost.
+  void write_word() noexcept;
 
  private:
   const Ends ends_;

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <tendon/core/bytes.hpp>
+#include <tendon/core/mutex.hpp>
 #include <utility>
 
 #include "cuda/stream_work.hpp"
@@ -14,18 +16,58 @@
 
 namespace tendon::v0::detail {
 
+/// The word of a message whose caller has left before it was shown. The host writes it, once the
+/// message is shown and the host has seen that its copies are done: nothing touches the stream of
+/// the caller any more.
+///
+/// Owns:    a share of the copy, between the two.
+/// Threads: thread-safe; a short lock.
+/// Errors:  none.
+/// Blocks:  never.
+/// Cost:    that of the end of a DeviceCopy.
+class LateWord {
+ public:
+  void note_copied() {
+    std::shared_ptr<DeviceCopy> copy;
+    {
+      const Lock lock(mutex_);
+      is_copied_ = true;
+      copy = std::move(copy_);
+    }
+    if (copy != nullptr) copy->write_word();
+  }
+  void note_shown(std::shared_ptr<DeviceCopy> copy) {
+    {
+      const Lock lock(mutex_);
+      if (!is_copied_) {
+        copy_ = std::move(copy);
+        return;
+      }
+    }
+    copy->write_word();
+  }
+
+ private:
+  Mutex mutex_;
+  bool is_copied_ TENDON_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<DeviceCopy> copy_ TENDON_GUARDED_BY(mutex_);
+};
+
 /// The leaves of an outgoing message that lie on a GPU: a slot there, the copies into it, which are
 /// enqueued, and the hold that its link has of it.
 ///
-///   filled -> placed by the link, which gives the number -> finish(), when it was shown
+///   filled -> placed by the link, which gives the number -> note_shown()
 ///          -> dropped: the message is not sent
 ///
+/// The caller that has filled it calls leave() before it returns. If the message is shown by then,
+/// the stream writes the word behind the copies; else the host does, later.
+///
 /// Owns:    the hold; shares of the slot and of all that the copies need, until they are done.
-/// Threads: one at a time.
+/// Threads: thread-safe from number() on.
 /// Errors:  none: a word that cannot be written makes the message incomplete, which the peer is
 ///          told.
 /// Blocks:  never.
-/// Cost:    of finish(): about 3 us for the word and an event.
+/// Cost:    of leave(): about 3 us for the word and an event.
 class DeviceFill {
  public:
   struct Parts {
@@ -51,33 +93,60 @@ class DeviceFill {
   /// As it stands behind the header.
   [[nodiscard]] Bytes part() const noexcept { return std::as_bytes(std::span(&part_, 1)); }
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return part_.size_bytes; }
-
-  [[nodiscard]] cuda::Gpu& gpu() const noexcept { return *parts_.gpu; }
+  /// Told when the GPU has copied a message that was placed, or never will. Before it is sent.
+  void tell(std::function<void(DeviceCopies::How)> told) { told_ = std::move(told); }
 
   // The link, under its sending lock
   void number(std::uint64_t word) noexcept { part_.word = word; }
   void note_placed(const std::shared_ptr<DeviceCopies>& copies, std::weak_ptr<Link> link) {
     copies->begin(part_.word);
     parts_.hold->note_shown();
-    copy_ =
-        std::make_shared<DeviceCopy>(DeviceCopy::Ends{copies, parts_.words, parts_.gpu->context(),
-                                                      std::move(link), std::move(parts_.wake)},
-                                     part_.word);
+    const Lock lock(mutex_);
+    copy_ = std::make_shared<DeviceCopy>(
+        DeviceCopy::Ends{copies, parts_.words, parts_.gpu->context(), std::move(link),
+                         std::move(parts_.wake), std::move(told_)},
+        part_.word);
   }
 
-  /// Lets the stream write the word. The sender, under no lock, after the message was shown.
-  void finish() {
-    if (parts_.work.write_word(copy_->word(), copy_->number()))
-      parts_.work.keep(copy_);
-    else
-      copy_->fail();
-    copy_ = nullptr;
+  /// The sender, after the message was shown. No call of the driver.
+  void note_shown() {
+    std::shared_ptr<DeviceCopy> copy;
+    {
+      const Lock lock(mutex_);
+      is_shown_ = true;
+      if (late_word_ != nullptr) copy = std::move(copy_);
+    }
+    if (copy != nullptr) late_word_->note_shown(std::move(copy));
+  }
+  /// The thread that has filled it, once, under no lock: its stream is not used any more.
+  void leave() {
+    std::shared_ptr<DeviceCopy> copy;
+    {
+      const Lock lock(mutex_);
+      if (is_shown_)
+        copy = std::move(copy_);
+      else
+        late_word_ = std::make_shared<LateWord>();
+    }
+    cuda::StreamWork work = std::move(parts_.work);
+    if (late_word_ != nullptr) {
+      work.keep({late_word_.get(), [late = late_word_](const void*) { late->note_copied(); }});
+    } else if (copy != nullptr) {
+      if (work.write_word(copy->word(), copy->number()))
+        work.keep(std::move(copy));
+      else
+        copy->fail();
+    }
   }
 
  private:
   Parts parts_;
   DevicePart part_;
-  std::shared_ptr<DeviceCopy> copy_;  // between the two
+  std::function<void(DeviceCopies::How)> told_;
+  Mutex mutex_;
+  bool is_shown_ TENDON_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<DeviceCopy> copy_;     // from placed to shown and left; changed under the lock
+  std::shared_ptr<LateWord> late_word_;  // of one that was left before; set once under the lock
 };
 
 }  // namespace tendon::v0::detail

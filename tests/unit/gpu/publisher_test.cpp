@@ -75,6 +75,14 @@ TENDON_ON_BOTH_PATHS(GpuPublisher);
 
 // Where samples arrive
 
+TEST_P(GpuPublisher, WhatMayNotBeStagedIsNotPublished) {
+  Program& robot = start("robot", {.device_path = DevicePath::direct_only});
+  Publisher publisher = publisher_of(robot);
+  EXPECT_TRUE(fails_with(publisher.publish(on_gpu_batch(1, 100)), ErrorCode::not_direct, "camera"));
+  EXPECT_TRUE(succeeds(publisher.publish(patterned(1, 100))));
+  EXPECT_EQ(publisher.stats().published, 1u);
+}
+
 TEST_P(GpuPublisher, EachSubscriberHasTheSampleOnTheSameGpu) {
   Program& robot = start("robot");
   Program& planner = start("planner");

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipe/held_for_gpu.hpp"
+
+#include <string_view>
+#include <utility>
+
+#include "cuda/stream_work.hpp"
+#include "pipe/direct_fill.hpp"
+#include "transport/shared_memory_link.hpp"
+#include "transport/shm/devices_out.hpp"
+
+namespace tendon::v0::detail {
+namespace {
+
+constexpr std::string_view kHere = "pipe.send_async";
+
+}  // namespace
+
+Result<void> HeldForGpu::begin(void* stream) {
+  TENDON_TRY(work, cuda::StreamWork::begin(what_.source.gpu,
+                                           static_cast<cuda::StreamHandle>(stream), kHere));
+  return work.then([self = shared_from_this()](Result<void> ready) {
+    if (ready)
+      self->attempt(Try::first);
+    else
+      self->finish(std::move(ready));
+  });
+}
+
+void HeldForGpu::try_again() {
+  if (answer_.is_over()) return;
+  if (const auto link = what_.link.lock())
+    (void)link->shared_memory()->devices_out().copies()->are_over();  // the end of one is news
+  if (tries_.exchange(Tries::one_and_another) == Tries::none) post(Try::first);
+}
+
+void HeldForGpu::post(Try which) {
+  auto posted =
+      what_.source.gpu->thread().post([self = shared_from_this(), which] { self->attempt(which); });
+  if (!posted) finish(std::move(posted));
+}
+
+// What a first try asked of the device thread is there for the second one.
+void HeldForGpu::attempt(Try which) {
+  if (which == Try::first) tries_.store(Tries::one);
+  auto filled = fill();
+  if (!filled) return finish(std::move(filled).error());
+  if (*filled) return finish({});
+  if (which == Try::first) return post(Try::second);
+  Tries now = Tries::one;
+  if (!tries_.compare_exchange_strong(now, Tries::none)) post(Try::first);
+}
+
+Result<bool> HeldForGpu::fill() {
+  const auto context = what_.context.lock();
+  const auto link = what_.link.lock();
+  if (context == nullptr || link == nullptr)
+    return Error{ErrorCode::context_closed, kHere, "the context was closed"};
+  TENDON_TRY(stream, what_.source.gpu->own_stream());
+  const DirectSource direct{.batch = what_.batch,
+                            .gpu = what_.source,
+                            .layout = what_.layout,
+                            .stream = stream,
+                            .context = context,
+                            .link = *link,
+                            .usable = [] { return Result<void>(); }};
+  TENDON_TRY(tried, try_direct(direct, Deadline::now()));
+  if (tried.fill == nullptr)
+    return tried.may_be_later() ? Result<bool>(false) : *std::move(tried.why);
+  tried.fill->leave();
+  fill_ = std::move(tried.fill);
+  return true;
+}
+
+void HeldForGpu::finish(Result<void> result) {
+  what_.batch = TensorDict();
+  answer_.finish(std::move(result));
+  what_.on_over();
+}
+
+}  // namespace tendon::v0::detail

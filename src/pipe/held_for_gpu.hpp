@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <tendon/core/result.hpp>
+#include <tendon/tensor/tensor_dict.hpp>
+
+#include "channel/gpu_answer.hpp"
+#include "channel/placed_layout.hpp"
+#include "pipe/gpu_source.hpp"
+#include "runtime/context_core.hpp"
+#include "transport/shm/device_fill.hpp"
+
+namespace tendon::v0::detail {
+
+/// A batch that may only travel on its GPU, of a caller that does not wait for the peer's answer or
+/// for room in the pool. Once the caller's stream has done what it had to do, the device thread
+/// tries to copy it to a slot, and again when the sender has a reason.
+///
+///   behind the caller's stream -> try, again -> over: a fill, or the error
+///
+/// Owns:    the batch, until it is over; then the fill.
+/// Threads: thread-safe; take() once, after it is over.
+/// Errors:  not_direct, message_too_large; those of the driver.
+/// Blocks:  never.
+/// Cost:    an event; a job of the device thread for each try.
+class HeldForGpu : public std::enable_shared_from_this<HeldForGpu> {
+ public:
+  struct What {
+    TensorDict batch;
+    GpuSource source;
+    PlacedLayout layout;
+    std::weak_ptr<ContextCore> context;
+    std::weak_ptr<Link> link;
+    std::function<void()> on_over;  ///< is called in the device thread
+  };
+  explicit HeldForGpu(What what) : what_(std::move(what)) {}
+
+  /// `stream`: of the calling thread.
+  [[nodiscard]] Result<void> begin(void* stream);
+  [[nodiscard]] const GpuAnswer& answer() const noexcept { return answer_; }
+  /// There may be an answer, or room. Another reason follows the end of copies that are under way.
+  void try_again();
+  /// Precondition: the answer is good.
+  [[nodiscard]] std::shared_ptr<DeviceFill> take() { return std::move(fill_); }
+  [[nodiscard]] const GpuSource& source() const noexcept { return what_.source; }
+  [[nodiscard]] const PlacedLayout& layout() const noexcept { return what_.layout; }
+
+ private:
+  enum class Try : std::uint8_t { first, second };
+  enum class Tries : std::uint8_t { none, one, one_and_another };
+  void post(Try which);
+  void attempt(Try which);
+  [[nodiscard]] Result<bool> fill();
+  void finish(Result<void> result);
+
+  What what_;
+  std::atomic<Tries> tries_{Tries::one};
+  std::shared_ptr<DeviceFill> fill_;
+  GpuAnswer answer_;
+};
+
+}  // namespace tendon::v0::detail
