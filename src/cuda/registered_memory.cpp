@@ -7,7 +7,7 @@ namespace tendon::v0::detail::cuda {
 
 Result<std::shared_ptr<RegisteredMemory>> RegisteredMemory::create(
     std::shared_ptr<PrimaryContext> context, DeviceThread& thread,
-    std::shared_ptr<const void> owner, std::byte* memory, std::size_t size_bytes) {
+    std::shared_ptr<const void> owner, std::byte* memory, std::size_t size_bytes, unsigned flags) {
   const PrimaryContext::Current current(*context);
   TENDON_CHECK(current.made());
   const DriverTable& table = context->table();
@@ -23,8 +23,7 @@ Result<std::shared_ptr<RegisteredMemory>> RegisteredMemory::create(
       [&thread](RegisteredMemory* last) {
         if (last->context_->is_of_this_process()) (void)thread.post([last] { delete last; });
       });
-  TENDON_CHECK(
-      check(table.host_register(memory, size_bytes, kRegisterMapped), "cuMemHostRegister_v2"));
+  TENDON_CHECK(check(table.host_register(memory, size_bytes, flags), "cuMemHostRegister_v2"));
   registered->is_registered_ = true;
   TENDON_CHECK(check(table.host_get_device_address(&registered->address_, memory, 0),
                      "cuMemHostGetDevicePointer_v2"));

@@ -12,7 +12,7 @@
 
 namespace tendon::v0::detail::cuda {
 
-/// Memory of the host that a GPU writes itself, by an address of its own.
+/// Memory of the host that a GPU reads and writes itself, by an address of its own.
 ///
 /// Owns:    a share of the memory; its registration, which keeps the pages in memory.
 /// Threads: create(): the device thread. The last share may be dropped anywhere, once the GPU has
@@ -23,15 +23,21 @@ namespace tendon::v0::detail::cuda {
 ///          little memory alone.
 class RegisteredMemory {
  public:
-  /// `owner` keeps the memory, which no other registration has at this address.
+  /// `owner` keeps the memory, which no other registration has at this address. `flags`: those of
+  /// the driver.
   [[nodiscard]] static Result<std::shared_ptr<RegisteredMemory>> create(
       std::shared_ptr<PrimaryContext> context, DeviceThread& thread,
-      std::shared_ptr<const void> owner, std::byte* memory, std::size_t size_bytes);
+      std::shared_ptr<const void> owner, std::byte* memory, std::size_t size_bytes,
+      unsigned flags = kRegisterMapped);
   RegisteredMemory(const RegisteredMemory&) = delete;
   RegisteredMemory& operator=(const RegisteredMemory&) = delete;
 
   /// By which the GPU knows the first byte.
   [[nodiscard]] DeviceAddress address() const noexcept { return address_; }
+  /// Does the GPU with this context know it by address()?
+  [[nodiscard]] bool is_of(const PrimaryContext& context) const noexcept {
+    return context_.get() == &context;
+  }
 
  private:
   RegisteredMemory(std::shared_ptr<PrimaryContext> context, std::shared_ptr<const void> owner,

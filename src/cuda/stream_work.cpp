@@ -7,6 +7,7 @@
 #include "cuda/awaited_answer.hpp"
 #include "cuda/behind_stream.hpp"
 #include "cuda/gather_kernel.hpp"
+#include "cuda/registered_slots.hpp"
 
 namespace tendon::v0::detail::cuda {
 namespace {
@@ -69,6 +70,24 @@ void StreamWork::end() noexcept {
 Result<void> StreamWork::copy(DeviceAddress destination, DeviceAddress source,
                               std::uint64_t bytes) {
   if (bytes == 0) return {};
+  auto slots = RegisteredSlots::find(source);
+  const bool is_from_host = slots != nullptr;
+  if (!is_from_host) slots = RegisteredSlots::find(destination);
+  if (slots == nullptr) return enqueue_copy(destination, source, bytes);
+  auto use = slots->use(is_from_host ? source : destination, bytes, gpu_);
+  // First: a copy that fails may have been enqueued.
+  for (auto& each : use.kept) keep(std::move(each));
+  DeviceAddress other = is_from_host ? destination : source;
+  for (const RegisteredSlots::Part& part : use.parts) {
+    TENDON_CHECK(is_from_host ? enqueue_copy(other, part.address, part.size_bytes)
+                              : enqueue_copy(part.address, other, part.size_bytes));
+    other += part.size_bytes;
+  }
+  return {};
+}
+
+Result<void> StreamWork::enqueue_copy(DeviceAddress destination, DeviceAddress source,
+                                      std::uint64_t bytes) {
   PrimaryContext& context = *gpu_->context();
   const PrimaryContext::Current current(context);
   TENDON_CHECK(current.made());

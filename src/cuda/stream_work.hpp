@@ -47,6 +47,7 @@ class StreamWork {
 
   [[nodiscard]] Gpu& gpu() const noexcept { return *gpu_; }
   /// Any addresses that the GPU knows, of its memory or of the host. No bytes: nothing is enqueued.
+  /// From and to RegisteredSlots it is a copy for each part, which are registered behind the work.
   [[nodiscard]] Result<void> copy(DeviceAddress destination, DeviceAddress source,
                                   std::uint64_t bytes);
   /// Writes `value` to 8 bytes of registered memory once all copies before are done, so that a host
@@ -64,6 +65,8 @@ class StreamWork {
 
  private:
   StreamWork(std::shared_ptr<Gpu> gpu, StreamName stream, std::string_view where);
+  [[nodiscard]] Result<void> enqueue_copy(DeviceAddress destination, DeviceAddress source,
+                                          std::uint64_t bytes);
   /// Success where the GPU has done all.
   [[nodiscard]] Result<void> ask() const;
   [[nodiscard]] Error late() const;

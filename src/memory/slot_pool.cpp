@@ -67,7 +67,8 @@ Result<Slot> SlotPool::acquire_locked(std::uint64_t size_bytes) {
   if (!ready && ready.error().code == ErrorCode::resource_exhausted && cut_anew(slot_bytes))
     ready = ready_top(slot_bytes);
   if (ready) return take_top(class_of(slot_bytes), *ready);
-  if (ready.error().code != ErrorCode::resource_exhausted || writers_ != Writers::maker_only)
+  if (ready.error().code != ErrorCode::resource_exhausted ||
+      (writers_ != Writers::maker_only && !keeps_pages_))
     return std::move(ready).error();
   // A free slot that is larger than needed is memory that is there.
   for (std::uint64_t larger = 2 * slot_bytes; larger != 0 && larger / 2 <= cap_bytes_;
@@ -139,7 +140,8 @@ Result<void> SlotPool::claim_pages(OwnedSegment& segment, std::uint32_t slot) {
     ++class_of(segment.slot_bytes).touched_count;
     return claimed;
   }
-  if (!segment.keeps_pages) segment.keeps_pages = !segment.memory->discard(offset, bytes);
+  if (segment.pages == OwnedSegment::Pages::given_back && !segment.memory->discard(offset, bytes))
+    segment.pages = OwnedSegment::Pages::kept;
   const std::uint64_t left = segment.memory->resident_bytes(offset, bytes);
   stats_.resident_bytes += left - std::exchange(entry.part_bytes, left);
   return claimed;
@@ -185,6 +187,7 @@ Result<void> SlotPool::grow(std::uint64_t slot_bytes) {
   OwnedSegment& segment = segments_.emplace_back();
   segment.memory = std::move(memory);
   segment.slot_bytes = slot_bytes;
+  if (keeps_pages_) segment.pages = OwnedSegment::Pages::kept;
   segment.ledger.resize(count);
   slot_count_ += count;
   ++stats_.segment_count;
@@ -207,13 +210,15 @@ bool SlotPool::make_room(std::uint64_t needed_bytes) {
       if (entry.touched && entry.state != State::free)
         in_use_bytes += full_bytes(segment.slot_bytes);
   if (in_use_bytes + needed_bytes > cap_bytes_) return false;
+  // As much again as the cap: pages that stay would leave no room for slots of other sizes.
+  if (keeps_pages_) return stats_.resident_bytes + needed_bytes <= 2 * cap_bytes_;
   for (SizeClass& size_class : classes_) {
     for (const SlotId id : size_class.free) {
       OwnedSegment& segment = segments_[id.segment];
       Entry& entry = segment.ledger[id.slot];
-      if (!entry.touched || segment.keeps_pages) continue;
+      if (!entry.touched || segment.pages != OwnedSegment::Pages::given_back) continue;
       if (!segment.memory->discard(id.slot * segment.slot_bytes, segment.slot_bytes)) {
-        segment.keeps_pages = true;
+        segment.pages = OwnedSegment::Pages::kept;
         continue;
       }
       entry.touched = false;
@@ -233,7 +238,7 @@ std::optional<std::uint32_t> SlotPool::segment_to_cut(std::uint64_t slot_bytes) 
   std::uint64_t most_bytes = 0;
   for (std::uint32_t id = 0; id < segments_.size(); ++id) {
     const OwnedSegment& segment = segments_[id];
-    if (!segment.keeps_pages || segment.is_cut_anew || segment.slot_bytes == slot_bytes ||
+    if (segment.pages != OwnedSegment::Pages::kept || segment.slot_bytes == slot_bytes ||
         segment.memory->size_bytes() % slot_bytes != 0)
       continue;
     std::uint64_t bytes = 0;
@@ -309,13 +314,12 @@ bool SlotPool::cut_anew(std::uint64_t slot_bytes) {
   to.free.reserve(to.free.capacity() + count);
   for (const std::uint32_t slot : order)
     to.free.push_back({*id, slot, fresh.ledger[slot].generation});
-  fresh.keeps_pages = true;
-  fresh.is_cut_anew = false;
-  old.is_cut_anew = true;
+  fresh.pages = OwnedSegment::Pages::kept;
+  old.pages = OwnedSegment::Pages::cut_anew;
   slot_count_ += count - old_count;
   to.has_segment = true;
   from.has_segment = std::ranges::any_of(segments_, [&](const OwnedSegment& segment) {
-    return !segment.is_cut_anew && segment.slot_bytes == old.slot_bytes;
+    return segment.pages != OwnedSegment::Pages::cut_anew && segment.slot_bytes == old.slot_bytes;
   });
   return true;
 }
@@ -330,7 +334,7 @@ SlotPool::Entry* SlotPool::find(SlotId id) noexcept {
 std::optional<SlotPool::Location> SlotPool::locate(Bytes bytes) const {
   const Lock lock(mutex_);
   for (std::size_t id = 0; id < segments_.size(); ++id) {
-    if (segments_[id].is_cut_anew) continue;
+    if (segments_[id].pages == OwnedSegment::Pages::cut_anew) continue;
     const auto& memory = segments_[id].memory;
     const auto begin = reinterpret_cast<std::uintptr_t>(memory->data());
     const auto wanted = reinterpret_cast<std::uintptr_t>(bytes.data());
@@ -413,9 +417,11 @@ void SlotPool::free_sent() noexcept {
   stats_.quarantined_count = stats_.quarantined_bytes = 0;
 }
 
-bool SlotPool::anything_sent() const noexcept {
+void SlotPool::keep_pages() noexcept {
   const Lock lock(mutex_);
-  return stats_.sent_count + stats_.quarantined_count != 0;
+  keeps_pages_ = true;
+  for (OwnedSegment& segment : segments_)
+    if (segment.pages == OwnedSegment::Pages::given_back) segment.pages = OwnedSegment::Pages::kept;
 }
 
 Result<std::vector<SlotId>> SlotPool::free_slots(std::uint64_t size_bytes, std::uint32_t count) {
@@ -489,9 +495,10 @@ Error SlotPool::exhausted(std::uint64_t slot_bytes) const {
           std::to_string(stats_.quarantined_bytes) + " bytes), loaned here " +
           std::to_string(stats_.loaned_count) + "; the cap is " + std::to_string(cap_bytes_) +
           " bytes and " + std::to_string(kMaxSlots) + " slots" +
-          (writers_ == Writers::maker_only ? ", and " + std::to_string(stats_.resident_bytes) +
-                                                 " bytes have pages, those of free slots included"
-                                           : "")};
+          (writers_ == Writers::maker_only || keeps_pages_
+               ? ", and " + std::to_string(stats_.resident_bytes) +
+                     " bytes have pages, those of free slots included"
+               : "")};
 }
 
 }  // namespace tendon::v0::detail

@@ -112,18 +112,15 @@ class SlotPool {
   [[nodiscard]] Ledger ledger() noexcept TENDON_ACQUIRES(mutex_) TENDON_UNCHECKED_LOCKS {
     return Ledger(*this);
   }
-  /// The ledger's lock.
   [[nodiscard]] Mutex& mutex() const noexcept TENDON_RETURNS_LOCK(mutex_) { return mutex_; }
 
   [[nodiscard]] Result<Slot> acquire(std::uint64_t size_bytes);
-  /// How to fill a loaned slot fast that is large and untouched, while its segment was passed to no
-  /// peer yet. What it returns for any other slot fills nothing.
+  /// Fills a large, untouched slot fast, while no peer has its segment; else nothing.
   [[nodiscard]] ColdFill cold_fill(const Slot& slot) const;
   /// Gives back a loaned slot that was never sent.
   void release(SlotId id) noexcept;
-  /// Is anything still with the peer, in quarantine or not?
-  [[nodiscard]] bool anything_sent() const noexcept;
-
+  /// No page goes back to the system from now on: a GPU has it. All may take up to twice the cap.
+  void keep_pages() noexcept;
   /// Touches the pages of up to `slot_count` free slots that fit `size_bytes`, in pieces of
   /// kPrefaultBytes, unless so many of that size, and warm_slots(), are touched; `keep_going` is
   /// asked between pieces. The first segment of a size is made here if need be.
@@ -176,8 +173,8 @@ class SlotPool {
     std::shared_ptr<Segment> memory;
     std::uint64_t slot_bytes = 0;
     std::vector<Entry> ledger;
-    bool keeps_pages = false;  // the system does not take them back
-    bool is_cut_anew = false;  // its memory is another segment's now, and none of its slots is used
+    // `cut_anew`: its memory is another segment's now, and none of its slots is used.
+    enum class Pages : std::uint8_t { given_back, kept, cut_anew } pages = Pages::given_back;
   };
   struct SizeClass {
     std::vector<SlotId> free;         // a stack: the warmest slot goes out first
@@ -228,6 +225,7 @@ class SlotPool {
   std::vector<OwnedSegment> segments_ TENDON_GUARDED_BY(mutex_);
   std::array<SizeClass, 64> classes_ TENDON_GUARDED_BY(mutex_);
   std::atomic<std::uint32_t> segment_count_{0};  // of segments_, for a look without the lock
+  bool keeps_pages_ TENDON_GUARDED_BY(mutex_) = false;
   std::uint32_t slot_count_ TENDON_GUARDED_BY(mutex_) = 0;
   std::uint32_t reserved_places_ TENDON_GUARDED_BY(mutex_) = 0;
   SlotPoolStats stats_ TENDON_GUARDED_BY(mutex_);

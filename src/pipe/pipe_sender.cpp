@@ -16,6 +16,7 @@
 #include "runtime/busy.hpp"
 #include "tensor/on_cpu.hpp"
 #include "transport/shared_memory_link.hpp"
+#include "transport/shm/devices_out.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -546,6 +547,8 @@ Result<void> PipeSender::send_staged(const TensorDict& batch, const GpuSource& s
     TENDON_TRY(loaned, loan(schema, deadline, body_bytes - size));
     room = packed_view(loaned.dict_)->storage;
     slot = loaned.slot_;
+    if (SharedMemoryLink* const memory = link_.shared_memory())
+      memory->devices_out().register_later(*slot);
   }
   const auto wait = [&](cuda::StreamWork& work) {
     return wait_for_gpu(work, end_.context, &link_, deadline,

@@ -21,6 +21,8 @@ enum class DeviceWord : std::uint32_t {
   segment = 3,
   incomplete = 4,  ///< the device part with word `sequence` will not be there
   gone = 5,        ///< no slot of segment `segment_or_inline_bytes` is shown any more
+  registers = 6,   ///< shm: do pages of your segments stay? GPUs here are to have them; once
+  pages_stay = 7,  ///< the answer: they do from now on
 };
 
 /// Numbers are wire contract: append only.

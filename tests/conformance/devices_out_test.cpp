@@ -431,5 +431,29 @@ TEST_F(DevicesOutTest, WhatWasFilledBeforeTheEndIsNotSent) {
   EXPECT_TRUE(eventually([&] { return pool->stats().used_bytes == 0; }));
 }
 
+// Whether pages stay
+
+TEST_F(DevicesOutTest, APeerThatRegistersPagesIsAnsweredOnce) {
+  say(device_word(DeviceWord::registers, 0));
+  const auto answered = peer.next_message();
+  ASSERT_TRUE(answered.has_value());
+  EXPECT_EQ(answered->kind, MessageKind::device);
+  EXPECT_EQ(answered->tag, static_cast<std::uint32_t>(DeviceWord::pages_stay));
+  EXPECT_FALSE(peer.error().has_value());
+  say(device_word(DeviceWord::registers, 0));
+  EXPECT_TRUE(is_violation("asked twice"));
+}
+
+TEST_F(DevicesOutTest, APeerWithoutTheFeatureDoesNotAskWhetherPagesStay) {
+  link().agree(Features::of_minor(1), LinkRole::connector);
+  say(device_word(DeviceWord::registers, 0));
+  EXPECT_TRUE(is_violation("without the feature"));
+}
+
+TEST_F(DevicesOutTest, PagesStayOnlyWhereItWasAsked) {
+  say(device_word(DeviceWord::pages_stay, 0));
+  EXPECT_TRUE(is_violation("nobody asked"));
+}
+
 }  // namespace
 }  // namespace tendon::test

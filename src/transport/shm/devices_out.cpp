@@ -191,6 +191,35 @@ void DevicesOut::say_gone() {
   }
 }
 
+void DevicesOut::register_later(const LoanedSlot& slot) {
+  const std::uint32_t number = slot.slot().id.segment;
+  const Bytes bytes = slot.slot().memory;
+  if (bytes.size() < cuda::RegisteredSlots::kLeastSlotBytes) return;
+  {
+    const Lock lock(mutex_);
+    if (registered_.contains(number)) return;
+  }
+  pool_->keep_pages();  // before any is registered
+  auto there = pool_->locate(bytes);
+  if (!there) return;
+  const Lock lock(mutex_);
+  if (registered_.contains(number)) return;
+  registered_.emplace(number, cuda::RegisteredSlots::add(
+                                  std::move(there->segment), bytes.size(), Access::read_write,
+                                  std::make_shared<cuda::KeptPages>(cuda::KeptPages::State::kept)));
+}
+
+std::string_view DevicesOut::keep_pages(Features features) {
+  if (!features.has(Feature::devices)) return "a word about a GPU without the feature `devices`";
+  {
+    const Lock lock(mutex_);
+    if (std::exchange(keeps_pages_, true)) return "it asked twice whether pages stay";
+  }
+  pool_->keep_pages();
+  link_.post(device_word(DeviceWord::pages_stay, 0));
+  return {};
+}
+
 Result<std::unique_ptr<DeviceHold>> DevicesOut::hold(const cuda::DeviceSlot& slot) {
   auto ledger = pool_->ledger();
   // The end of the link ends its holds, and takes this lock once after it said so.

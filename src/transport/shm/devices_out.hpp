@@ -13,7 +13,10 @@
 #include "core/fd.hpp"
 #include "cuda/device_segment.hpp"
 #include "cuda/gpu.hpp"
+#include "cuda/registered_slots.hpp"
+#include "memory/loaned_slot.hpp"
 #include "memory/segment.hpp"
+#include "session/features.hpp"
 #include "transport/device_word.hpp"
 #include "transport/shm/device_copies.hpp"
 #include "transport/shm/device_holds.hpp"
@@ -24,7 +27,8 @@ namespace tendon::v0::detail {
 /// Memory on GPUs of this process that a peer may read, and its answers about each GPU
 /// (docs/protocol.md, "GPUs"). GPUs are named by their numbers in this side's offers.
 ///
-/// Owns:    the peer's ready words as mapped and registered here; holds in the pools on GPUs.
+/// Owns:    the peer's ready words as mapped and registered here; holds in the pools on GPUs; what
+///          is registered of the link's own slots.
 /// Threads: thread-safe, by short locks under which no call of the driver is made.
 /// Errors:  protocol_violation for an answer that no honest peer gives, which ends the link.
 /// Blocks:  words(), for the device thread at the first use of a GPU, until its deadline.
@@ -71,6 +75,11 @@ class DevicesOut {
   [[nodiscard]] Result<Sent> share(std::uint32_t device, const cuda::DeviceSlot& slot);
   /// Tells the peer which segments were released.
   void say_gone();
+  /// Host memory of this link that a GPU here is to write: it is registered behind that.
+  void register_later(const LoanedSlot& slot);
+  /// Word `registers`: the peer's GPUs are to read the link's slots. Returns what is wrong with it,
+  /// or an empty text.
+  [[nodiscard]] std::string_view keep_pages(Features features);
   /// A hold of this slot for the peer. Null: it is beyond its share.
   [[nodiscard]] Result<std::unique_ptr<DeviceHold>> hold(const cuda::DeviceSlot& slot);
 
@@ -112,6 +121,9 @@ class DevicesOut {
   mutable Mutex mutex_;
   std::map<std::uint32_t, std::weak_ptr<const cuda::DeviceSegment>> announced_
       TENDON_GUARDED_BY(mutex_);
+  std::map<std::uint32_t, std::shared_ptr<cuda::RegisteredSlots>> registered_
+      TENDON_GUARDED_BY(mutex_);  // host memory, by segment
+  bool keeps_pages_ TENDON_GUARDED_BY(mutex_) = false;
   DeviceHolds holds_;
   const std::shared_ptr<DeviceCopies> copies_;
 };

@@ -115,7 +115,7 @@ Result<void> PeerSegments::add(const Descriptor& descriptor, OwnedFd fd) {
   const std::uint32_t id = descriptor.segment_or_inline_bytes;
   const bool is_shared = id >= PublishPool::kFirstSegment;
   Announced announced{std::make_shared<AttachedSegment>(AttachedSegment{
-                          memory_, nullptr, descriptor.payload_bytes, descriptor.slot,
+                          memory_, nullptr, nullptr, descriptor.payload_bytes, descriptor.slot,
                           is_shared ? Access::read_only : Access::read_write}),
                       std::move(fd)};
   if (!is_shared) announced_.emplace_back();
@@ -171,6 +171,10 @@ Result<void> PeerSegments::map(Announced& announced) {
   if (!memory) return std::move(memory).error();  // the descriptor is there for the next try
   segment.memory = *std::move(memory);
   segment.memory->release_fd();
+  const bool is_sealed = segment.access == Access::read_only;
+  segment.registered = cuda::RegisteredSlots::add(
+      segment.memory, segment.slot_bytes, segment.access,
+      is_sealed ? std::make_shared<cuda::KeptPages>(cuda::KeptPages::State::kept) : pages_);
   mapped_bytes_ += size_bytes;
   return {};
 }

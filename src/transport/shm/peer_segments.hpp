@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <tendon/core/result.hpp>
 #include <tendon/session/limits.hpp>
 #include <utility>
@@ -53,6 +54,13 @@ class PeerSegments {
   /// The body of a checked message that lies in a slot. When there is no memory for it the body has
   /// a failure(), and its slot goes back to the peer.
   [[nodiscard]] Result<IncomingBody> body_of(const Descriptor& descriptor);
+  /// True, once: GPUs here are to read the link's slots, and the peer is to be asked whether their
+  /// pages stay. Those of the publish pool stay by their seal.
+  [[nodiscard]] bool asks_for_pages() noexcept { return pages_->ask(); }
+  /// Its answer. Returns what is wrong with it, or an empty text.
+  [[nodiscard]] std::string_view note_pages_stay() noexcept {
+    return pages_->note_answer() ? "" : "it said that pages stay, which nobody asked";
+  }
 
   /// What one turn takes in, so that a flood does not keep others waiting.
   static constexpr std::uint32_t kMostAnnouncements = 1024;
@@ -86,6 +94,7 @@ class PeerSegments {
   const std::shared_ptr<ShmMemory> memory_;
   const std::function<MessageSink*(std::uint32_t)> sink_of_;
   const std::function<Result<void>(const Descriptor&, OwnedFd)> on_device_;
+  const std::shared_ptr<cuda::KeptPages> pages_ = std::make_shared<cuda::KeptPages>();
   std::uint32_t taken_in_turn_ = 0;
   bool lacks_descriptor_ = false;
   std::uint64_t mapped_bytes_ = 0;                // of slots

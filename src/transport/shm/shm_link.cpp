@@ -619,6 +619,10 @@ Result<ShmLink::Taken> ShmLink::take_in(const Descriptor& descriptor) {
       }
       if (const auto wrong = descriptor.tag == static_cast<std::uint32_t>(DeviceWord::offer)
                                  ? device_offers.take_in(descriptor, features())
+                             : descriptor.tag == static_cast<std::uint32_t>(DeviceWord::registers)
+                                 ? devices_out_.keep_pages(features())
+                             : descriptor.tag == static_cast<std::uint32_t>(DeviceWord::pages_stay)
+                                 ? segments_.note_pages_stay()
                                  : devices_.take_in(descriptor);
           !wrong.empty())
         return violation("shm.receive", std::string(wrong));
@@ -707,6 +711,8 @@ void ShmLink::tick(std::chrono::steady_clock::time_point now) {
   liveness_.tick(now);
   if (beat != std::exchange(last_beat_, beat)) liveness_.heard();
   if (!ended()) devices_.tick();
+  if (!ended() && features().has(Feature::devices) && segments_.asks_for_pages())
+    post(device_word(DeviceWord::registers, 0));
   if (descriptors_ != Descriptors::enough && reactor_ != nullptr && socket_ &&
       reactor_->watch(socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLOUT, weak_from_this()))
     descriptors_ = Descriptors::enough;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/fd.hpp"
+#include "cuda/registered_slots.hpp"
 #include "memory/segment.hpp"
 #include "transport/shm/control_block.hpp"
 
@@ -95,6 +96,7 @@ class ShmMemory {
 struct AttachedSegment {
   std::shared_ptr<ShmMemory> link;  ///< where its slots are given back
   std::shared_ptr<Segment> memory;
+  std::shared_ptr<cuda::RegisteredSlots> registered;  ///< null: the slots are too small
   std::uint64_t slot_bytes = 0;
   std::uint32_t slot_count = 0;
   Access access = Access::read_write;  ///< read_only: of the publish pool

@@ -50,6 +50,9 @@ std::uint64_t double_calls(const char* exported_name);
 /// no more.
 void double_fail(const char* exported_name, int status, std::uint64_t passage);
 
+/// As TENDON_CUDA_DOUBLE_STRICT and TENDON_CUDA_DOUBLE_PINS, from now on.
+void double_host_memory(int strict, int pins);
+
 /// Loses the primary context of a device: a sticky error.
 void double_lose(int device, int status);
 

@@ -45,6 +45,13 @@ void double_fail(const char* name, int status, std::uint64_t passage) {
   all.settings.failures[name] = Failure{status, passage};
 }
 
+void double_host_memory(int strict, int pins) {
+  World& all = world();
+  const std::lock_guard lock(all.mutex);
+  all.settings.strict = strict != 0;
+  all.settings.pins = pins != 0;
+}
+
 void double_lose(int device, int status) {
   World& all = world();
   const std::lock_guard lock(all.mutex);

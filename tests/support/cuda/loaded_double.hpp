@@ -40,6 +40,7 @@ struct CudaDouble {
   TENDON_DOUBLE_ENTRY(reset);
   TENDON_DOUBLE_ENTRY(calls);
   TENDON_DOUBLE_ENTRY(fail);
+  TENDON_DOUBLE_ENTRY(host_memory);
   TENDON_DOUBLE_ENTRY(lose);
   TENDON_DOUBLE_ENTRY(deinitialise);
   TENDON_DOUBLE_ENTRY(launch);

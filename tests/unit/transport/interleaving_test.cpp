@@ -473,7 +473,7 @@ void own(SlotModel& shared, std::uint64_t count, Network network, Owner how, Slo
     }
   }
   look_around();
-  while (pool.anything_sent()) {
+  while (pool.stats().sent_count + pool.stats().quarantined_count != 0) {
     wait();
     look_around();
   }

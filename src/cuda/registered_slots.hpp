@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <tendon/core/mutex.hpp>
+#include <tendon/memory/storage.hpp>
+#include <vector>
+
+#include "cuda/gpu.hpp"
+#include "cuda/kept_pages.hpp"
+#include "cuda/registered_memory.hpp"
+#include "memory/segment.hpp"
+
+namespace tendon::v0::detail::cuda {
+
+/// The slots of one mapping of shared memory from which, or to which, GPUs of this process copy. A
+/// slot is registered with the driver after its first use, so that later copies run at full rate
+/// and do not block. All mappings with such slots are in one table of the process, by address.
+///
+///   slot: plain -> under way    behind the work that used it
+///               -> registered   as far as it was used; a longer use registers the rest
+///               -> refused      the driver did not take it: it is copied as before
+///
+/// A slot is registered in pieces of kPieceBytes, one after the other, because each stops every
+/// launch of the process while it lasts. The driver refuses a copy of which only a part lies in
+/// registered memory, so the copies of a slot are cut where its pieces begin and end.
+///
+/// Owns:    the registrations, each with a share of the mapping. They end when the last share of
+///          this object and of the work that uses them is dropped.
+/// Threads: thread-safe, by short locks under which no call of the driver is made.
+/// Errors:  none: the first slot that the driver refuses is in the log.
+/// Blocks:  never. The device thread registers.
+/// Cost:    a lookup in the table, a lock, an entry for each slot that was used.
+class RegisteredSlots : public std::enable_shared_from_this<RegisteredSlots> {
+ public:
+  /// Slots below it are never registered: that costs more than their copies.
+  static constexpr std::uint64_t kLeastSlotBytes = std::uint64_t{256} << 10;
+  static constexpr std::uint64_t kPieceBytes = std::uint64_t{2} << 20;
+
+  /// Null: the slots are too small. `access`: how `memory` is mapped here.
+  [[nodiscard]] static std::shared_ptr<RegisteredSlots> add(std::shared_ptr<Segment> memory,
+                                                            std::uint64_t slot_bytes, Access access,
+                                                            std::shared_ptr<KeptPages> pages);
+  /// Those that an address lies in; null: none.
+  [[nodiscard]] static std::shared_ptr<RegisteredSlots> find(DeviceAddress address);
+
+  RegisteredSlots(const RegisteredSlots&) = delete;
+  RegisteredSlots& operator=(const RegisteredSlots&) = delete;
+  ~RegisteredSlots();
+
+  /// A part of the host's side of a copy, in which no registration begins or ends.
+  struct Part {
+    DeviceAddress address = 0;
+    std::uint64_t size_bytes = 0;
+  };
+  struct Use {
+    std::vector<Part> parts;
+    /// What the work keeps until it is done: the registrations, and what begins one then.
+    std::vector<std::shared_ptr<const void>> kept;
+  };
+  /// The parts of a copy that `gpu` makes, which begins in these slots at `address`.
+  [[nodiscard]] Use use(DeviceAddress address, std::uint64_t size_bytes,
+                        const std::shared_ptr<Gpu>& gpu);
+
+ private:
+  class Behind;
+  struct Slot {
+    enum class State : std::uint8_t { ready, under_way, refused };
+    State state = State::ready;
+    std::uint64_t used_bytes = 0;
+    std::vector<std::shared_ptr<const RegisteredMemory>> pieces;
+  };
+
+  RegisteredSlots(std::shared_ptr<Segment> memory, std::uint64_t slot_bytes, Access access,
+                  std::shared_ptr<KeptPages> pages);
+  [[nodiscard]] std::uint64_t piece_bytes(std::size_t piece) const noexcept;
+  [[nodiscard]] bool is_registered(const Slot& slot) const noexcept;
+  void use_slot(std::uint64_t number, std::uint64_t offset, std::uint64_t size_bytes,
+                const std::shared_ptr<Gpu>& gpu, Use& use) TENDON_REQUIRES(mutex_);
+  /// Lets the device thread register the next piece of a slot that is under way.
+  void go_on(std::uint64_t number, const std::shared_ptr<Gpu>& gpu);
+  void register_piece(std::uint64_t number, const std::shared_ptr<Gpu>& gpu);
+
+  const std::shared_ptr<Segment> memory_;
+  const std::uint64_t slot_bytes_;
+  const Access access_;
+  const std::shared_ptr<KeptPages> pages_;
+  Mutex mutex_;
+  std::map<std::uint64_t, Slot> slots_
+      TENDON_GUARDED_BY(mutex_);  // by number: those that were used
+};
+
+}  // namespace tendon::v0::detail::cuda
