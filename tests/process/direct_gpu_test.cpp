@@ -18,7 +18,7 @@
 namespace tendon::test {
 namespace {
 
-// Of two sizes of slots, so that the second message announces a segment too.
+// The slots are of two sizes, so that the second message announces a segment too.
 constexpr std::uint64_t kFirst = 100'000;
 constexpr std::uint64_t kSecond = 3'000'000;
 
