@@ -2,6 +2,7 @@
 // A process with GPUs of the double, told what to do line by line. SIGUSR1 lets the work go on that
 // `gate` stopped.
 #include <signal.h>
+#include <sys/mman.h>
 
 #include <chrono>
 #include <memory>
@@ -15,14 +16,18 @@
 #include <vector>
 
 #include "process/dialogue.hpp"
+#include "runtime/context_core.hpp"
 #include "support/batches.hpp"
 #include "support/child.hpp"
 #include "support/cuda/program_gpus.hpp"
 #include "support/pipe_pair.hpp"
+#include "transport/shared_memory_link.hpp"
+#include "transport/shm/devices_out.hpp"
 
 namespace tendon::test {
 namespace {
 
+using detail::ReadyWords;
 using std::chrono::milliseconds;
 
 std::atomic<Gate*> closed_gate{nullptr};
@@ -72,6 +77,10 @@ class Program {
     if (verb == "calls") return calls(words);
     if (verb == "lose") return lose(words);
     if (verb == "child") return run_child();
+    if (verb == "survivor") return leave_survivor(words);
+    if (verb == "stat") return stat(words);
+    if (verb == "alone") return wait_until([&] { return context_->members().empty(); });
+    if (verb == "returned") return wait_until([&] { return has_all_slots(); });
     if (verb == "flush") return told(pipe_->flush(deadline(words)));
     if (verb == "close") return told(pipe_->close(deadline(words)));
     if (verb == "drop-pipe") return pipe_.reset(), "ok";
@@ -222,6 +231,60 @@ class Program {
     if (!exited_with(status, 0)) return "error child " + std::to_string(status);
     return "ok";
   }
+
+  // Lives on when this process dies, as a worker of a data loader does, and stands for work of the
+  // GPU that does too: at SIGUSR1 it writes all ready words that this process was passed. A "quiet"
+  // one only lives, and does not keep the other end of the dialogue.
+  std::string leave_survivor(Words& arguments) {
+    const bool is_quiet = next<std::string>(arguments, "") == "quiet";
+    ReadyWords* const words = is_quiet ? nullptr : words_for_a_child();
+    sigset_t go_on;
+    sigemptyset(&go_on);
+    sigaddset(&go_on, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &go_on, nullptr);
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(kLongestChildSeconds);
+      if (is_quiet) close(STDOUT_FILENO);
+      int number = 0;
+      sigwait(&go_on, &number);
+      if (words != nullptr)
+        for (auto& word : words->words) word.store(std::uint64_t{1} << 40);
+      if (!is_quiet) answer("written");
+      _exit(0);
+    }
+    pthread_sigmask(SIG_UNBLOCK, &go_on, nullptr);
+    return "ok " + std::to_string(child);
+  }
+  // A second mapping, because a child does not have Tendon's.
+  ReadyWords* words_for_a_child() {
+    detail::DevicesOut& devices = link()->shared_memory()->devices_out();
+    if (devices.way(0) != detail::DevicesOut::Way::direct) return nullptr;
+    const auto words = devices.words(0, gpus().program.gpu(0), kPatience).value();
+    void* const memory = mremap(words->memory, 0, sizeof(ReadyWords), MREMAP_MAYMOVE);
+    if (memory == MAP_FAILED || madvise(memory, sizeof(ReadyWords), MADV_DOFORK) != 0) _exit(93);
+    return static_cast<ReadyWords*>(memory);
+  }
+  std::string stat(Words& words) {
+    const auto name = next<std::string>(words, "");
+    const PipeStats stats = pipe_->stats();
+    if (name == "incomplete") return "ok " + std::to_string(stats.incomplete);
+    if (name == "copies_d2d") return "ok " + std::to_string(stats.copies_d2d);
+    return "error unknown " + name;
+  }
+  template <class Condition>
+  std::string wait_until(Condition is_met) {
+    return eventually(is_met) ? "ok" : "error timeout";
+  }
+  // No peer has a slot of the pool on a GPU.
+  bool has_all_slots() {
+    for (const auto& link : *core()->links().all()) (void)link->collect_returns();
+    for (const auto& [device, stats] : core()->memory().passed->stats())
+      if (stats.used_bytes != 0) return false;
+    return true;
+  }
+  std::shared_ptr<detail::ContextCore> core() { return detail::ContextCore::of(*context_); }
+  std::shared_ptr<detail::Link> link() { return core()->links().all()->front(); }
 
   void drop_all() {
     held_.clear();

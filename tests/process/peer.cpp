@@ -109,8 +109,10 @@ std::string Peer::line() {
 
 void Peer::signal(int number) const {
   EXPECT_EQ(kill(pid_, number), 0);
-  if (number != SIGSTOP) return;
-  // Until then its threads may go on.
+  if (number == SIGSTOP) wait_until_stopped();  // until then its threads may go on
+}
+
+void Peer::wait_until_stopped() const {
   siginfo_t stopped{};
   while (waitid(P_PID, static_cast<id_t>(pid_), &stopped, WSTOPPED | WEXITED | WNOWAIT) != 0 &&
          errno == EINTR) {

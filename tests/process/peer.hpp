@@ -35,6 +35,7 @@ class Peer {
   std::string line();
   /// Returns when it has stopped, after SIGSTOP.
   void signal(int number) const;
+  void wait_until_stopped() const;
   /// Waits for its end; the status as <sys/wait.h> reads it.
   int wait();
   void kill_and_wait();

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import gpu_double
 import pytest
 from conftest import PATIENCE_S, SANITIZED
 
@@ -40,6 +41,19 @@ def test_a_topic():
         acting = subprocess.run([*program, "act", address], capture_output=True, text=True, timeout=PATIENCE_S)
         assert (acting.returncode, acting.stdout, acting.stderr) == (0, said, "")
     assert seeing.returncode == 0
+
+
+def test_a_camera_a_detector_and_a_planner():
+    """On the double of the driver, where `make test` has built it; else in host memory."""
+    on_gpu = os.path.isfile(gpu_double.PATH)
+    environment = os.environ | {"TENDON_CUDA_LIBRARY": gpu_double.PATH if on_gpu else "/nonexistent/libcuda.so.1"}
+    done = subprocess.run([sys.executable, EXAMPLES / "camera_detector_planner.py"], env=environment,
+                          capture_output=True, text=True, timeout=2 * PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "".join(f"frame {number}: object of brightness {50 * number} from row {100 * number} on\n"
+                                  for number in (1, 2, 3))
+    assert f"its frames lay in {'cuda:0' if on_gpu else 'cpu'}" in done.stderr
+    assert ("works in host memory" in done.stderr) != on_gpu
 
 
 @pytest.mark.parametrize("ranks, failure, where", [
