@@ -9,6 +9,7 @@
 #include "core/failpoint.hpp"
 #include "cuda/gpus.hpp"
 #include "cuda/slot_sizes.hpp"
+#include "pipe/gpu_loan.hpp"
 #include "transport/shared_memory_link.hpp"
 #include "transport/shm/devices_out.hpp"
 
@@ -74,8 +75,13 @@ Result<Way> await_way(const DirectSource& source, SharedMemoryLink& memory,
 }
 
 Result<cuda::StreamWork> enqueue(const DirectSource& source,
-                                 const std::shared_ptr<cuda::DeviceSlot>& slot, Deadline deadline) {
+                                 const std::shared_ptr<cuda::DeviceSlot>& slot,
+                                 DeviceFill::From from, Deadline deadline) {
   TENDON_TRY(work, cuda::StreamWork::begin(source.gpu.gpu, source.stream, "pipe.send"));
+  if (from == DeviceFill::From::loan) {
+    work.keep(slot);
+    return work;
+  }
   work.keep(std::make_shared<const TensorDict>(source.batch));
   work.keep(slot);  // also where one copy is enqueued and the next fails
   TENDON_CHECK(pack_on_gpu(source.batch, source.layout, slot->address(), work, deadline));
@@ -98,7 +104,11 @@ Result<std::shared_ptr<DeviceFill>> direct_fill(const DirectSource& source, Dead
   }
   if (is_too_large(source)) return staged;
   (void)source.link.collect_returns();
-  auto slot = pool->acquire(std::max<std::uint64_t>(source.layout.gpu_bytes, 1), deadline);
+  const auto loaned = loaned_slot_of(source.batch, source.layout, *pool);
+  const auto from = loaned == nullptr ? DeviceFill::From::copies : DeviceFill::From::loan;
+  auto slot = loaned != nullptr
+                  ? Result<std::shared_ptr<cuda::DeviceSlot>>(loaned)
+                  : pool->acquire(std::max<std::uint64_t>(source.layout.gpu_bytes, 1), deadline);
   if (!slot) {
     const bool is_late = slot.error().code == ErrorCode::timeout && deadline.is_poll();
     if (is_late || has_no_room(slot.error())) return staged;
@@ -111,14 +121,14 @@ Result<std::shared_ptr<DeviceFill>> direct_fill(const DirectSource& source, Dead
   if (!words || *words == nullptr) return staged;
   TENDON_TRY(hold, devices.hold(**slot));
   if (hold == nullptr) return staged;
-  TENDON_TRY(work, enqueue(source, *slot, deadline));
+  TENDON_TRY(work, enqueue(source, *slot, from, deadline));
   (void)TENDON_FAILPOINT("pipe.gpu.filled");
   const auto wake = [weak = std::weak_ptr(source.context)] {
     if (const auto core = weak.lock()) core->wake_for_work();
   };
   return std::make_shared<DeviceFill>(
       DeviceFill::Parts{source.gpu.gpu, std::move(work), *std::move(slot), std::move(hold),
-                        *std::move(words), wake},
+                        *std::move(words), wake, from, source.loan},
       number, source.layout.gpu_bytes);
 }
 

@@ -10,13 +10,15 @@
 #include <vector>
 
 #include "channel/placed_layout.hpp"
+#include "cuda/loaned_device_slot.hpp"
 #include "pipe/gpu_source.hpp"
 #include "runtime/context_core.hpp"
 #include "transport/shm/device_fill.hpp"
 
 namespace tendon::v0::detail {
 
-/// A batch that may stay on its GPU, and how its send waits.
+/// A batch that may stay on its GPU, and how its send waits. Where it lies as a loan does, it is
+/// sent from there.
 struct DirectSource {
   const TensorDict& batch;
   const GpuSource& gpu;
@@ -25,6 +27,8 @@ struct DirectSource {
   const std::shared_ptr<ContextCore>& context;
   Link& link;
   std::function<Result<void>()> usable;
+  /// The loan that is sent with it, if any.
+  std::shared_ptr<cuda::LoanedDeviceSlot> loan = nullptr;
 };
 
 /// Enqueues the copies of its leaves on the GPU into a slot there, which the peer may read. Null:

@@ -7,6 +7,7 @@
 #include <tendon/core/bytes.hpp>
 #include <utility>
 
+#include "cuda/loaned_device_slot.hpp"
 #include "cuda/stream_work.hpp"
 #include "transport/descriptor.hpp"
 #include "transport/shm/device_copies.hpp"
@@ -15,7 +16,8 @@
 namespace tendon::v0::detail {
 
 /// The leaves of an outgoing message that lie on a GPU: a slot there, the copies into it, which are
-/// enqueued, and the hold that its link has of it.
+/// enqueued, and the hold that its link has of it. The slot of a loan has no copies: its word
+/// follows the work of the program.
 ///
 ///   filled -> placed by the link, which gives the number -> finish(), when it was shown
 ///          -> dropped: the message is not sent
@@ -28,6 +30,7 @@ namespace tendon::v0::detail {
 /// Cost:    of finish(): about 3 us for the word and an event.
 class DeviceFill {
  public:
+  enum class From : std::uint8_t { copies, loan };
   struct Parts {
     std::shared_ptr<cuda::Gpu> gpu;
     cuda::StreamWork work;
@@ -35,6 +38,8 @@ class DeviceFill {
     std::unique_ptr<DeviceHold> hold;
     std::shared_ptr<const PeerWords> words;
     std::function<void()> wake;  ///< see DeviceCopy
+    From from = From::copies;
+    std::shared_ptr<cuda::LoanedDeviceSlot> loan{};  ///< which ends with the message
   };
   /// `device`: its number in this side's offers.
   DeviceFill(Parts parts, std::uint32_t device, std::uint64_t size_bytes)
@@ -51,6 +56,8 @@ class DeviceFill {
   /// As it stands behind the header.
   [[nodiscard]] Bytes part() const noexcept { return std::as_bytes(std::span(&part_, 1)); }
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return part_.size_bytes; }
+
+  [[nodiscard]] bool is_loan() const noexcept { return parts_.from == From::loan; }
 
   [[nodiscard]] cuda::Gpu& gpu() const noexcept { return *parts_.gpu; }
 
@@ -72,6 +79,7 @@ class DeviceFill {
     else
       copy_->fail();
     copy_ = nullptr;
+    if (parts_.loan != nullptr) parts_.loan->note_ordered();
   }
 
  private:
