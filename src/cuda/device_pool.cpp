@@ -124,7 +124,8 @@ Error DevicePool::full(std::uint64_t slot_bytes) const {
                "no slot of " + std::to_string(slot_bytes) + " bytes is free on " +
                    to_string(context_->device()) + ": the pool has " +
                    std::to_string(table_.resident_bytes()) + " of at most " +
-                   std::to_string(cap_bytes_) + " bytes; " + holds_.most_held() +
+                   std::to_string(cap_bytes_) + " bytes, " + std::to_string(table_.used_bytes()) +
+                   " of them in use by loans, batches and peers; " + holds_.most_held() +
                    " (ContextOptions::device_cap_bytes)"};
 }
 

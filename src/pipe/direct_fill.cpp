@@ -12,6 +12,7 @@
 #include "core/failpoint.hpp"
 #include "cuda/gpus.hpp"
 #include "cuda/slot_sizes.hpp"
+#include "pipe/gpu_loan.hpp"
 #include "runtime/waits_for.hpp"
 #include "transport/shared_memory_link.hpp"
 #include "transport/shm/devices_out.hpp"
@@ -125,8 +126,13 @@ Result<Way> await_way(const DirectSource& source, SharedMemoryLink& memory,
 }
 
 Result<cuda::StreamWork> enqueue(const DirectSource& source,
-                                 const std::shared_ptr<cuda::DeviceSlot>& slot, Deadline deadline) {
+                                 const std::shared_ptr<cuda::DeviceSlot>& slot,
+                                 DeviceFill::From from, Deadline deadline) {
   TENDON_TRY(work, cuda::StreamWork::begin(source.gpu.gpu, source.stream, "pipe.send"));
+  if (from == DeviceFill::From::loan) {
+    work.keep(slot);
+    return work;
+  }
   work.keep(std::make_shared<const TensorDict>(source.batch));
   work.keep(slot);  // also where one copy is enqueued and the next fails
   TENDON_CHECK(pack_on_gpu(source.batch, source.layout, slot->address(), work, deadline));
@@ -157,7 +163,11 @@ Result<DirectTry> try_direct(const DirectSource& source, Deadline deadline) {
   }
   if (is_too_large(source)) return DirectTry{{}, too_large(source)};
   (void)source.link.collect_returns();
-  auto slot = pool->acquire(std::max<std::uint64_t>(source.layout.gpu_bytes, 1), deadline);
+  const auto loaned = loaned_slot_of(source.batch, source.layout, *pool);
+  const auto from = loaned == nullptr ? DeviceFill::From::copies : DeviceFill::From::loan;
+  auto slot = loaned != nullptr
+                  ? Result<std::shared_ptr<cuda::DeviceSlot>>(loaned)
+                  : pool->acquire(std::max<std::uint64_t>(source.layout.gpu_bytes, 1), deadline);
   if (!slot) {
     const bool is_late = slot.error().code == ErrorCode::timeout && deadline.is_poll();
     if (is_late || has_no_room(slot.error())) return DirectTry{{}, std::move(slot).error()};
@@ -174,14 +184,14 @@ Result<DirectTry> try_direct(const DirectSource& source, Deadline deadline) {
   if (*words == nullptr) return DirectTry{{}, no_answer(source)};
   TENDON_TRY(hold, devices.hold(**slot));
   if (hold == nullptr) return DirectTry{{}, beyond_share(source)};
-  TENDON_TRY(work, enqueue(source, *slot, deadline));
+  TENDON_TRY(work, enqueue(source, *slot, from, deadline));
   (void)TENDON_FAILPOINT("pipe.gpu.filled");
   const auto wake = [weak = std::weak_ptr(source.context)] {
     if (const auto core = weak.lock()) core->wake_for_work();
   };
   return DirectTry{std::make_shared<DeviceFill>(
                        DeviceFill::Parts{source.gpu.gpu, std::move(work), *std::move(slot),
-                                         std::move(hold), *std::move(words), wake},
+                                         std::move(hold), *std::move(words), wake, from},
                        number, source.layout.gpu_bytes),
                    {}};
 }

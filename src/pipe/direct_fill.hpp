@@ -11,13 +11,15 @@
 #include <vector>
 
 #include "channel/placed_layout.hpp"
+#include "cuda/loaned_device_slot.hpp"
 #include "pipe/gpu_source.hpp"
 #include "runtime/context_core.hpp"
 #include "transport/shm/device_fill.hpp"
 
 namespace tendon::v0::detail {
 
-/// A batch that may stay on its GPU, and how its send waits.
+/// A batch that may stay on its GPU, and how its send waits. Where it lies as a loan does, it is
+/// sent from there.
 struct DirectSource {
   const TensorDict& batch;
   const GpuSource& gpu;

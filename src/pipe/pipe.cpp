@@ -36,8 +36,8 @@ Result<Pipe> Pipe::connect(Context& context, std::string_view address, Deadline 
 Result<void> Pipe::send(const TensorDict& batch, Deadline deadline, const SendOptions& options) {
   return core_->sender().send(batch, options, deadline);
 }
-Result<void> Pipe::send(Loan&& loan, Deadline deadline) {
-  return core_->sender().send(std::move(loan), deadline);
+Result<void> Pipe::send(Loan&& loan, Deadline deadline, const SendOptions& options) {
+  return core_->sender().send(std::move(loan), options, deadline);
 }
 Result<void> Pipe::send(Bytes bytes, const MessageOptions& options, Deadline deadline) {
   return core_->sender().send(bytes, options, deadline);
@@ -45,12 +45,18 @@ Result<void> Pipe::send(Bytes bytes, const MessageOptions& options, Deadline dea
 Completion<void> Pipe::send_async(TensorDict batch, const SendOptions& options) {
   return core_->send_async(std::move(batch), options);
 }
-Completion<void> Pipe::send_async(Loan&& loan) { return core_->send_async(std::move(loan)); }
+Completion<void> Pipe::send_async(Loan&& loan, const SendOptions& options) {
+  return core_->send_async(std::move(loan), options);
+}
 Completion<void> Pipe::send_async(Storage bytes, const MessageOptions& options) {
   return core_->send_async(std::move(bytes), options);
 }
 Result<Loan> Pipe::loan(const std::shared_ptr<const Schema>& schema, Deadline deadline) {
   return core_->sender().loan(schema, deadline);
+}
+Result<Loan> Pipe::loan(const std::shared_ptr<const Schema>& schema, const LoanOptions& options,
+                        Deadline deadline) {
+  return core_->sender().loan(schema, options, deadline);
 }
 
 Result<TensorDict> Pipe::recv(const RecvOptions& options, Deadline deadline) {

@@ -183,9 +183,9 @@ Completion<void> PipeCore::send_async(TensorDict batch, const SendOptions& optio
   return completion;
 }
 
-Completion<void> PipeCore::send_async(Loan&& loan) {
+Completion<void> PipeCore::send_async(Loan&& loan, const SendOptions& options) {
   auto queued = std::make_shared<QueuedSend>();
-  auto prepared = sender_.prepare(*queued, std::move(loan));
+  auto prepared = sender_.prepare(*queued, std::move(loan), options);
   return enqueue(std::move(queued), std::move(prepared));
 }
 

@@ -55,7 +55,7 @@ class PipeCore final : public ChannelEvents,
   [[nodiscard]] PipeSender& sender() noexcept { return sender_; }
   [[nodiscard]] PipeReceiver& receiver() noexcept { return receiver_; }
   Completion<void> send_async(TensorDict batch, const SendOptions& options);
-  Completion<void> send_async(Loan&& loan);
+  Completion<void> send_async(Loan&& loan, const SendOptions& options);
   Completion<void> send_async(std::shared_ptr<const KeptBody> kept);
   Completion<void> send_async(Storage bytes, const MessageOptions& options);
   Completion<TensorDict> recv_async(const RecvOptions& options);

@@ -12,6 +12,7 @@
 #include "core/stage_clock.hpp"
 #include "pipe/async_ops.hpp"
 #include "pipe/direct_fill.hpp"
+#include "pipe/gpu_loan.hpp"
 #include "pipe/gpu_source.hpp"
 #include "runtime/busy.hpp"
 #include "tensor/on_cpu.hpp"
@@ -336,9 +337,13 @@ void PipeSender::count_sent(const Outgoing& out) {
   stats_.bytes_sent += payload_bytes;
   if (out.op.device != nullptr) {
     const std::uint64_t size_bytes = out.op.device->size_bytes();
-    ++stats_.copies_d2d;
-    stats_.bytes_d2d += size_bytes;
     stats_.bytes_sent += size_bytes;
+    if (out.op.device->is_loan()) {
+      ++stats_.loans_sent;
+    } else {
+      ++stats_.copies_d2d;
+      stats_.bytes_d2d += size_bytes;
+    }
     if (payload_bytes == 0) return;
   }
   if (out.is_loan || (out.op.published != nullptr && !out.op.over_share)) {
@@ -483,10 +488,19 @@ Result<void> PipeSender::send(const TensorDict& batch, const SendOptions& option
   return send_now(scratch_, deadline);
 }
 
-Result<void> PipeSender::send(Loan&& loan, Deadline deadline) {
+Result<void> PipeSender::send(Loan&& loan, const SendOptions& options, Deadline deadline) {
   TENDON_CHECK(usable("pipe.send"));
   const Busy busy(user_sending_);
   if (!busy.mine()) return end_.busy("send");
+  if (loan.device_slot_ != nullptr) {
+    TENDON_TRY(batch, sealed_loan(loan.dict_, *loan.device_slot_, context_));
+    TENDON_TRY(lies, prepare(scratch_, batch));
+    TENDON_CHECK(lies == Lies::on_gpu ? send_from_gpu(batch, options, deadline)
+                                      : send_now(scratch_, deadline));
+    loan.device_slot_->note_ordered();
+    loan.clear();
+    return {};
+  }
   TENDON_CHECK(check_loan(loan, link_));
   TENDON_CHECK(prepare_loan(scratch_, loan.dict_, loan.slot_));
   TENDON_STAGE(prepared);
@@ -583,16 +597,36 @@ Result<void> PipeSender::check_loan(const Loan& loan, const Link& link) {
                  "the loan was taken from a publisher: publish it there, or take one with "
                  "Pipe::loan"};
   }
-  if (loan.slot_ == nullptr) {
+  if (loan.slot_ == nullptr && loan.device_slot_ == nullptr) {
     return Error{ErrorCode::invalid_argument, "pipe.send",
                  "the loan is empty: it was sent before; take a new one with Pipe::loan"};
   }
-  if (!link.owns(*loan.slot_)) {
+  if (loan.slot_ != nullptr && !link.owns(*loan.slot_)) {
     return Error{ErrorCode::wrong_link, "pipe.send",
                  "the loan was taken from another link than that to " + link.peer_name() +
                      "; a loan can only go where it was taken for"};
   }
   return {};
+}
+
+Result<Loan> PipeSender::loan(const std::shared_ptr<const Schema>& schema,
+                              const LoanOptions& options, Deadline deadline) {
+  TENDON_CHECK(usable("pipe.loan"));
+  TENDON_TRY(gpu, wanted_gpu(options.device, "pipe.loan", deadline));
+  if (gpu == nullptr || schema == nullptr) return loan(schema, deadline);
+  const std::uint64_t size = schema->layout(Layout::aligned).total_bytes;
+  Descriptor descriptor;
+  descriptor.payload_bytes = size;
+  TENDON_CHECK(check_size(descriptor, link_));
+  const GpuLoan wanted{.gpu = gpu,
+                       .stream = static_cast<cuda::StreamHandle>(options.stream),
+                       .context = context_,
+                       .link = link_,
+                       .usable = [this] { return usable("pipe.loan"); }};
+  TENDON_TRY(slot, take_gpu_loan(wanted, size, deadline));
+  TENDON_TRY(dict,
+             make_packed(schema, Layout::aligned, cuda::LoanedDeviceSlot::storage(slot, size)));
+  return Loan(std::move(dict), std::move(slot));
 }
 
 Result<Loan> PipeSender::loan(const std::shared_ptr<const Schema>& schema, Deadline deadline,
@@ -759,8 +793,14 @@ Result<void> PipeSender::stage(QueuedSend& queued, const SendOptions& options, G
   return {};
 }
 
-Result<void> PipeSender::prepare(QueuedSend& queued, Loan&& loan) {
+Result<void> PipeSender::prepare(QueuedSend& queued, Loan&& loan, const SendOptions& options) {
   TENDON_CHECK(check_loan(loan, link_));
+  if (loan.device_slot_ != nullptr) {
+    TENDON_TRY(batch, sealed_loan(loan.dict_, *loan.device_slot_, context_));
+    TENDON_CHECK(prepare(queued, std::move(batch), options));
+    loan.clear();
+    return {};
+  }
   queued.batch = std::move(loan.dict_);
   queued.slot = std::move(loan.slot_);
   loan.clear();

@@ -40,11 +40,13 @@ class PipeSender {
   ~PipeSender();
 
   Result<void> send(const TensorDict& batch, const SendOptions& options, Deadline deadline);
-  Result<void> send(Loan&& loan, Deadline deadline);
+  Result<void> send(Loan&& loan, const SendOptions& options, Deadline deadline);
   Result<void> send(Bytes bytes, const MessageOptions& options, Deadline deadline);
   /// `beside_bytes`: room behind the tensors.
   Result<Loan> loan(const std::shared_ptr<const Schema>& schema, Deadline deadline,
                     std::uint64_t beside_bytes = 0);
+  Result<Loan> loan(const std::shared_ptr<const Schema>& schema, const LoanOptions& options,
+                    Deadline deadline);
   /// The error of a send of it for its size, before anything is copied.
   [[nodiscard]] Result<void> check(const TensorDict& batch) const;
   Result<void> flush(Deadline deadline);
@@ -55,7 +57,7 @@ class PipeSender {
 
   // Asynchronous: made ready here, then queue()d with a completion
   Result<void> prepare(QueuedSend& queued, TensorDict batch, const SendOptions& options);
-  Result<void> prepare(QueuedSend& queued, Loan&& loan);
+  Result<void> prepare(QueuedSend& queued, Loan&& loan, const SendOptions& options);
   Result<void> prepare(QueuedSend& queued, std::shared_ptr<const KeptBody> kept);
   Result<void> prepare(QueuedSend& queued, Storage bytes, const MessageOptions& options);
   Result<void> queue(std::shared_ptr<QueuedSend> queued);

@@ -76,18 +76,25 @@ class TENDON_API Pipe {
   /// gets later, and by nothing else before that.
   [[nodiscard]] Result<void> send(const TensorDict& batch, Deadline deadline,
                                   const SendOptions& options = {});
-  /// Consumes the loan only on success; wrong_link if it was taken from another link.
-  [[nodiscard]] Result<void> send(Loan&& loan, Deadline deadline);
+  /// Consumes the loan only on success; wrong_link if it was taken from another link. One on a GPU
+  /// is sent behind the work of `options.stream`, and without a copy where the peer reads it there;
+  /// else it is staged, as a batch would be. To be of another Context is wrong_link.
+  [[nodiscard]] Result<void> send(Loan&& loan, Deadline deadline, const SendOptions& options = {});
   [[nodiscard]] Result<void> send(Bytes bytes, const MessageOptions& options, Deadline deadline);
   /// Waits for no GPU. Done when the message was sent, and the GPU has copied it.
   [[nodiscard]] Completion<void> send_async(TensorDict batch, const SendOptions& options = {});
-  [[nodiscard]] Completion<void> send_async(Loan&& loan);
+  [[nodiscard]] Completion<void> send_async(Loan&& loan, const SendOptions& options = {});
   /// `bytes` are kept by their storage until the completion is done; the header is copied.
   [[nodiscard]] Completion<void> send_async(Storage bytes, const MessageOptions& options = {});
 
   /// Memory in which the peer can read: fill it and send it. Waits until a slot is free;
   /// resource_exhausted (peer, slots, bytes) when none became so.
   [[nodiscard]] Result<Loan> loan(const std::shared_ptr<const Schema>& schema, Deadline deadline);
+  /// On a GPU it is memory of the Context, of the pool that all its peers there share. Errors:
+  /// resource_exhausted (bytes, and who holds most), message_too_large, unsupported_device,
+  /// device_lost, not_supported where there is no driver.
+  [[nodiscard]] Result<Loan> loan(const std::shared_ptr<const Schema>& schema,
+                                  const LoanOptions& options, Deadline deadline);
 
   // Receiving: what arrived is yours until you release it.
   [[nodiscard]] Result<TensorDict> recv(Deadline deadline) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string_view>
 #include <tendon/core/export.hpp>
+#include <tendon/memory/device_target.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
 #include <utility>
 
@@ -15,7 +16,21 @@ struct KeptSample;
 class LoanedSlot;
 class PipeSender;
 class PublisherCore;
+namespace cuda {
+class LoanedDeviceSlot;
+}
 }  // namespace detail
+
+/// Where a loan is to lie.
+///
+///   Loan loan = pipe.loan(schema, {.device = Device{DeviceKind::cuda, 0}, .stream = stream}, 1s)
+///                   .value();
+struct LoanOptions {
+  Device device = cpu();
+  /// On a GPU: the stream on which the program fills it. Memory of a loan that is dropped is used
+  /// again behind the work which that stream has then. It lives until the last tensor is dropped.
+  void* stream = kStreamPerThread;
+};
 
 /// A TensorDict whose leaves lie in memory that peers can read without a copy: fill it, then send
 /// or publish it.
@@ -28,13 +43,17 @@ class PublisherCore;
 ///   pipe.send(std::move(loan), 1s).value();  // nothing is copied
 ///
 /// Owns:    one slot of a link, or of a publisher's Context, until it is sent or dropped. To send
-///          it elsewhere is `wrong_link`.
+///          it elsewhere is `wrong_link`; one on a GPU goes on any pipe of its Context.
 /// Threads: a value; one thread at a time.
 /// Errors:  as TensorDict; an empty loan returns not_found for every leaf.
 /// Blocks:  never.
 /// Cost:    sending it copies nothing, whatever its size.
 ///
 /// The memory of a loan is not mapped in a forked child: touching it there is SIGSEGV.
+///
+/// On a GPU, kernels of the program fill it. The stream that send() names is behind all of them;
+/// where they run on others, the program makes it wait for those. Whatever drops an unsent loan
+/// does so after its work is done, or behind the work of LoanOptions::stream.
 ///
 /// After a successful send it is empty. Tensors taken from it before keep their memory mapped, but
 /// it belongs to its readers from then on: do not touch them.
@@ -55,7 +74,9 @@ class TENDON_API Loan {
   [[nodiscard]] Result<void> try_set(std::string_view path, Value value);
   void set(std::string_view path, Value value) { try_set(path, std::move(value)).value(); }
   /// True after it was sent.
-  [[nodiscard]] bool empty() const noexcept { return slot_ == nullptr && sample_ == nullptr; }
+  [[nodiscard]] bool empty() const noexcept {
+    return slot_ == nullptr && sample_ == nullptr && device_slot_ == nullptr;
+  }
 
  private:
   friend class detail::PipeSender;
@@ -64,15 +85,19 @@ class TENDON_API Loan {
       : dict_(std::move(dict)), slot_(std::move(slot)) {}
   Loan(TensorDict dict, std::shared_ptr<detail::KeptSample> sample)
       : dict_(std::move(dict)), sample_(std::move(sample)) {}
+  Loan(TensorDict dict, std::shared_ptr<detail::cuda::LoanedDeviceSlot> device_slot)
+      : dict_(std::move(dict)), device_slot_(std::move(device_slot)) {}
   void clear() {
     slot_.reset();
     sample_.reset();
+    device_slot_.reset();
     dict_ = TensorDict();
   }
 
   TensorDict dict_;
-  std::shared_ptr<detail::LoanedSlot> slot_;    // of a pipe's link
-  std::shared_ptr<detail::KeptSample> sample_;  // of a publisher
+  std::shared_ptr<detail::LoanedSlot> slot_;                     // of a pipe's link
+  std::shared_ptr<detail::KeptSample> sample_;                   // of a publisher
+  std::shared_ptr<detail::cuda::LoanedDeviceSlot> device_slot_;  // of a Context, on a GPU
 };
 
 }  // namespace v0

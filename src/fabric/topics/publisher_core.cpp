@@ -266,7 +266,7 @@ Result<Published> PublisherCore::publish(Loan&& sample, Deadline deadline, const
   TENDON_CHECK(usable(kWhere));
   if (plain_.bare() != nullptr)
     return Error{ErrorCode::wrong_link, kWhere, "the loan was taken from another publisher"};
-  if (sample.slot_ != nullptr) {
+  if (sample.slot_ != nullptr || sample.device_slot_ != nullptr) {
     return Error{ErrorCode::wrong_link, kWhere,
                  "the loan was taken from a pipe: send it there, or take one with "
                  "Publisher::loan"};

@@ -54,7 +54,8 @@ class LateWord {
 };
 
 /// The leaves of an outgoing message that lie on a GPU: a slot there, the copies into it, which are
-/// enqueued, and the hold that its link has of it.
+/// enqueued, and the hold that its link has of it. The slot of a loan has no copies: its word
+/// follows the work of the program.
 ///
 ///   filled -> placed by the link, which gives the number -> note_shown()
 ///          -> dropped: the message is not sent
@@ -70,6 +71,7 @@ class LateWord {
 /// Cost:    of leave(): about 3 us for the word and an event.
 class DeviceFill {
  public:
+  enum class From : std::uint8_t { copies, loan };
   struct Parts {
     std::shared_ptr<cuda::Gpu> gpu;
     cuda::StreamWork work;
@@ -77,6 +79,7 @@ class DeviceFill {
     std::unique_ptr<DeviceHold> hold;
     std::shared_ptr<const PeerWords> words;
     std::function<void()> wake;  ///< see DeviceCopy
+    From from = From::copies;
   };
   /// `device`: its number in this side's offers.
   DeviceFill(Parts parts, std::uint32_t device, std::uint64_t size_bytes)
@@ -93,6 +96,7 @@ class DeviceFill {
   /// As it stands behind the header.
   [[nodiscard]] Bytes part() const noexcept { return std::as_bytes(std::span(&part_, 1)); }
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return part_.size_bytes; }
+  [[nodiscard]] bool is_loan() const noexcept { return parts_.from == From::loan; }
   /// Told when the GPU has copied a message that was placed, or never will. Before it is sent.
   void tell(std::function<void(DeviceCopies::How)> told) { told_ = std::move(told); }
 

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <tendon/memory/storage.hpp>
+
+#include "cuda/device_pool.hpp"
+#include "cuda/gpu.hpp"
+#include "cuda/stream_name.hpp"
+
+namespace tendon::v0::detail::cuda {
+
+/// A slot on a GPU that the program fills before it is sent: the owner of the memory of a loan.
+///
+/// Owns:    a share of the slot. It is dropped when the GPU has done all that the program's stream
+///          has at the end of this object; after note_ordered(), at once.
+/// Threads: note_ordered() before the last share is dropped, which may be anywhere, as for
+///          deliver().
+/// Errors:  none. In a lost context the slot is dropped; in a forked child nothing is done.
+/// Blocks:  never.
+/// Cost:    about 2 us at the end, for an event, unless it was sent.
+class LoanedDeviceSlot {
+ public:
+  /// `stream`: on which the program works there; it lives until this object has ended.
+  [[nodiscard]] static std::shared_ptr<LoanedDeviceSlot> make(std::shared_ptr<Gpu> gpu,
+                                                              std::shared_ptr<DeviceSlot> slot,
+                                                              StreamName stream);
+  LoanedDeviceSlot(const LoanedDeviceSlot&) = delete;
+  LoanedDeviceSlot& operator=(const LoanedDeviceSlot&) = delete;
+  ~LoanedDeviceSlot();
+
+  /// The loan that has this memory; null: none has it.
+  [[nodiscard]] static const LoanedDeviceSlot* find(const Storage& storage);
+  /// All of it, writable, for `owner`, which make() returned.
+  [[nodiscard]] static Storage storage(const std::shared_ptr<LoanedDeviceSlot>& owner,
+                                       std::uint64_t size_bytes);
+
+  [[nodiscard]] const std::shared_ptr<DeviceSlot>& slot() const noexcept { return slot_; }
+  [[nodiscard]] const std::shared_ptr<Gpu>& gpu() const noexcept { return gpu_; }
+  /// The slot has another share that waits for the program's work, or nothing of that is left.
+  void note_ordered() noexcept { is_ordered_ = true; }
+
+ private:
+  LoanedDeviceSlot(std::shared_ptr<Gpu> gpu, std::shared_ptr<DeviceSlot> slot, StreamName stream);
+
+  std::shared_ptr<Gpu> gpu_;
+  std::shared_ptr<DeviceSlot> slot_;
+  const StreamName stream_;
+  bool is_ordered_ = false;
+};
+
+}  // namespace tendon::v0::detail::cuda
