@@ -184,6 +184,7 @@ DevicePoolStats DevicePool::stats() const {
   DevicePoolStats stats;
   stats.cap_bytes = cap_bytes_;
   stats.holds = holds_.stats();
+  stats.held_by = holds_.most_held();
   const Lock lock(mutex_);
   stats.resident_bytes = table_.resident_bytes();
   stats.used_bytes = table_.used_bytes();

@@ -52,6 +52,7 @@ struct DevicePoolStats {
   std::uint64_t used_bytes = 0;      ///< of slots that someone holds
   std::uint64_t segments = 0;
   HoldStats holds;
+  std::string held_by;  ///< most of it, for people
 };
 
 /// Slots on one GPU that this process alone writes and peers read, with the ledger of their holds:

@@ -22,6 +22,14 @@ using Clock = std::chrono::steady_clock;
 // The Context whose service thread this is, if any.
 thread_local constinit const ContextCore* served_here = nullptr;
 
+std::string describe_pool(std::string_view what, Device device,
+                          const cuda::DevicePoolStats& stats) {
+  return "pool of what is " + std::string(what) + to_string(device) + ": " +
+         std::to_string(stats.used_bytes) + " bytes in use, " +
+         std::to_string(stats.resident_bytes) + " of " + std::to_string(stats.cap_bytes) +
+         " bytes resident in " + std::to_string(stats.segments) + " segments";
+}
+
 }  // namespace
 
 ContextCore::ContextCore(ContextOptions options)
@@ -562,6 +570,12 @@ std::string ContextCore::describe() const {
             std::to_string(published.slots.resident_bytes) + " bytes resident, " +
             std::to_string(published.holds) + " holds of readers, quarantined " +
             std::to_string(published.quarantined) + "\n";
+  }
+  for (const auto& [device, stats] : memory_.devices->stats())
+    text += describe_pool("received on ", device, stats) + "\n";
+  for (const auto& [device, stats] : memory_.passed->stats()) {
+    text += describe_pool("for peers on ", device, stats) + ", " +
+            std::to_string(stats.holds.holds) + " holds of peers, " + stats.held_by + "\n";
   }
   return text + links_.describe();
 }

@@ -151,6 +151,8 @@ TEST_P(GpuLoanTest, AFullPoolIsWaitedForAndSaysWhoHoldsIt) {
   const auto schema = loan_schema(10 << 20);
   EXPECT_TRUE(fails_with(pair.client.loan(schema, {.device = kGpu0}, 10ms),
                          ErrorCode::resource_exhausted, "loans"));
+  const std::string text = pair.client_context.describe();
+  EXPECT_NE(text.find("for peers on cuda:0: 25165824 bytes in use"), std::string::npos) << text;
   EXPECT_TRUE(fails_with(pair.client.loan(loan_schema(40 << 20), {.device = kGpu0}, kPatience),
                          ErrorCode::message_too_large, "device_cap_bytes"));
   auto third = std::async(std::launch::async,
