@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three processes: a camera, a detector on a GPU, a planner. The camera publishes frames in host memory and knows of no GPU.
-The detector receives them on its GPU, cuts out where something moved, and publishes that cut from there. The planner receives
-it in host memory. Without a GPU the detector says so, and works in host memory. In three terminals:
+"""Three processes: a camera, a detector on a GPU, a planner. The camera publishes frames in host memory and knows of
+no GPU. The detector receives them on its GPU, cuts out where something moved, and publishes that cut from there. The
+planner receives it in host memory. Without a GPU the detector says so, and works in host memory. In three terminals:
 
     python camera_detector_planner.py detect                   prints its address: 127.0.0.1:40231
     python camera_detector_planner.py plan 127.0.0.1:40231
@@ -21,7 +21,7 @@ FRAMES, ROWS = 3, 16  # frames of the camera, rows of an object
 
 
 def see(node: tendon.Node) -> None:
-    with node.publisher("camera/frames", history=FRAMES) as frames:  # its end waits until the detector was shown all of it
+    with node.publisher("camera/frames", history=FRAMES) as frames:  # its end waits until all of it was shown
         frames.wait_for_subscribers(1, timeout=60)
         for number in range(1, FRAMES + 1):
             image = np.zeros((480, 640), np.uint8)
@@ -62,7 +62,8 @@ def plan(node: tendon.Node) -> None:
     objects = node.subscriber("detector/objects")
     for _ in range(FRAMES):
         found = objects.recv(timeout=60, device="cpu").tensors
-        print(f"frame {found['number']}: object of brightness {found['cut'].max()} from row {found['row']} on", flush=True)
+        brightness = found["cut"].max()
+        print(f"frame {found['number']}: object of brightness {brightness} from row {found['row']} on", flush=True)
 
 
 role = sys.argv[1] if len(sys.argv) > 1 else "all"

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tendon/core/mutex.hpp>
 #include <tendon/fabric/node.hpp>
 #include <tendon/pipe/listener.hpp>
 #include <tendon/pipe/pipe.hpp>
@@ -79,7 +80,7 @@ class Program {
     if (verb == "child") return run_child();
     if (verb == "survivor") return leave_survivor(words);
     if (verb == "stat") return stat(words);
-    if (verb == "alone") return wait_until([&] { return context_->members().empty(); });
+    if (verb == "alone") return wait_until([&] { return has_no_peer(); });
     if (verb == "returned") return wait_until([&] { return has_all_slots(); });
     if (verb == "flush") return told(pipe_->flush(deadline(words)));
     if (verb == "close") return told(pipe_->close(deadline(words)));
@@ -96,7 +97,10 @@ class Program {
   }
   std::string accept(Words& words) {
     auto made = listener_->accept(deadline(words));
-    if (made) pipe_ = *std::move(made);
+    if (made) {
+      pipe_ = *std::move(made);
+      accepted_ = link();
+    }
     return told(made);
   }
   std::string connect(Words& words) {
@@ -276,6 +280,14 @@ class Program {
   std::string wait_until(Condition is_met) {
     return eventually(is_met) ? "ok" : "error timeout";
   }
+  // Its link has ended altogether, which it does under its receive lock.
+  bool has_no_peer() {
+    if (!context_->members().empty()) return false;
+    const auto link = accepted_.lock();
+    if (link == nullptr) return true;
+    const detail::Lock receiving(link->receive_mutex());
+    return link->ended();
+  }
   // No peer has a slot of the pool on a GPU.
   bool has_all_slots() {
     for (const auto& link : *core()->links().all()) (void)link->collect_returns();
@@ -310,6 +322,7 @@ class Program {
   std::optional<Context> context_;
   std::optional<Listener> listener_;
   std::optional<Pipe> pipe_;
+  std::weak_ptr<detail::Link> accepted_;
   std::optional<Completion<void>> sent_;
   std::optional<Node> node_;
   std::optional<Publisher> publisher_;
