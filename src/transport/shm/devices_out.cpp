@@ -209,6 +209,7 @@ bool DevicesOut::number(const SendOp& op) {
 
 void DevicesOut::note_placed(const SendOp& op) {
   if (op.device != nullptr) op.device->note_placed(copies_, link_.weak_from_this());
+  if (op.device_hold != nullptr) op.device_hold->note_shown();
 }
 
 }  // namespace tendon::v0::detail

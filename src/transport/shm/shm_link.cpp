@@ -284,7 +284,7 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
   const std::uint64_t body_bytes = op.descriptor.body_bytes();
   if (op.loaned == nullptr && body_bytes <= kMaxInlineBytes) {
     const auto ledger = pool_->ledger();
-    if (op.device != nullptr && ended()) return end_error();  // as below: its hold has ended
+    if (!op.device_part.empty() && ended()) return end_error();  // as below: its hold has ended
     if (!out_.flush() || !devices_out_.number(op)) return Sent::later;
     auto placed = out_.place_small(op);
     if (!placed) return as_violation(std::move(placed));
@@ -537,7 +537,11 @@ bool ShmLink::go_on() {
       fail_locked(answered.error(), Death::not_proved);
       return true;
     }
-    moved |= devices_.look();
+    if (devices_.look()) {
+      moved = true;
+      for (const std::uint32_t pipe : devices_.take_tried())
+        if (MessageSink* const sink = sink_of(pipe)) sink->on_device_tried();
+    }
     moved |= devices_out_.copies()->use_up_news();
   }
   moved |= use_up_room();
@@ -634,7 +638,7 @@ Result<ShmLink::Taken> ShmLink::take_in(const Descriptor& descriptor) {
   (void)TENDON_FAILPOINT("shm.receive.before_take");
   Incoming incoming{descriptor, std::move(body), nullptr};
   if (descriptor.device_parts != 0) {
-    TENDON_TRY(device, as_violation(devices_.body_of(descriptor, incoming.body)));
+    TENDON_TRY(device, as_violation(devices_.body_of(descriptor, incoming.body, features())));
     incoming.device = std::move(device);
   }
   if (incoming.place() == IncomingBody::Place::private_copy)

@@ -28,6 +28,10 @@ class GpuPublisher : public NodesTest, protected ProgramGpus {
  protected:
   GpuPublisher() { wait_for_device_thread(); }
 
+  Program& start(const std::string& name, ContextOptions options = {}) {
+    options.device_path = DevicePath::staged;
+    return NodesTest::start(name, std::move(options));
+  }
   [[nodiscard]] TensorDict on_gpu_batch(std::uint64_t seed, std::uint64_t size,
                                         Device device = kGpu0) {
     TensorDict batch = patterned(seed, size);
