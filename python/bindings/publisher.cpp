@@ -177,7 +177,10 @@ void bind_stats(nb::module_& module) {
               "the Context's publish_bytes as they may: what they keep, and what waits for them.")
       .def_ro("copies_d2h", &PublisherStats::copies_d2h,
               "Samples copied from a GPU to host memory, to be published.")
-      .def_ro("bytes_d2h", &PublisherStats::bytes_d2h, "Their bytes there.");
+      .def_ro("bytes_d2h", &PublisherStats::bytes_d2h, "Their bytes there.")
+      .def_ro("copies_d2d", &PublisherStats::copies_d2d,
+              "Samples copied on a GPU, for subscribers that read there.")
+      .def_ro("bytes_d2d", &PublisherStats::bytes_d2d, "Their bytes there.");
 }
 
 }  // namespace

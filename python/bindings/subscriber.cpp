@@ -92,7 +92,8 @@ SampleHandle recv(const SubscriberHandle& self, nb::object timeout, const std::s
                   nb::object as, nb::object device, nb::object on_stream) {
   const Wanted wanted = wanted_from(mode, gpu_conversion_from(as, device));
   const auto stream = stream_from(on_stream);
-  const DeviceTarget target{.device = device_from(device), .stream = handle_of(stream)};
+  const DeviceTarget target{
+      .device = device_from(device), .stream = handle_of(stream), .device_mode = RecvMode::copy};
   const auto subscriber = self.subscriber;
   const auto order = [&](Sample& taken) {
     if (taken.tensors) set_order(stream, *taken.tensors);
@@ -169,7 +170,12 @@ void bind_stats(nb::module_& module) {
               "Publishers whose samples ended, and were read to the end.")
       .def_ro("copies_h2d", &SubscriberStats::copies_h2d,
               "Samples copied to a GPU, where they lay or were wanted.")
-      .def_ro("bytes_h2d", &SubscriberStats::bytes_h2d, "Their bytes there.");
+      .def_ro("bytes_h2d", &SubscriberStats::bytes_h2d, "Their bytes there.")
+      .def_ro("copies_d2h", &SubscriberStats::copies_d2h,
+              "Samples copied to host memory out of the publisher's memory on a GPU.")
+      .def_ro("copies_d2d", &SubscriberStats::copies_d2d,
+              "Samples copied within the GPU that they came on.")
+      .def_ro("bytes_d2d", &SubscriberStats::bytes_d2d, "Their bytes there.");
 }
 
 }  // namespace

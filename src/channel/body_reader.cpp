@@ -46,31 +46,63 @@ Result<Storage> BodyReader::bytes_of(IncomingBody& body, std::uint64_t size_byte
                  body.access, is_slot ? Origin::peer_slot : Origin::here);
 }
 
+Error BodyReader::unreadable(const Link& link, std::string_view what) const {
+  return Error{ErrorCode::corrupt_data, where_,
+               "peer " + link.peer_name() + ": " + std::string(what)};
+}
+
+Result<std::shared_ptr<const Value>> BodyReader::values_of(const Link& link,
+                                                           const Incoming& incoming) const {
+  const Descriptor& descriptor = incoming.descriptor;
+  if (descriptor.values_bytes == 0) return std::shared_ptr<const Value>();
+  // A copy first: the peer could change its slot while it is being read.
+  const std::byte* begin = incoming.body.data + descriptor.payload_bytes;
+  const std::vector<std::byte> json(begin, begin + descriptor.values_bytes);
+  auto parsed = parse_json(json);
+  if (!parsed) {
+    return unreadable(link, "sent non-tensor data that cannot be read: " + parsed.error().detail);
+  }
+  return std::shared_ptr<const Value>(std::make_shared<const Value>(*std::move(parsed)));
+}
+
 Result<TensorDict> BodyReader::tensors_of(const Link& link, Incoming& incoming,
                                           std::shared_ptr<const Schema> schema, Lend lend) const {
   const Descriptor& descriptor = incoming.descriptor;
-  const auto unreadable = [&](std::string_view what) {
-    return Error{ErrorCode::corrupt_data, where_,
-                 "peer " + link.peer_name() + ": " + std::string(what)};
-  };
-  if (schema == nullptr) return unreadable("sent a message of a schema that is not known here");
+  if (schema == nullptr)
+    return unreadable(link, "sent a message of a schema that is not known here");
   const std::uint64_t expected = schema->layout(descriptor.layout).total_bytes;
   if (descriptor.payload_bytes != expected) {
-    return unreadable("sent " + std::to_string(descriptor.payload_bytes) +
-                      " bytes for a schema of " + std::to_string(expected));
+    return unreadable(link, "sent " + std::to_string(descriptor.payload_bytes) +
+                                " bytes for a schema of " + std::to_string(expected));
   }
-  std::shared_ptr<const Value> values;
-  if (descriptor.values_bytes != 0) {
-    // A copy first: the peer could change its slot while it is being read.
-    const std::byte* begin = incoming.body.data + descriptor.payload_bytes;
-    const std::vector<std::byte> json(begin, begin + descriptor.values_bytes);
-    auto parsed = parse_json(json);
-    if (!parsed)
-      return unreadable("sent non-tensor data that cannot be read: " + parsed.error().detail);
-    values = std::make_shared<const Value>(*std::move(parsed));
-  }
+  TENDON_TRY(values, values_of(link, incoming));
   TENDON_TRY(payload, bytes_of(incoming.body, descriptor.payload_bytes, lend));
   return make_packed(std::move(schema), descriptor.layout, std::move(payload), std::move(values));
+}
+
+Result<DirectMessage> BodyReader::direct_of(const Link& link, Incoming& incoming,
+                                            std::shared_ptr<const Schema> schema,
+                                            std::shared_ptr<const Placement> placement,
+                                            Lend lend) const {
+  if (schema == nullptr)
+    return unreadable(link, "sent a message of a schema that is not known here");
+  DirectMessage message;
+  message.body = incoming.device;
+  message.schema = std::move(schema);
+  message.placement = std::move(placement);
+  if (const auto wrong = check_direct(message, incoming.descriptor); !wrong.empty())
+    return unreadable(link, "sent a message that cannot be read: " + std::string(wrong));
+  if (const Error* failure = message.body->failure()) {
+    return Error{failure->code, where_,
+                 "a message from " + link.peer_name() +
+                     " is lost: its memory on the GPU cannot be mapped here (" + failure->detail +
+                     ")"};
+  }
+  TENDON_TRY(values, values_of(link, incoming));
+  message.values = std::move(values);
+  TENDON_TRY(host, bytes_of(incoming.body, incoming.descriptor.payload_bytes, lend));
+  message.host = std::move(host);
+  return message;
 }
 
 }  // namespace tendon::v0::detail

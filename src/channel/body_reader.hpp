@@ -9,6 +9,7 @@
 #include <tendon/memory/storage.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
 
+#include "channel/direct_batch.hpp"
 #include "transport/link.hpp"
 #include "transport/message.hpp"
 
@@ -39,8 +40,19 @@ class BodyReader {
   [[nodiscard]] Result<TensorDict> tensors_of(const Link& link, Incoming& incoming,
                                               std::shared_ptr<const Schema> schema,
                                               Lend lend) const;
+  /// The same for one whose tensors lie on a GPU in memory of the peer. Errors also: those of that
+  /// memory.
+  [[nodiscard]] Result<DirectMessage> direct_of(const Link& link, Incoming& incoming,
+                                                std::shared_ptr<const Schema> schema,
+                                                std::shared_ptr<const Placement> placement,
+                                                Lend lend) const;
 
  private:
+  [[nodiscard]] Error unreadable(const Link& link, std::string_view what) const;
+  /// Null: it has none.
+  [[nodiscard]] Result<std::shared_ptr<const Value>> values_of(const Link& link,
+                                                               const Incoming& incoming) const;
+
   const std::string_view where_;
   const std::uint32_t max_held_;
   const std::shared_ptr<std::atomic<std::uint32_t>> held_ =

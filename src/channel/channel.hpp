@@ -168,6 +168,7 @@ class Channel final : public MessageSink {
   }
   bool admits(const Descriptor& descriptor) override;
   void on_transfer_ended(const Transfer& transfer) override;
+  void on_device_tried() override { owner_.on_arrived(); }
   Result<void> on_segment(std::uint32_t id, std::shared_ptr<Segment> segment) override {
     return owner_.on_segment(id, std::move(segment));
   }

@@ -25,25 +25,30 @@ std::string_view check_direct(const DirectMessage& message, const Descriptor& de
   return {};
 }
 
-Result<TensorDict> direct_batch(DirectMessage message, std::shared_ptr<const void> owner) {
-  const DeviceBody& body = *message.body;
-  const Schema& schema = *message.schema;
-  auto* const data = reinterpret_cast<std::byte*>(body.address());
-  const Storage on_gpu(std::move(owner), data, body.part().size_bytes, Access::read_only,
-                       Origin::peer_slot, body.gpu()->context()->device());
-  if (message.placement->is_all_on_gpu())
-    return make_packed(std::move(message.schema), Layout::aligned, on_gpu,
-                       std::move(message.values));
-  const PlacedLayout layout = placed_layout(schema, *message.placement);
+Result<TensorDict> placed_batch(PlacedBatch parts) {
+  const Schema& schema = *parts.schema;
+  if (parts.placement.is_all_on_gpu())
+    return make_packed(std::move(parts.schema), Layout::aligned, std::move(parts.on_gpu),
+                       std::move(parts.values));
+  const PlacedLayout layout = placed_layout(schema, parts.placement);
   std::vector<Tensor> leaves;
   leaves.reserve(schema.leaves().size());
   for (std::size_t i = 0; i < schema.leaves().size(); ++i) {
     const SchemaLeaf& leaf = schema.leaves()[i];
-    const Storage& where = message.placement->is_on_gpu(i) ? on_gpu : message.host;
+    const Storage& where = parts.placement.is_on_gpu(i) ? parts.on_gpu : parts.host;
     TENDON_TRY(tensor, Tensor::view(where, layout.offsets[i], leaf.dtype, leaf.shape));
     leaves.push_back(std::move(tensor));
   }
-  return Tree::of_leaves(std::move(message.schema), leaves, std::move(message.values));
+  return Tree::of_leaves(std::move(parts.schema), leaves, std::move(parts.values));
+}
+
+Result<TensorDict> direct_batch(DirectMessage message, std::shared_ptr<const void> owner) {
+  const DeviceBody& body = *message.body;
+  auto* const data = reinterpret_cast<std::byte*>(body.address());
+  Storage on_gpu(std::move(owner), data, body.part().size_bytes, Access::read_only,
+                 Origin::peer_slot, body.gpu()->context()->device());
+  return placed_batch({std::move(message.schema), *message.placement, std::move(on_gpu),
+                       std::move(message.host), std::move(message.values)});
 }
 
 }  // namespace tendon::v0::detail

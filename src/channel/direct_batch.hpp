@@ -23,6 +23,16 @@ struct DirectMessage {
 [[nodiscard]] std::string_view check_direct(const DirectMessage& message,
                                             const Descriptor& descriptor);
 
+/// The leaves of a batch in two places, by placed_layout(). Errors: those of its values.
+struct PlacedBatch {
+  std::shared_ptr<const Schema> schema;
+  const Placement& placement;
+  Storage on_gpu;
+  Storage host;
+  std::shared_ptr<const Value> values;
+};
+[[nodiscard]] Result<TensorDict> placed_batch(PlacedBatch parts);
+
 /// Its batch where it lies, to be read only. `owner` of the tensors there has a share of the body.
 /// Errors: those of its values. Precondition: check_direct() has found nothing.
 [[nodiscard]] Result<TensorDict> direct_batch(DirectMessage message,

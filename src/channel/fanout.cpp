@@ -10,7 +10,7 @@ Result<Shown> Fanout::Round::show(const std::shared_ptr<SampleChannel>& channel,
                                   std::uint64_t share_bytes, LentSample::Keeps keeps) {
   sender_.mutex_.assert_held();
   auto shown = channel->prepare(sample, tag, share_bytes, keeps);
-  if (!shown || *shown == Shown::dropped) return shown;
+  if (!shown || *shown == Shown::dropped || *shown == Shown::beyond_share) return shown;
   auto& to_ring = sender_.to_ring_;
   if (*shown == Shown::shown) {
     if (std::ranges::find(to_ring, &channel->link()) == to_ring.end())

@@ -35,6 +35,19 @@ Result<Shown> SampleChannel::prepare(const SharedMessage& sample, std::uint32_t 
   descriptor.tag = tag;
   if (!sender_.has_room(descriptor)) return Shown::closed;
   TENDON_TRY(placement, peer_placement(sample));
+  if (sample.on_gpu.slot != nullptr) {
+    TENDON_TRY(made, direct_.make(*link_, sample.on_gpu));
+    if (made == DirectShow::Made::later) return Shown::closed;
+    if (made == DirectShow::Made::beyond_share) return Shown::beyond_share;
+  }
+  auto shown = prepare_with_room(sample, descriptor, placement, share_bytes, keeps);
+  if (step_ == Step::idle) direct_.reset();  // what was not placed goes back
+  return shown;
+}
+
+Result<Shown> SampleChannel::prepare_with_room(const SharedMessage& sample, Descriptor descriptor,
+                                               const std::shared_ptr<const Placement>& placement,
+                                               std::uint64_t share_bytes, Keeps keeps) {
   const bool is_first =
       sample.schema != nullptr && sender_.number_of(sample.schema, placement.get()) == 0;
   auto announced = Sent::done;
@@ -137,6 +150,7 @@ void SampleChannel::describe(const Descriptor& descriptor, Bytes body, const Pub
   op_.published = slot;
   op_.share = share;
   op_.share_bytes = share_bytes_;
+  if (direct_.is_made()) direct_.describe(op_);
 }
 
 // Names the body that lent_ has.
@@ -144,6 +158,7 @@ void SampleChannel::describe(const Descriptor& descriptor, RingShare share) {
   op_ = {};
   op_.descriptor = descriptor;
   lent_->describe(op_);
+  if (direct_.is_made()) direct_.describe(op_);
   op_.share = share;
   op_.share_bytes = share_bytes_;
   if (!goes_over_socket())
@@ -261,6 +276,7 @@ void SampleChannel::let_go() noexcept {
     context_.publishing().sends().remove(*lent_);
   if (lent_ != nullptr) lent_->end();
   lent_ = nullptr;
+  direct_.reset();
 }
 
 }  // namespace tendon::v0::detail

@@ -8,6 +8,7 @@
 #include <tendon/core/result.hpp>
 #include <tendon/tensor/schema.hpp>
 
+#include "channel/direct_show.hpp"
 #include "channel/sender.hpp"
 #include "runtime/waits_for.hpp"
 #include "transport/lent_sample.hpp"
@@ -26,14 +27,17 @@ struct SharedMessage {
   /// memory is free when the call returns.
   std::shared_ptr<const PublishedSlot> slot;
   RingShare share = RingShare::whole;
+  /// With a device part: the leaves that the payload has not.
+  LeavesOnGpu on_gpu{};
 };
 
 /// What came of an attempt to show a sample on a channel.
 enum class Shown : std::uint8_t {
   shown,      ///< it is with the peer, or in the hands of the kernel
   under_way,  ///< it will be, unless it is dropped; the channel is closed meanwhile
-  closed,   ///< nothing was done: the window is closed, or there is no room in ring, arena, socket
-  dropped,  ///< nothing was done, but said: what was under way before was dropped. Once
+  closed,  ///< nothing was done: the window is closed, or there is no room in ring, arena, socket
+  beyond_share,  ///< nothing was done: the peer has its share of the pool that `on_gpu` is of
+  dropped,       ///< nothing was done, but said: what was under way before was dropped. Once
 };
 
 /// The sending side of one of many channels that show the same samples: at most one message is
@@ -98,6 +102,9 @@ class SampleChannel {
   [[nodiscard]] Result<Sent> announce(const std::shared_ptr<const Schema>& schema,
                                       const std::shared_ptr<const Placement>& placement);
   [[nodiscard]] bool goes_over_socket() const noexcept { return !link_->traits().slots_go_over; }
+  [[nodiscard]] Result<Shown> prepare_with_room(const SharedMessage& sample, Descriptor descriptor,
+                                                const std::shared_ptr<const Placement>& placement,
+                                                std::uint64_t share_bytes, Keeps keeps);
   void lend(const SharedMessage& sample, Keeps keeps);
   void describe(const Descriptor& descriptor, Bytes body, const PublishedSlot* slot,
                 RingShare share);
@@ -132,6 +139,7 @@ class SampleChannel {
   PublishPool::LinkNumber reader_ = 0;  // of the publish pool, from its first sample on
   std::optional<Error> failure_;        // why nothing more goes, though the link lives
   std::optional<WaitsFor> waits_;       // while there is no room
+  DirectShow direct_;                   // of the message that is under way, or was offered
 };
 
 }  // namespace tendon::v0::detail

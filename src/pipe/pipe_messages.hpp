@@ -11,6 +11,7 @@
 #include <tendon/tensor/tensor_dict.hpp>
 #include <vector>
 
+#include "channel/device_copy_kind.hpp"
 #include "channel/placement.hpp"
 #include "transport/message.hpp"
 
@@ -33,9 +34,6 @@ struct Outgoing {
 };
 
 struct Taken;
-
-/// How tensors are copied: between host memory and a GPU (device), or within one.
-enum class DeviceCopyKind : std::uint8_t { h2d, d2h, d2d };
 
 /// A message that was taken and came back: its completion was dropped, its deadline passed, or it
 /// could not be copied to the GPU where it is wanted.

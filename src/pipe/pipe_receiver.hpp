@@ -13,10 +13,10 @@
 
 #include "channel/channel.hpp"
 #include "channel/direct_batch.hpp"
+#include "channel/direct_views.hpp"
 #include "cuda/gpu.hpp"
 #include "cuda/stream_work.hpp"
 #include "pipe/destination.hpp"
-#include "pipe/direct_views.hpp"
 #include "pipe/pipe_end.hpp"
 #include "pipe/pipe_messages.hpp"
 #include "pipe/posted_receives.hpp"

@@ -20,6 +20,7 @@ enum class Feature : std::uint64_t {
   devices = 1u << 5,         ///< offers of GPUs, and schemas that say which leaves lie on them
   heads = 1u << 6,           ///< head pages and kind `head`: how far a publisher was when it ended
   many_channels = 1u << 7,   ///< kMaxPipesPerLink pipes, and kMaxAnnouncements keys
+  device_samples = 1u << 8,  ///< device parts whose bytes are there already: `word` 0
 };
 
 /// A set of features.
@@ -36,7 +37,8 @@ class Features {
                                static_cast<std::uint64_t>(Feature::window_in_open);
     constexpr auto kOfMinor2 = kOfMinor1 | static_cast<std::uint64_t>(Feature::devices) |
                                static_cast<std::uint64_t>(Feature::heads) |
-                               static_cast<std::uint64_t>(Feature::many_channels);
+                               static_cast<std::uint64_t>(Feature::many_channels) |
+                               static_cast<std::uint64_t>(Feature::device_samples);
     return Features(minor == 0 ? 0 : minor == 1 ? kOfMinor1 : kOfMinor2);
   }
 

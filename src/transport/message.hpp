@@ -41,6 +41,7 @@ enum class RingShare : std::uint8_t {
 };
 
 class DeviceFill;
+class DeviceHold;
 class LentSample;
 
 /// An outgoing message, and the answer of its link. The memory it names stays valid until it is
@@ -65,6 +66,8 @@ struct SendOp {
   LentSample* lent = nullptr;
   /// shm: the leaves on a GPU, which `device_part` is of.
   DeviceFill* device = nullptr;
+  /// shm: the peer's hold of the leaves on a GPU, which are there already and have no number.
+  DeviceHold* device_hold = nullptr;
   /// How many bytes of such slots the peer may have; beyond that it is sent a copy.
   std::uint64_t share_bytes = PublishPool::kWholeShare;
   RingShare share = RingShare::whole;

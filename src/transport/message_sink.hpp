@@ -28,6 +28,9 @@ class MessageSink {
   virtual bool admits(const Descriptor& descriptor) = 0;
   /// The transfer handed over with on_message() is complete or aborted now.
   virtual void on_transfer_ended(const Transfer& transfer) = 0;
+  /// shm: memory on a GPU was mapped, or refused, in which a message lies that was handed over
+  /// before.
+  virtual void on_device_tried() {}
   /// shm: the peer lets this side read a segment that it alone may write; `id` is its name for it.
   /// What a sink does not expect, it refuses: that ends the link.
   virtual Result<void> on_segment(std::uint32_t id, std::shared_ptr<Segment> segment);

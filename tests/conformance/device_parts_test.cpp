@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages whose tensors lie on a GPU of their sender, as the link takes them in: docs/protocol.md,
 // "GPUs". The peer is of this test, its GPU is the double's.
+#include <atomic>
 #include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cuda/device_segment.hpp"
@@ -367,11 +369,62 @@ INSTANTIATE_TEST_SUITE_P(
         WrongPart{"bytes", [](DevicePart& part) { part.size_bytes = kSlotBytes + 1; },
                   "bytes of 1048576"},
         WrongPart{"word_again", [](DevicePart& part) { part.word = 1; }, "does not rise"},
-        WrongPart{"word_zero", [](DevicePart& part) { part.word = 0; }, "does not rise"},
         WrongPart{"word_of_one_under_way",
                   [](DevicePart& part) { part.word = 1 + ReadyWords::kCount; },
                   "a message which has not arrived"}),
     [](const auto& one) { return one.param.name; });
+
+// Word 0: the bytes are there.
+TEST_F(DeviceParts, APartWithoutAWordHasArrivedWhenItIsShown) {
+  open();
+  show(part_of(1));
+  show(part_of(0, 1));
+  EXPECT_FALSE(arrived(0));
+  EXPECT_TRUE(arrived(1));
+  EXPECT_FALSE(aborted(1));
+  // It takes no part in the order of the others.
+  write_word(1);
+  EXPECT_TRUE(arrived(0));
+  show(part_of(2));
+  EXPECT_FALSE(peer.end.link->ended());
+}
+
+TEST_F(DeviceParts, APartWithoutAWordIsCheckedAsOthersAre) {
+  open();
+  DevicePart part = part_of(0, 1);
+  part.segment = kFirst + 1;
+  show(part);
+  expect_violation(peer.end, "which was not announced", "mallory");
+}
+
+TEST_F(DeviceParts, PeersWithoutTheFeatureMaySendNoPartWithoutAWord) {
+  constexpr auto kBit = static_cast<std::uint64_t>(Feature::device_samples);
+  open();
+  peer.end.link->agree(Features(Features::of_minor(2).bits() & ~kBit), LinkRole::connector);
+  show(part_of(0));
+  expect_violation(peer.end, "does not rise", "mallory");
+}
+
+// The sink hears of memory that is mapped after the message came.
+TEST_F(DeviceParts, ASinkIsToldWhenTheMemoryOfItsMessageIsMapped) {
+  open();
+  auto busy = std::make_shared<std::atomic<bool>>(true);
+  ASSERT_TRUE(succeeds(gpu->thread().post([busy] {
+    while (*busy) std::this_thread::yield();
+  })));
+  peer.announce(word_of_segment(kFirst + 1), {segment->descriptor().get()});
+  DevicePart part = part_of(0);
+  part.segment = kFirst + 1;
+  show(part);
+  EXPECT_FALSE(arrived(0));
+  EXPECT_EQ(sink.tried_count, 0);
+  *busy = false;
+  EXPECT_TRUE(eventually([&] {
+    peer.settle();
+    return sink.tried_count == 1;
+  }));
+  EXPECT_TRUE(arrived(0));
+}
 
 TEST_F(DeviceParts, AGpuThatBecomesAnotherEndsTheLink) {
   open();

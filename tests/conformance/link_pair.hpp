@@ -103,10 +103,12 @@ class RecordingSink final : public MessageSink {
   [[nodiscard]] bool complete(std::size_t index) const;
   /// How many messages are complete (not aborted).
   [[nodiscard]] std::size_t complete_count() const;
+  void on_device_tried() override { ++tried_count; }
   void drop_bodies() { received.clear(); }
 
   std::vector<Incoming> received;
   std::vector<Error> failures;
+  int tried_count = 0;
   /// Asked for every message that could be written straight to its destination.
   std::function<std::vector<MutableBytes>(const Descriptor&)> claim;
 

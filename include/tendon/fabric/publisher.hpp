@@ -95,6 +95,8 @@ struct PublisherStats {
   std::uint64_t copied_over_share = 0;
   std::uint64_t copies_d2h = 0;  ///< samples copied from a GPU to host memory, to be published
   std::uint64_t bytes_d2h = 0;   ///< of their leaves there
+  std::uint64_t copies_d2d = 0;  ///< samples copied on a GPU, for subscribers that read there
+  std::uint64_t bytes_d2d = 0;   ///< of their leaves there
 };
 
 /// Publishes samples on one key, to any number of subscribers that nobody has to know.

@@ -98,6 +98,9 @@ struct SubscriberStats {
   std::uint64_t ended = 0;          ///< streams of publishers that ended, and were read out
   std::uint64_t copies_h2d = 0;     ///< samples copied to a GPU, where they lay or were wanted
   std::uint64_t bytes_h2d = 0;      ///< of their leaves there
+  std::uint64_t copies_d2h = 0;     ///< samples copied out of the publisher's memory on a GPU
+  std::uint64_t copies_d2d = 0;     ///< samples copied within the GPU that they came on
+  std::uint64_t bytes_d2d = 0;      ///< of their leaves there
 };
 
 /// Receives what publishers of a set of keys publish, those too that come later.

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <tendon/memory/device.hpp>
+#include <tendon/memory/recv_mode.hpp>
 
 namespace tendon {
 inline namespace v0 {
@@ -24,6 +25,9 @@ struct DeviceTarget {
   /// Leaves on a GPU are there in the order of this stream, a cudaStream_t: work that it gets later
   /// reads them. It lives until the last tensor is dropped.
   void* stream = kStreamPerThread;
+  /// May leaves on a GPU stay in the publisher's memory? At most eight samples of a publisher do,
+  /// to be read only: a kernel that writes there ends the CUDA of this process.
+  RecvMode device_mode = RecvMode::view_or_copy;
 };
 
 }  // namespace v0

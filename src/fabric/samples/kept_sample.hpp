@@ -1,14 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <vector>
+
 #include "channel/kept_body.hpp"
+#include "cuda/gpu.hpp"
 #include "fabric/samples/sample_header.hpp"
 
 namespace tendon::v0::detail {
 
+/// A sample as it lies on a GPU, for those that read it there.
+///
+///   none -> under way   somebody needs it in host memory, who came after publish()
+///        -> here        the copy is in `staged`
+///        -> failed      nobody gets it there
+struct SampleOnGpu {
+  SharedMessage message;        ///< its payload has the leaves of host memory
+  std::vector<std::byte> body;  ///< of `message`
+  std::shared_ptr<cuda::Gpu> gpu;
+
+  // Under the publisher's lock
+  enum class Staged : std::uint8_t { none, under_way, here, failed };
+  Staged state = Staged::none;
+  std::shared_ptr<const KeptBody> staged;
+};
+
 /// A sample as it is kept for those that are to see it.
 struct KeptSample : KeptBody {
-  SampleHeader header;  ///< as it stands at the end of the body
+  SampleHeader header;                  ///< as it stands at the end of each body
+  std::shared_ptr<SampleOnGpu> on_gpu;  ///< null: its body in host memory is all there is
+  bool has_body = true;                 ///< false: `message` says what it is, and `on_gpu` has it
+
+  /// As it lies in host memory. Null: it is not there.
+  [[nodiscard]] const SharedMessage* in_host_memory() const noexcept {
+    if (has_body) return &message;
+    return on_gpu->staged == nullptr ? nullptr : &on_gpu->staged->message;
+  }
 };
 
 }  // namespace tendon::v0::detail

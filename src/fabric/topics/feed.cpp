@@ -199,10 +199,22 @@ Result<void> Feed::read_content(Message& message, Taken& taken) {
     taken.bytes = std::move(bytes);
     return {};
   }
+  if (message.incoming.device != nullptr) return read_direct(message, taken);
   TENDON_TRY(tensors, bodies_.tensors_of(*link(), message.incoming, std::move(message.schema),
                                          message.lend));
   taken.tensors = std::move(tensors);
   taken.placement = std::move(message.placement);
+  return {};
+}
+
+// Its tensors are where they lie: who delivers it lends or copies them.
+Result<void> Feed::read_direct(Message& message, Taken& taken) {
+  TENDON_TRY(direct, bodies_.direct_of(*link(), message.incoming, std::move(message.schema),
+                                       message.placement, message.lend));
+  TENDON_TRY(tensors, direct_batch(direct, direct.body));
+  taken.tensors = std::move(tensors);
+  taken.placement = std::move(message.placement);
+  taken.direct = std::make_shared<DirectSample>(DirectSample{std::move(direct), views_});
   return {};
 }
 

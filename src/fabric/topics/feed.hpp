@@ -93,6 +93,7 @@ class Feed final : public ChannelEvents, public std::enable_shared_from_this<Fee
   [[nodiscard]] bool next_message(Message& message);
   [[nodiscard]] Taken read(Message&& message);
   [[nodiscard]] Result<void> read_content(Message& message, Taken& taken);
+  [[nodiscard]] Result<void> read_direct(Message& message, Taken& taken);
   void note_reached(const SampleHeader& header) TENDON_REQUIRES(channel_.receive_mutex());
   void look_at_what_waits() TENDON_REQUIRES(channel_.receive_mutex());
   [[nodiscard]] std::uint64_t last_known() const TENDON_REQUIRES(channel_.receive_mutex());
@@ -104,6 +105,7 @@ class Feed final : public ChannelEvents, public std::enable_shared_from_this<Fee
   const std::shared_ptr<FeedQueue> queue_;
   FeedQueue::Place place_{};  // of the queue
   const BodyReader bodies_;
+  const std::shared_ptr<DirectViews> views_ = std::make_shared<DirectViews>();
   Channel channel_;
   GapFinder gaps_ TENDON_GUARDED_BY(channel_.receive_mutex());
   SampleHeader reached_ TENDON_GUARDED_BY(channel_.receive_mutex());  // or a sequence of 0

@@ -11,6 +11,8 @@
 #include <tendon/core/result.hpp>
 #include <tendon/fabric/publisher.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
+#include <utility>
+#include <vector>
 
 #include "cuda/stream_work.hpp"
 #include "fabric/samples/kept_sample.hpp"
@@ -22,7 +24,8 @@ namespace tendon::v0::detail {
 inline constexpr std::chrono::milliseconds kGoOnSlice{50};
 
 /// How the samples of one publisher that lie on a GPU reach the memory that its readers see: by one
-/// copy, before anybody is shown them.
+/// copy on the GPU for those that can read there, and one to host memory where somebody else needs
+/// it, before anybody is shown them. A reader that comes later has the second one made then.
 ///
 /// Owns:    counts.
 /// Threads: thread-safe.
@@ -38,29 +41,69 @@ class GpuSamples {
     Deadline deadline;
     SignalledPublish::GoOn go_on;          ///< null: nothing ends the wait but the deadline
     std::function<Result<void>()> usable;  ///< may the publisher go on?
-    AcquireSlot acquire;
   };
   /// `key`: of errors.
   GpuSamples(std::shared_ptr<ContextCore> context, std::string key)
       : context_(std::move(context)), key_(std::move(key)) {}
 
-  /// The same sample in host memory, with its placement. Precondition: it has leaves elsewhere.
-  [[nodiscard]] Result<std::shared_ptr<KeptSample>> copy(const TensorDict& sample, const How& how);
-  /// Samples that were copied, and the bytes of their leaves on a GPU.
-  [[nodiscard]] std::uint64_t copied_count() const noexcept {
-    return count_.load(std::memory_order_relaxed);
+  /// A late copy is over: called in the device thread, under no lock. take_staged() follows.
+  using Staged = std::function<void(const KeptSample&, Result<std::shared_ptr<const KeptBody>>)>;
+  /// Once, before anything else. Both may be called in any thread, and keep no publisher alive.
+  void start(AcquireSlot acquire, Staged staged) {
+    acquire_ = std::move(acquire);
+    staged_ = std::move(staged);
   }
-  [[nodiscard]] std::uint64_t copied_bytes() const noexcept {
-    return bytes_.load(std::memory_order_relaxed);
-  }
+  /// Links of those that are to see a sample, and how many samples are kept.
+  struct Readers {
+    std::vector<std::shared_ptr<Link>> links;
+    std::uint32_t history = 1;
+  };
+  /// The same sample on its GPU, where a reader reads it there, and in host memory with its
+  /// placement, where one does not, or there is none. Precondition: it has leaves elsewhere.
+  [[nodiscard]] Result<std::shared_ptr<KeptSample>> copy(const TensorDict& sample, const How& how,
+                                                         const Readers& readers);
+  /// What this peer is shown of a sample. Null: it lies on its GPU alone; its copy to host memory
+  /// is under way. Errors: unsupported_device, where it gets none. Under the publisher's lock.
+  enum class Reads : std::uint8_t { where_it_lies, host_memory };
+  [[nodiscard]] Result<const SharedMessage*> message_for(
+      Link& link, const std::shared_ptr<const KeptSample>& sample, Reads reads);
+  /// The end of such a copy, under the publisher's lock.
+  void take_staged(const KeptSample& sample, Result<std::shared_ptr<const KeptBody>> body);
+  /// Adds the samples that were copied, and the bytes of their leaves on a GPU.
+  void count_in(PublisherStats& stats) const;
 
  private:
+  struct Source {
+    const TensorDict& sample;
+    const std::shared_ptr<cuda::Gpu>& gpu;
+    const How& how;
+  };
+  /// Which of the readers read it on its GPU, where `kept` has it then.
+  enum class Who : std::uint8_t { none, some, all };
+  [[nodiscard]] Result<Who> keep_there(const Source& source, const Readers& readers,
+                                       KeptSample& kept);
+  [[nodiscard]] static Result<bool> describe(const Source& source, SampleOnGpu& there);
+  [[nodiscard]] Result<std::shared_ptr<cuda::DeviceSlot>> slot_for(const Source& source,
+                                                                   std::uint64_t size_bytes,
+                                                                   std::uint32_t history) const;
+  [[nodiscard]] Result<Who> who_reads_there(const cuda::DeviceSlot& slot, const Readers& readers,
+                                            const How& how) const;
+  [[nodiscard]] Result<void> stage(const Source& source, const std::shared_ptr<KeptSample>& kept);
+  [[nodiscard]] static Result<cuda::StreamWork> begin(const Source& source);
+  [[nodiscard]] Error explain(Error why, std::uint64_t size_bytes) const;
+  [[nodiscard]] Error ended_by_program() const;
+  static void count(std::atomic<std::uint64_t>& samples, std::atomic<std::uint64_t>& bytes,
+                    const SharedMessage& message);
   [[nodiscard]] Result<void> wait(cuda::StreamWork& work, const How& how) const;
 
   const std::shared_ptr<ContextCore> context_;
   const std::string key_;
-  std::atomic<std::uint64_t> count_{0};
-  std::atomic<std::uint64_t> bytes_{0};
+  AcquireSlot acquire_;
+  Staged staged_;
+  std::atomic<std::uint64_t> count_d2h_{0};
+  std::atomic<std::uint64_t> bytes_d2h_{0};
+  std::atomic<std::uint64_t> count_d2d_{0};
+  std::atomic<std::uint64_t> bytes_d2d_{0};
 };
 
 }  // namespace tendon::v0::detail

@@ -115,6 +115,25 @@ Result<std::shared_ptr<PublisherCore>> PublisherCore::create(std::shared_ptr<Nod
       std::make_shared<Fanout>(core->entities_->context(), [weak = std::weak_ptr(core)] {
         if (const auto publisher = weak.lock()) publisher->show_what_can_be();
       });
+  core->from_gpus_.start(
+      [weak = std::weak_ptr(core)](
+          std::uint64_t size_bytes) -> Result<std::shared_ptr<const PublishedSlot>> {
+        if (const auto publisher = weak.lock()) return publisher->acquire(size_bytes);
+        return Error{ErrorCode::pipe_closed, kWhere, "the publisher has gone"};
+      },
+      [weak = std::weak_ptr(core)](const KeptSample& sample,
+                                   Result<std::shared_ptr<const KeptBody>> body) {
+        const auto publisher = weak.lock();
+        if (publisher == nullptr) return;
+        {
+          const Lock lock(publisher->mutex_);
+          publisher->from_gpus_.take_staged(sample, std::move(body));
+        }
+        publisher->context_.schedule([weak] {
+          if (const auto there = weak.lock()) there->show_what_can_be();
+        });
+        publisher->context_.wake_for_work();
+      });
   TENDON_TRY(plain,
              PlainService::declare(
                  {.zenoh = core->node_->zenoh(),
@@ -211,11 +230,19 @@ Result<Published> PublisherCore::publish(const TensorDict& sample, std::optional
   }
   if (!on_cpu) {
     const Deadline until = deadline ? *deadline : Deadline(options_.block_for);
-    TENDON_TRY(kept, from_gpus_.copy(sample, {.stream = on.stream,
-                                              .deadline = until,
-                                              .go_on = go_on,
-                                              .usable = [this] { return usable(kWhere); },
-                                              .acquire = acquiring()}));
+    GpuSamples::Readers readers;
+    readers.history = options_.qos.history.samples;
+    {
+      const Lock lock(mutex_);
+      for (const auto& subscription : subscriptions_)
+        readers.links.push_back(subscription->link().shared_from_this());
+    }
+    TENDON_TRY(kept, from_gpus_.copy(sample,
+                                     {.stream = on.stream,
+                                      .deadline = until,
+                                      .go_on = go_on,
+                                      .usable = [this] { return usable(kWhere); }},
+                                     readers));
     return publish(std::move(kept), until, go_on);
   }
   auto kept = std::make_shared<KeptSample>();
@@ -300,8 +327,15 @@ Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Dea
                       .stamp = static_cast<std::uint64_t>(clock_()),
                       .incarnation = context_.identity().incarnation,
                       .head = head_.number()};
-    std::memcpy(sample->header_room().data(), &sample->header, sizeof(SampleHeader));
-    if (options_.qos.priority == Priority::normal) sample->message.share = RingShare::less_control;
+    const bool leaves_room = options_.qos.priority == Priority::normal;
+    if (sample->has_body)
+      std::memcpy(sample->header_room().data(), &sample->header, sizeof(SampleHeader));
+    if (leaves_room) sample->message.share = RingShare::less_control;
+    if (SampleOnGpu* const there = sample->on_gpu.get()) {
+      const auto header = MutableBytes(there->body).last(sizeof(SampleHeader));
+      std::memcpy(header.data(), &sample->header, sizeof(SampleHeader));
+      if (leaves_room) there->message.share = RingShare::less_control;
+    }
     history_.push(std::move(sample));
     head_.store(published.sequence);  // before anybody sees it
     (void)TENDON_FAILPOINT("topic.publish.before_show");
@@ -404,11 +438,11 @@ bool PublisherCore::all_shown(std::uint64_t sequence) const {
 // A subscription counts as closed while as much as its share of what is under way was not taken, so
 // that one that is stopped leaves the others theirs. Each may have one sample, however large. That
 // which it keeps of what it took counts as well, at its link: beyond that it gets copies.
-bool PublisherCore::has_share(const Subscription& subscription, const KeptSample& sample) const {
-  if (sample.message.slot == nullptr) return true;
+bool PublisherCore::has_share(const Subscription& subscription, const SharedMessage& sample) const {
+  if (sample.slot == nullptr) return true;
   const SendWindow& window = subscription.samples()->window();
   if (window.has_taken(subscription.position.slots_until)) return true;
-  const std::uint64_t size = sample.message.descriptor.payload_bytes;
+  const std::uint64_t size = sample.descriptor.payload_bytes;
   return window.untaken_bytes() + size <= entities_->share_bytes() / 2;
 }
 
@@ -417,14 +451,23 @@ void PublisherCore::show(Subscription& subscription, Fanout::Round& round) {
   Cursor& cursor = position.cursor;
   if (!position.has_head_page) show_head_page(subscription);
   note_dropped(subscription, round);
+  auto reads = GpuSamples::Reads::where_it_lies;
   while (!position.over) {
     counted_.thinned += cursor.catch_up(history_);
     const auto sample = history_.find(cursor.next());
-    if (sample == nullptr || !has_share(subscription, *sample)) return;
+    if (sample == nullptr) return;
+    const auto message = from_gpus_.message_for(subscription.link(), sample, reads);
+    if (message && (*message == nullptr || !has_share(subscription, **message))) return;
     const Subscription::Position::Before before{cursor, position.slots_until};
-    const auto shown =
-        round.show(subscription.samples(), sample->message, cursor.tag(),
-                   entities_->share_bytes_of(subscription.link()), keeps(subscription));
+    const Result<Shown> shown =
+        message ? round.show(subscription.samples(), **message, cursor.tag(),
+                             entities_->share_bytes_of(subscription.link()), keeps(subscription))
+                : Result<Shown>(message.error());
+    if (shown && *shown == Shown::beyond_share) {
+      reads = GpuSamples::Reads::host_memory;
+      continue;
+    }
+    reads = GpuSamples::Reads::where_it_lies;
     if (!shown) {
       if (subscription.link().ended()) return;  // its sink is told
       const Error& why = shown.error();
@@ -448,7 +491,7 @@ void PublisherCore::show(Subscription& subscription, Fanout::Round& round) {
       continue;
     }
     cursor.shown(sample->header.stamp);
-    if (sample->message.slot != nullptr)
+    if ((*message)->slot != nullptr)
       position.slots_until = subscription.samples()->window().shown_bytes();
     if (*shown == Shown::under_way) {
       position.before = before;
@@ -655,16 +698,16 @@ PublisherStats PublisherCore::stats() const {
     return {.published = plain_.bare()->put_count(), .plain_put = plain_.bare()->put_count()};
   const auto plain = plain_.counts();
   const Lock lock(mutex_);
-  return {.published = history_.last(),
-          .history_trimmed = counted_.history_trimmed,
-          .thinned = counted_.thinned,
-          .subscribers = subscriptions_.size(),
-          .plain_put = plain.put,
-          .plain_dropped = plain.dropped,
-          .lagging = behind(history_.last()),
-          .copied_over_share = copied_->load(std::memory_order_relaxed),
-          .copies_d2h = from_gpus_.copied_count(),
-          .bytes_d2h = from_gpus_.copied_bytes()};
+  PublisherStats stats{.published = history_.last(),
+                       .history_trimmed = counted_.history_trimmed,
+                       .thinned = counted_.thinned,
+                       .subscribers = subscriptions_.size(),
+                       .plain_put = plain.put,
+                       .plain_dropped = plain.dropped,
+                       .lagging = behind(history_.last()),
+                       .copied_over_share = copied_->load(std::memory_order_relaxed)};
+  from_gpus_.count_in(stats);
+  return stats;
 }
 
 std::vector<std::string> PublisherCore::unsent() {

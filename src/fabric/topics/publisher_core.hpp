@@ -123,7 +123,7 @@ class PublisherCore final : public EntityDoor,
   void take_back(Subscription::Position& position) TENDON_REQUIRES(mutex_);
   [[nodiscard]] LentSample::Keeps keeps(const Subscription& subscription) const
       TENDON_REQUIRES(mutex_);
-  [[nodiscard]] bool has_share(const Subscription& subscription, const KeptSample& sample) const
+  [[nodiscard]] bool has_share(const Subscription& subscription, const SharedMessage& sample) const
       TENDON_REQUIRES(mutex_);
   /// Subscriptions that nobody waits for any more: name, and why.
   using Excused = std::pair<std::string, std::string_view>;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "channel/placement.hpp"
+#include "fabric/samples/direct_sample.hpp"
 
 namespace tendon::v0::detail {
 
@@ -19,6 +20,8 @@ struct NumberedSample {
   /// Where its tensors lay at the publisher, and are not yet; null: in host memory, or they lie
   /// where they are wanted.
   std::shared_ptr<const Placement> placement{};
+  /// Its tensors lie there, in memory of the publisher; null: in host memory.
+  std::shared_ptr<DirectSample> direct{};
 };
 
 /// Samples that were taken and not wanted, for the next receiver, in the order in which they were

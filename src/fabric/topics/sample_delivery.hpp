@@ -16,4 +16,9 @@ namespace tendon::v0::detail {
 [[nodiscard]] Result<Sample> receive_to(SubscriberCore& subscriber, const DeviceTarget& target,
                                         Deadline deadline);
 
+/// Brings the tensors of a sample that came on a GPU to host memory; any other stays as it is.
+/// Errors: timeout, device_lost, those of memory and of the driver; it stays as it is.
+[[nodiscard]] Result<void> bring_to_host(SubscriberCore& subscriber, NumberedSample& taken,
+                                         Deadline deadline);
+
 }  // namespace tendon::v0::detail

@@ -2,8 +2,10 @@
 #include "fabric/topics/sample_thread.hpp"
 
 #include <exception>
+#include <string>
 #include <utility>
 
+#include "fabric/topics/sample_delivery.hpp"
 #include "fabric/topics/subscriber_core.hpp"
 
 namespace tendon::v0::detail {
@@ -15,6 +17,12 @@ void run(SubscriberCore& subscriber, const std::function<void(Sample)>& on_sampl
   for (;;) {
     auto sample = subscriber.receive(Deadline::never());
     if (!sample) return;  // it was closed, or its Context
+    if (auto delivered = bring_to_host(subscriber, *sample, Deadline::never()); !delivered) {
+      subscriber.context()->log(LogLevel::error, kWhere,
+                                "sample " + std::to_string(sample->sample.sequence) + " of " +
+                                    sample->sample.key + " is lost: " + delivered.error().detail);
+      continue;
+    }
     try {
       on_sample(std::move(sample->sample));
     } catch (const std::exception& failure) {

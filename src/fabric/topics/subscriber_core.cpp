@@ -370,10 +370,20 @@ void SubscriberCore::put_back(Numbered taken, Place place) {
   context_->wake_others();
 }
 
-void SubscriberCore::count_to_gpu(std::uint64_t bytes) {
+void SubscriberCore::count_copy(DeviceCopyKind kind, std::uint64_t bytes) {
   const Lock lock(mutex_);
-  ++stats_.copies_h2d;
-  stats_.bytes_h2d += bytes;
+  switch (kind) {
+    case DeviceCopyKind::h2d:
+      ++stats_.copies_h2d;
+      stats_.bytes_h2d += bytes;
+      return;
+    case DeviceCopyKind::d2h:
+      ++stats_.copies_d2h;
+      return;
+    case DeviceCopyKind::d2d:
+      ++stats_.copies_d2d;
+      stats_.bytes_d2d += bytes;
+  }
 }
 
 // Receiving without a thread that waits
@@ -666,6 +676,7 @@ bool SubscriberCore::accept(const Entry& entry, Feed::Taken& taken, Numbered& ne
   sample.gaps = std::move(gaps);
   sample.tensors = std::move(taken.tensors);
   next.placement = std::move(taken.placement);
+  next.direct = std::move(taken.direct);
   sample.bytes = std::move(taken.bytes);
   sample.entity = stream.publisher.entity;
   return true;

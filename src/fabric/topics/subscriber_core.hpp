@@ -18,6 +18,7 @@
 #include <tendon/fabric/subscriber.hpp>
 #include <vector>
 
+#include "channel/device_copy_kind.hpp"
 #include "fabric/keys/announcement.hpp"
 #include "fabric/plain/plain_inbox.hpp"
 #include "fabric/ports/node_port.hpp"
@@ -66,7 +67,7 @@ class SubscriberCore final : public Follower,
   /// After it was announced: a publisher that Zenoh tells of it can see then whose it is.
   [[nodiscard]] Result<void> listen_to_plain_peers();
   using Numbered = NumberedSample;
-  /// Its tensors are in host memory still, wherever they lay.
+  /// Its tensors are where they came: in host memory, or on a GPU in memory of the publisher.
   [[nodiscard]] Result<Numbered> recv(Deadline deadline);
   [[nodiscard]] Completion<Sample> recv_async();
   /// The caller is the receiver until stop_receiving(); recv() is `busy`. False: there is one.
@@ -83,8 +84,8 @@ class SubscriberCore final : public Follower,
   /// The sample that was taken as this one was not wanted: a receiver gets it again.
   using Place = ReturnedSamples::Place;
   void put_back(Numbered taken, Place place = Place::behind_equals);
-  /// So many bytes of it were copied to a GPU.
-  void count_to_gpu(std::uint64_t bytes);
+  /// So many bytes of it were copied to a GPU, from one, or within it.
+  void count_copy(DeviceCopyKind kind, std::uint64_t bytes);
   [[nodiscard]] Result<void> wait_for_publishers(std::size_t count, Deadline deadline);
   [[nodiscard]] SubscriberStats stats() const;
   void on_event(std::function<void(const FabricEvent&)> callback);

@@ -10,6 +10,7 @@
 #include <tendon/tensor/tensor_dict.hpp>
 
 #include "channel/placement.hpp"
+#include "fabric/samples/direct_sample.hpp"
 #include "fabric/samples/gap_finder.hpp"
 #include "fabric/samples/sample_header.hpp"
 
@@ -23,6 +24,7 @@ struct TakenSample {
   std::uint64_t thinned = 0;                  ///< left out by the rate, before it
   std::optional<TensorDict> tensors;
   std::shared_ptr<const Placement> placement;  ///< where they lay; null: in host memory
+  std::shared_ptr<DirectSample> direct{};      ///< null: they do not lie there any more
   Storage bytes;
   bool copied = false;  ///< because `max_held` are kept
   bool more = false;    ///< the next one is here, and the queue was not told

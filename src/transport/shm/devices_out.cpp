@@ -235,8 +235,9 @@ bool DevicesOut::number(DeviceFill& fill) {
   return number.has_value();
 }
 
-void DevicesOut::note_placed(DeviceFill& fill) {
-  fill.note_placed(copies_, link_.weak_from_this());
+void DevicesOut::note_placed(const SendOp& op) {
+  if (op.device != nullptr) op.device->note_placed(copies_, link_.weak_from_this());
+  if (op.device_hold != nullptr) op.device_hold->note_shown();
 }
 
 }  // namespace tendon::v0::detail

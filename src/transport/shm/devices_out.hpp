@@ -86,8 +86,8 @@ class DevicesOut {
   // Messages. Under the link's sending lock
   /// Gives the device part the next number. False: its ready word is in use.
   [[nodiscard]] bool number(DeviceFill& fill);
-  /// Its message is placed.
-  void note_placed(DeviceFill& fill);
+  /// The message with a device part is placed.
+  void note_placed(const SendOp& op);
 
   [[nodiscard]] DeviceHolds& holds() noexcept { return holds_; }
   [[nodiscard]] const DeviceHolds& holds() const noexcept { return holds_; }

@@ -44,7 +44,8 @@ class PeerDevices::Body final : public DeviceBody {
       : link_(std::move(link)),
         words_(std::move(words)),
         segment_(std::move(segment)),
-        part_(part) {
+        part_(part),
+        state_(part.word == 0 ? State::arrived : State::under_way) {
     link_->add_hold();
   }
   ~Body() override { link_->give_back({part_.segment, part_.slot, part_.generation}, 0); }
@@ -65,6 +66,10 @@ class PeerDevices::Body final : public DeviceBody {
     return segment_->memory->address() + part_.slot * segment_->slot_bytes;
   }
 
+  /// Was its segment mapped, or refused?
+  [[nodiscard]] bool is_tried() const noexcept {
+    return segment_->state.load(std::memory_order_acquire) >= PeerDeviceSegment::State::mapped;
+  }
   [[nodiscard]] bool is_under_way() noexcept {
     look();
     return state_ == State::under_way;
@@ -73,6 +78,8 @@ class PeerDevices::Body final : public DeviceBody {
   void give_up() noexcept {
     if (is_under_way()) state_ = State::incomplete;
   }
+  /// Nobody will tell that it was tried.
+  void drop() noexcept { state_ = State::incomplete; }
 
  private:
   void look() noexcept {
@@ -80,17 +87,12 @@ class PeerDevices::Body final : public DeviceBody {
     const auto* const words = reinterpret_cast<const ReadyWords*>(words_->data());
     if (words->has(part_.word)) state_ = State::arrived;
   }
-  /// Was its segment mapped, or refused?
-  [[nodiscard]] bool is_tried() const noexcept {
-    return segment_->state.load(std::memory_order_acquire) >= PeerDeviceSegment::State::mapped;
-  }
-
   enum class State : std::uint8_t { under_way, arrived, incomplete };
   const std::shared_ptr<ShmMemory> link_;
   const std::shared_ptr<Segment> words_;
   const std::shared_ptr<const PeerDeviceSegment> segment_;
   const DevicePart part_;
-  State state_ = State::under_way;
+  State state_;
 };
 
 PeerDevices::PeerDevices(std::string peer_name, std::shared_ptr<ShmMemory> memory)
@@ -137,7 +139,7 @@ Result<void> PeerDevices::announce(const Descriptor& word, OwnedFd descriptor, F
   segment->slot_bytes = word.payload_bytes;
   segment->slot_count = word.slot;
   segment->descriptor = std::move(descriptor);
-  gpus_.try_emplace(segment->device, Gpu{segment->gpu_uuid, std::nullopt});
+  gpus_.try_emplace(segment->device, PeerGpu{segment->gpu_uuid, std::nullopt});
   segments_.emplace(segment->number, segment);
   announced_bytes_ += segment->slot_bytes * segment->slot_count;
   untried_->fetch_add(1);
@@ -255,17 +257,20 @@ std::string_view PeerDevices::take_in(const Descriptor& word) {
 }
 
 Result<std::shared_ptr<DeviceBody>> PeerDevices::body_of(const Descriptor& descriptor,
-                                                         const IncomingBody& body) {
+                                                         const IncomingBody& body,
+                                                         Features features) {
   if (descriptor.device_parts == 0 || body.failure() != nullptr)
     return std::shared_ptr<DeviceBody>();
   DevicePart part;
   std::memcpy(&part, body.data + descriptor.body_bytes() - sizeof part, sizeof part);
   std::atomic_signal_fence(
       std::memory_order_seq_cst);  // copied once, although it may lie in a slot
-  return body_of(part);
+  TENDON_TRY(made, body_of(part, features));
+  if (part.word == 0 && !made->is_tried()) untried_bodies_.push_back({descriptor.pipe, made});
+  return std::shared_ptr<DeviceBody>(std::move(made));
 }
 
-Result<std::shared_ptr<DeviceBody>> PeerDevices::body_of(const DevicePart& part) {
+Result<void> PeerDevices::is_legal(const DevicePart& part, Features features) const {
   const auto wrong = [&](const std::string& what) { return violation("a device part " + what); };
   const auto segment = segments_.find(part.segment);
   if (segment == segments_.end())
@@ -281,15 +286,35 @@ Result<std::shared_ptr<DeviceBody>> PeerDevices::body_of(const DevicePart& part)
                  std::to_string(there.slot_count) + ", of " + std::to_string(part.size_bytes) +
                  " bytes of " + std::to_string(there.slot_bytes));
   }
-  if (part.word <= last_number_) return wrong("whose number does not rise");
+  const bool is_there = part.word == 0 && features.has(Feature::device_samples);
+  if (!is_there && part.word <= last_number_) return wrong("whose number does not rise");
+  return {};
+}
+
+Result<std::shared_ptr<PeerDevices::Body>> PeerDevices::body_of(const DevicePart& part,
+                                                                Features features) {
+  TENDON_CHECK(is_legal(part, features));
+  const auto& segment = segments_.find(part.segment)->second;
+  if (part.word == 0) return std::make_shared<Body>(memory_, words_, segment, part);
   (void)note_arrivals();
   if (!under_way_.empty() && part.word - under_way_.front().number >= ReadyWords::kCount)
-    return wrong("whose word is that of a message which has not arrived");
+    return violation("a device part whose word is that of a message which has not arrived");
   last_number_ = part.word;
-  const auto body = std::make_shared<Body>(memory_, words_, segment->second, part);
+  auto body = std::make_shared<Body>(memory_, words_, segment, part);
   under_way_.push_back({part.word, body});
   awaited_.store(under_way_.front().number, std::memory_order_relaxed);
-  return std::shared_ptr<DeviceBody>(body);
+  return body;
+}
+
+std::vector<std::uint32_t> PeerDevices::take_tried() {
+  std::vector<std::uint32_t> pipes;
+  std::erase_if(untried_bodies_, [&](const Untried& each) {
+    const auto body = each.second.lock();
+    if (body != nullptr && !body->is_tried()) return false;
+    if (body != nullptr) pipes.push_back(each.first);
+    return true;
+  });
+  return pipes;
 }
 
 bool PeerDevices::has_input() const noexcept {
@@ -325,6 +350,8 @@ void PeerDevices::end() noexcept {
   for (const UnderWay& each : std::exchange(under_way_, {}))
     if (const auto body = each.body.lock()) body->give_up();
   awaited_.store(0, std::memory_order_relaxed);
+  for (const Untried& each : std::exchange(untried_bodies_, {}))
+    if (const auto body = each.second.lock(); body != nullptr && !body->is_tried()) body->drop();
   answers_.clear();
 }
 

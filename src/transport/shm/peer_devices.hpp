@@ -11,6 +11,8 @@
 #include <string>
 #include <string_view>
 #include <tendon/core/result.hpp>
+#include <utility>
+#include <vector>
 
 #include "core/fd.hpp"
 #include "cuda/device_segment.hpp"
@@ -47,6 +49,12 @@ struct PeerDeviceSegment {
   // The device thread writes these, and sets the state behind them.
   std::shared_ptr<cuda::DeviceSegment> memory;
   std::optional<Error> error;
+};
+
+/// A GPU in the offers of the peer, and what this side last said of its memory.
+struct PeerGpu {
+  cuda::Uuid uuid{};
+  std::optional<DeviceAnswer> answer;
 };
 
 /// Memory of a peer that the GPUs of this process may read: its segments, and the messages that
@@ -87,7 +95,10 @@ class PeerDevices {
   /// The part of a message that has just arrived; null: it has none. The slot of one that cannot be
   /// read here returns with the link alone.
   [[nodiscard]] Result<std::shared_ptr<DeviceBody>> body_of(const Descriptor& descriptor,
-                                                            const IncomingBody& body);
+                                                            const IncomingBody& body,
+                                                            Features features);
+  /// The pipes of messages that lay in memory which was not tried when they came, and now is. Once.
+  [[nodiscard]] std::vector<std::uint32_t> take_tried();
   /// May look() find that something has arrived?
   [[nodiscard]] bool has_input() const noexcept;
   /// Once a turn: returns whether something has arrived since the last one.
@@ -107,17 +118,15 @@ class PeerDevices {
 
  private:
   class Body;
-  struct Gpu {
-    cuda::Uuid uuid{};
-    std::optional<DeviceAnswer> answer;
-  };
   struct UnderWay {
     std::uint64_t number;
     std::weak_ptr<Body> body;
   };
 
   [[nodiscard]] Result<void> is_legal(const Descriptor& word) const;
-  [[nodiscard]] Result<std::shared_ptr<DeviceBody>> body_of(const DevicePart& part);
+  using Untried = std::pair<std::uint32_t, std::weak_ptr<Body>>;  // its pipe first
+  [[nodiscard]] Result<void> is_legal(const DevicePart& part, Features features) const;
+  [[nodiscard]] Result<std::shared_ptr<Body>> body_of(const DevicePart& part, Features features);
   [[nodiscard]] bool try_map(const std::shared_ptr<PeerDeviceSegment>& segment);
   bool note_arrivals() noexcept;
   void answer(std::uint32_t device, DeviceAnswer answer);
@@ -129,7 +138,7 @@ class PeerDevices {
   const std::string peer_name_;
   const std::shared_ptr<ShmMemory> memory_;
   std::function<void()> told_;
-  std::map<std::uint32_t, Gpu> gpus_;  // by number
+  std::map<std::uint32_t, PeerGpu> gpus_;  // by number
   std::map<std::uint32_t, std::shared_ptr<PeerDeviceSegment>> segments_;
   std::uint64_t announced_bytes_ = 0;
   std::deque<Descriptor> answers_;
@@ -139,7 +148,8 @@ class PeerDevices {
   std::uint64_t last_number_ = 0;
   // In the order of their numbers: the first has not arrived, others may have.
   std::deque<UnderWay> under_way_;
-  std::atomic<std::uint64_t> awaited_{0};                // the number of the first; 0: none
+  std::vector<Untried> untried_bodies_;    // whose bytes are there, as far as the peer is concerned
+  std::atomic<std::uint64_t> awaited_{0};  // the number of the first; 0: none
   std::atomic<std::uint64_t> seen_told_{0};              // at the last look
   std::atomic<bool> mapped_{false};                      // since the last look of a turn
   std::shared_ptr<std::atomic<std::uint32_t>> untried_;  // segments that wait for the device thread

@@ -284,13 +284,14 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
   const std::uint64_t body_bytes = op.descriptor.body_bytes();
   if (op.loaned == nullptr && body_bytes <= kMaxInlineBytes) {
     const auto ledger = pool_->ledger();
-    if (op.device != nullptr && ended()) return end_error();  // as below: its hold has ended
+    // As below: its hold has ended.
+    if (!op.device_part.empty() && ended()) return end_error();
     if (!out_.flush() || (op.device != nullptr && !devices_out_.number(*op.device)))
       return Sent::later;
     auto placed = out_.place_small(op);
     if (!placed) return as_violation(std::move(placed));
     op.done = *placed == Sent::done;
-    if (op.done && op.device != nullptr) devices_out_.note_placed(*op.device);
+    if (op.done && !op.device_part.empty()) devices_out_.note_placed(op);
     if (op.done && then == Then::show) out_.show_and_wake();
     return *placed;
   }
@@ -358,7 +359,7 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
     op.loaned->unmark_sent(ledger);
     return as_violation(std::move(placed));
   }
-  if (op.device != nullptr) devices_out_.note_placed(*op.device);
+  if (op.device != nullptr) devices_out_.note_placed(op);
   if (then == Then::show) out_.show_and_wake();
   const std::uint64_t slot_bytes = op.loaned->slot().memory.size();
   op.loaned = nullptr;
@@ -540,7 +541,11 @@ bool ShmLink::go_on() {
       fail_locked(answered.error(), Death::not_proved);
       return true;
     }
-    moved |= devices_.look();
+    if (devices_.look()) {
+      moved = true;
+      for (const std::uint32_t pipe : devices_.take_tried())
+        if (MessageSink* const sink = sink_of(pipe)) sink->on_device_tried();
+    }
     moved |= devices_out_.copies()->use_up_news();
   }
   moved |= use_up_room();
@@ -641,7 +646,7 @@ Result<ShmLink::Taken> ShmLink::take_in(const Descriptor& descriptor) {
   (void)TENDON_FAILPOINT("shm.receive.before_take");
   Incoming incoming{descriptor, std::move(body), nullptr};
   if (descriptor.device_parts != 0) {
-    TENDON_TRY(device, as_violation(devices_.body_of(descriptor, incoming.body)));
+    TENDON_TRY(device, as_violation(devices_.body_of(descriptor, incoming.body, features())));
     incoming.device = std::move(device);
   }
   if (incoming.place() == IncomingBody::Place::private_copy)

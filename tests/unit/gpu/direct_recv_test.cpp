@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "pipe/direct_views.hpp"
+#include "channel/direct_views.hpp"
 #include "runtime/context_core.hpp"
 #include "support/batches.hpp"
 #include "support/cuda/pipe_gpus.hpp"

@@ -28,6 +28,10 @@ class GpuPublisher : public NodesTest, protected ProgramGpus {
  protected:
   GpuPublisher() { wait_for_device_thread(); }
 
+  Program& start(const std::string& name, ContextOptions options = {}) {
+    options.device_path = DevicePath::staged;
+    return NodesTest::start(name, std::move(options));
+  }
   [[nodiscard]] TensorDict on_gpu_batch(std::uint64_t seed, std::uint64_t size,
                                         Device device = kGpu0) {
     TensorDict batch = patterned(seed, size);
@@ -77,10 +81,20 @@ TENDON_ON_BOTH_PATHS(GpuPublisher);
 
 TEST_P(GpuPublisher, WhatMayNotBeStagedIsNotPublished) {
   Program& robot = start("robot", {.device_path = DevicePath::direct_only});
+  Program& planner = start("planner");
   Publisher publisher = publisher_of(robot);
-  EXPECT_TRUE(fails_with(publisher.publish(on_gpu_batch(1, 100)), ErrorCode::not_direct, "camera"));
+  Subscriber subscriber = subscriber_of(planner);
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  const auto published = publisher.publish(on_gpu_batch(1, 100), kPatience);
+  if (GetParam() == kTcp) {
+    EXPECT_TRUE(fails_with(published, ErrorCode::not_direct, "camera"));
+  } else {
+    EXPECT_TRUE(succeeds(published));
+    EXPECT_TRUE(is_there(subscriber.recv(kPatience), 1, 100, kGpu0));
+  }
+  EXPECT_EQ(publisher.stats().copies_d2h, 0u);
   EXPECT_TRUE(succeeds(publisher.publish(patterned(1, 100))));
-  EXPECT_EQ(publisher.stats().published, 1u);
+  EXPECT_EQ(subscriber.recv(kPatience)->sequence, publisher.stats().published);
 }
 
 TEST_P(GpuPublisher, EachSubscriberHasTheSampleOnTheSameGpu) {
