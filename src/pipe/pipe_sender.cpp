@@ -141,6 +141,16 @@ Result<void> prepare_values(Outgoing& out, const TensorDict& batch) {
 
 }  // namespace
 
+Result<void> check_size(const TensorDict& batch, const Link& link) {
+  Descriptor descriptor;
+  descriptor.payload_bytes = batch.schema()->layout(Layout::aligned).total_bytes;
+  if (batch.values() != nullptr) {
+    TENDON_TRY(json, to_json(*batch.values()));
+    descriptor.values_bytes = static_cast<std::uint32_t>(json.size());
+  }
+  return check_size(descriptor, link);
+}
+
 PipeSender::PipeSender(PipeEnd& end, Window window, std::function<void()> go_on)
     : end_(end),
       go_on_(std::move(go_on)),
@@ -160,16 +170,6 @@ Result<void> PipeSender::usable(std::string_view where) const {
     return Error{ErrorCode::pipe_closed, where, "this end of the pipe was closed"};
   if (link_.ended()) return link_.end_error();
   return {};
-}
-
-Result<void> PipeSender::check(const TensorDict& batch) const {
-  Descriptor descriptor;
-  descriptor.payload_bytes = batch.schema()->layout(Layout::aligned).total_bytes;
-  if (batch.values() != nullptr) {
-    TENDON_TRY(json, to_json(*batch.values()));
-    descriptor.values_bytes = static_cast<std::uint32_t>(json.size());
-  }
-  return check_size(descriptor, link_);
 }
 
 Result<PipeSender::Lies> PipeSender::prepare(Outgoing& out, const TensorDict& batch) {

@@ -47,8 +47,6 @@ class PipeSender {
                     std::uint64_t beside_bytes = 0);
   Result<Loan> loan(const std::shared_ptr<const Schema>& schema, const LoanOptions& options,
                     Deadline deadline);
-  /// The error of a send of it for its size, before anything is copied.
-  [[nodiscard]] Result<void> check(const TensorDict& batch) const;
   Result<void> flush(Deadline deadline);
   Result<void> finish(Deadline deadline);
   /// Says the end; `of_both`: and that nothing will be taken any more.
@@ -122,5 +120,8 @@ class PipeSender {
   std::atomic<std::uint64_t> copies_d2h_{0};
   std::atomic<std::uint64_t> bytes_d2h_{0};
 };
+
+/// The error of a send of it for its size, before anything is copied.
+[[nodiscard]] Result<void> check_size(const TensorDict& batch, const Link& link);
 
 }  // namespace tendon::v0::detail

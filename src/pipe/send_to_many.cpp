@@ -10,7 +10,7 @@
 namespace tendon::v0::detail {
 
 Result<void> check_for_many(const Pipe& pipe, const TensorDict& tensors) {
-  return PipeCore::core_of(pipe)->sender().check(tensors);
+  return check_size(tensors, PipeCore::core_of(pipe)->link());
 }
 
 Result<std::shared_ptr<const KeptBody>> keep_for_many(const Pipe& pipe, const TensorDict& tensors) {
