@@ -95,6 +95,11 @@ class DevicesOutTest : public testing::Test {
     op.device_part = fill.part();
     return link().send(op, Deadline::never());
   }
+  /// The message was shown, and its sender leaves.
+  static void finish(DeviceFill& fill) {
+    fill.note_shown();
+    fill.leave();
+  }
   void sends(DeviceFill& fill) {
     const auto sent = send(fill);
     ASSERT_TRUE(succeeds(sent));
@@ -266,7 +271,7 @@ TEST_F(DevicesOutTest, AMessageIsShownAtOnceAndItsWordFollows) {
   EXPECT_FALSE(words().has(1));
   EXPECT_FALSE(link().drained());
   peer.mine().sleeping.store(1);
-  filled->finish();
+  finish(*filled);
   filled.reset();
   EXPECT_TRUE(eventually([&] { return words().told.load() == 1; }));
   EXPECT_TRUE(words().has(1));
@@ -303,7 +308,7 @@ TEST_F(DevicesOutTest, TheNumberStandsBehindABodyInASlotToo) {
       std::memcpy(&written, body + 100'000, sizeof written);
       EXPECT_EQ(std::memcmp(&written, &part, sizeof part), 0);
     }
-    filled->finish();
+    finish(*filled);
   }
 }
 
@@ -322,16 +327,16 @@ TEST_F(DevicesOutTest, AWordIsUsedAgainOnceItsCopyIsDone) {
   }
   auto next = fill();
   EXPECT_EQ(send(*next).value(), Sent::later);
-  all[1]->finish();  // not the one whose word it needs
+  finish(*all[1]);  // not the one whose word it needs
   all[1].reset();
   ASSERT_TRUE(eventually([&] { return wake_count == 1; }));
   EXPECT_EQ(send(*next).value(), Sent::later);
-  all[0]->finish();
+  finish(*all[0]);
   all[0].reset();
   ASSERT_TRUE(eventually([&] { return wake_count == 2; }));
   EXPECT_EQ(send(*next).value(), Sent::done);
   EXPECT_EQ(next_part().word, ReadyWords::kCount + 1u);
-  next->finish();
+  finish(*next);
 }
 
 TEST_F(DevicesOutTest, WhatThePeerWritesIntoItsWordsHarmsNobody) {
@@ -341,7 +346,7 @@ TEST_F(DevicesOutTest, WhatThePeerWritesIntoItsWordsHarmsNobody) {
     auto filled = fill();
     sends(*filled);
     EXPECT_EQ(next_part().word, i);
-    filled->finish();
+    finish(*filled);
     filled.reset();
     ASSERT_TRUE(eventually([&] { return words().told.load() == i; }));
     EXPECT_EQ(words().of(i).load(), i);
@@ -355,7 +360,7 @@ TEST_F(DevicesOutTest, AWordThatCannotBeWrittenIsTold) {
   (void)next_part();
   EXPECT_FALSE(link().drained());
   fake.fail("cuStreamWriteValue64_v2", 1, 0);
-  filled->finish();
+  finish(*filled);
   filled.reset();
   fake.fail("cuStreamWriteValue64_v2", 0, 0);
   std::optional<Descriptor> word;
@@ -381,7 +386,7 @@ TEST_F(DevicesOutTest, ASlotIsFreeOnceItWasReturnedAndItsCopyIsDone) {
   (void)link().collect_returns();
   EXPECT_EQ(link().stats().holds, 0u);
   EXPECT_EQ(pool->stats().used_bytes, 4096u) << "it is copied yet";
-  filled->finish();
+  finish(*filled);
   filled.reset();
   EXPECT_TRUE(eventually([&] { return pool->stats().used_bytes == 0; }));
   EXPECT_FALSE(peer.error());
@@ -410,7 +415,7 @@ TEST_F(DevicesOutTest, ADeadPeerHoldsNothingAndOneThatFailedDoes) {
   open();
   auto filled = fill();
   sends(*filled);
-  filled->finish();
+  finish(*filled);
   filled.reset();
   EXPECT_TRUE(eventually([&] { return words().told.load() == 1; }));
   const Error why{ErrorCode::peer_lost, "test", "the test ended it"};
