@@ -80,7 +80,7 @@ TENDON_ON_BOTH_PATHS(GpuPublisher);
 // Where samples arrive
 
 TEST_P(GpuPublisher, WhatMayNotBeStagedIsNotPublished) {
-  Program& robot = start("robot", {.device_path = DevicePath::direct_only});
+  Program& robot = NodesTest::start("robot", {.device_path = DevicePath::direct_only});
   Program& planner = start("planner");
   Publisher publisher = publisher_of(robot);
   Subscriber subscriber = subscriber_of(planner);
