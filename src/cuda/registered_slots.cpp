@@ -102,14 +102,6 @@ RegisteredSlots::~RegisteredSlots() {
   all.count.store(all.entries.size(), std::memory_order_relaxed);
 }
 
-std::uint64_t RegisteredSlots::piece_bytes(std::size_t piece) const noexcept {
-  return std::min(kPieceBytes, slot_bytes_ - piece * kPieceBytes);
-}
-
-bool RegisteredSlots::is_registered(const Slot& slot) const noexcept {
-  return slot.pieces.size() * kPieceBytes >= slot.used_bytes;
-}
-
 RegisteredSlots::Use RegisteredSlots::use(DeviceAddress address, std::uint64_t size_bytes,
                                           const std::shared_ptr<Gpu>& gpu) {
   Use use;
@@ -127,24 +119,14 @@ RegisteredSlots::Use RegisteredSlots::use(DeviceAddress address, std::uint64_t s
 void RegisteredSlots::use_slot(std::uint64_t number, std::uint64_t offset, std::uint64_t size_bytes,
                                const std::shared_ptr<Gpu>& gpu, Use& use) {
   Slot& slot = slots_[number];
-  slot.used_bytes = std::max(slot.used_bytes, offset + size_bytes);
-  const DeviceAddress begin = address_of(memory_->data() + number * slot_bytes_);
-  while (size_bytes != 0) {
-    const std::size_t piece = offset / kPieceBytes;
-    const std::uint64_t in_piece = offset % kPieceBytes;
-    const std::uint64_t here = std::min(size_bytes, piece_bytes(piece) - in_piece);
-    DeviceAddress address = begin + offset;
-    if (piece < slot.pieces.size()) {
-      const auto& registered = slot.pieces[piece];
-      // Another GPU knows it by the host's address.
-      if (registered->is_of(*gpu->context())) address = registered->address() + in_piece;
-      use.kept.push_back(registered);
-    }
-    use.parts.push_back({address, here});
-    offset += here;
-    size_bytes -= here;
+  DeviceAddress address = address_of(memory_->data() + number * slot_bytes_ + offset);
+  if (slot.memory != nullptr) {
+    // Another GPU knows it by the host's address.
+    if (slot.memory->is_of(*gpu->context())) address = slot.memory->address() + offset;
+    use.kept.push_back(slot.memory);
   }
-  if (slot.state != Slot::State::ready || is_registered(slot)) return;
+  use.parts.push_back({address, size_bytes});
+  if (slot.state != Slot::State::plain) return;
   if (!pages_->are_kept()) return pages_->want();
   slot.state = Slot::State::under_way;
   use.kept.push_back(std::make_shared<Behind>(weak_from_this(), number, gpu));
@@ -152,37 +134,23 @@ void RegisteredSlots::use_slot(std::uint64_t number, std::uint64_t offset, std::
 
 void RegisteredSlots::go_on(std::uint64_t number, const std::shared_ptr<Gpu>& gpu) {
   const auto posted = gpu->thread().post([self = weak_from_this(), number, gpu] {
-    if (const auto slots = self.lock()) slots->register_piece(number, gpu);
+    if (const auto slots = self.lock()) slots->register_slot(number, gpu);
   });
   if (posted) return;
   const Lock lock(mutex_);
-  slots_[number].state = Slot::State::ready;
+  slots_[number].state = Slot::State::plain;
 }
 
-void RegisteredSlots::register_piece(std::uint64_t number, const std::shared_ptr<Gpu>& gpu) {
-  std::size_t piece = 0;
-  {
-    const Lock lock(mutex_);
-    piece = slots_[number].pieces.size();
-  }
+void RegisteredSlots::register_slot(std::uint64_t number, const std::shared_ptr<Gpu>& gpu) {
   const unsigned access_flag = access_ == Access::read_only ? kRegisterReadOnly : 0;
   auto registered = RegisteredMemory::create(
-      gpu->context(), gpu->thread(), memory_,
-      memory_->data() + number * slot_bytes_ + piece * kPieceBytes, piece_bytes(piece),
+      gpu->context(), gpu->thread(), memory_, memory_->data() + number * slot_bytes_, slot_bytes_,
       kRegisterMapped | kRegisterPortable | access_flag);
-  {
-    const Lock lock(mutex_);
-    Slot& slot = slots_[number];
-    if (registered) slot.pieces.push_back(*std::move(registered));
-    if (registered && !is_registered(slot)) {
-      // Other jobs have their turn between two pieces.
-    } else {
-      slot.state = registered ? Slot::State::ready : Slot::State::refused;
-      if (!registered) log_refusal(registered.error());
-      return;
-    }
-  }
-  go_on(number, gpu);
+  if (!registered) log_refusal(registered.error());
+  const Lock lock(mutex_);
+  Slot& slot = slots_[number];
+  slot.state = registered ? Slot::State::registered : Slot::State::refused;
+  if (registered) slot.memory = *std::move(registered);
 }
 
 }  // namespace tendon::v0::detail::cuda

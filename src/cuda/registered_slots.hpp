@@ -21,24 +21,23 @@ namespace tendon::v0::detail::cuda {
 /// and do not block. All mappings with such slots are in one table of the process, by address.
 ///
 ///   slot: plain -> under way    behind the work that used it
-///               -> registered   as far as it was used; a longer use registers the rest
+///               -> registered
 ///               -> refused      the driver did not take it: it is copied as before
 ///
-/// A slot is registered in pieces of kPieceBytes, one after the other, because each stops every
-/// launch of the process while it lasts. The driver refuses a copy of which only a part lies in
-/// registered memory, so the copies of a slot are cut where its pieces begin and end.
+/// A slot is registered as a whole: the driver refuses a copy of which only a part lies in one
+/// registration, and programs make copies of their own from the views that they have.
 ///
 /// Owns:    the registrations, each with a share of the mapping. They end when the last share of
 ///          this object and of the work that uses them is dropped.
 /// Threads: thread-safe, by short locks under which no call of the driver is made.
 /// Errors:  none: the first slot that the driver refuses is in the log.
 /// Blocks:  never. The device thread registers.
-/// Cost:    a lookup in the table, a lock, an entry for each slot that was used.
+/// Cost:    a lookup in the table, a lock, an entry for each slot that was used. A registration stops
+///          every launch of the process, 50 us and more for each MiB, once for each slot.
 class RegisteredSlots : public std::enable_shared_from_this<RegisteredSlots> {
  public:
   /// Slots below it are never registered: that costs more than their copies.
   static constexpr std::uint64_t kLeastSlotBytes = std::uint64_t{256} << 10;
-  static constexpr std::uint64_t kPieceBytes = std::uint64_t{2} << 20;
 
   /// Null: the slots are too small. `access`: how `memory` is mapped here.
   [[nodiscard]] static std::shared_ptr<RegisteredSlots> add(std::shared_ptr<Segment> memory,
@@ -68,21 +67,18 @@ class RegisteredSlots : public std::enable_shared_from_this<RegisteredSlots> {
  private:
   class Behind;
   struct Slot {
-    enum class State : std::uint8_t { ready, under_way, refused };
-    State state = State::ready;
-    std::uint64_t used_bytes = 0;
-    std::vector<std::shared_ptr<const RegisteredMemory>> pieces;
+    enum class State : std::uint8_t { plain, under_way, registered, refused };
+    State state = State::plain;
+    std::shared_ptr<const RegisteredMemory> memory{};  // registered
   };
 
   RegisteredSlots(std::shared_ptr<Segment> memory, std::uint64_t slot_bytes, Access access,
                   std::shared_ptr<KeptPages> pages);
-  [[nodiscard]] std::uint64_t piece_bytes(std::size_t piece) const noexcept;
-  [[nodiscard]] bool is_registered(const Slot& slot) const noexcept;
   void use_slot(std::uint64_t number, std::uint64_t offset, std::uint64_t size_bytes,
                 const std::shared_ptr<Gpu>& gpu, Use& use) TENDON_REQUIRES(mutex_);
-  /// Lets the device thread register the next piece of a slot that is under way.
+  /// Lets the device thread register a slot that is under way.
   void go_on(std::uint64_t number, const std::shared_ptr<Gpu>& gpu);
-  void register_piece(std::uint64_t number, const std::shared_ptr<Gpu>& gpu);
+  void register_slot(std::uint64_t number, const std::shared_ptr<Gpu>& gpu);
 
   const std::shared_ptr<Segment> memory_;
   const std::uint64_t slot_bytes_;

@@ -71,13 +71,20 @@ Result<Slot> SlotPool::acquire_locked(std::uint64_t size_bytes) {
       (writers_ != Writers::maker_only && !keeps_pages_))
     return std::move(ready).error();
   // A free slot that is larger than needed is memory that is there.
+  if (SizeClass* const larger = larger_with_pages(slot_bytes))
+    return take_top(*larger, Slot::Pages::touched);
+  return std::move(ready).error();
+}
+
+SlotPool::SizeClass* SlotPool::larger_with_pages(std::uint64_t slot_bytes) noexcept {
   for (std::uint64_t larger = 2 * slot_bytes; larger != 0 && larger / 2 <= cap_bytes_;
        larger *= 2) {
-    const auto& free = class_of(larger).free;
+    SizeClass& size_class = class_of(larger);
+    const auto& free = size_class.free;
     if (!free.empty() && segments_[free.back().segment].ledger[free.back().slot].touched)
-      return take_top(class_of(larger), Slot::Pages::touched);
+      return &size_class;
   }
-  return std::move(ready).error();
+  return nullptr;
 }
 
 // Sees to it that the slot on top of its class can go out.
@@ -89,7 +96,7 @@ Result<Slot::Pages> SlotPool::ready_top(std::uint64_t slot_bytes) {
   Entry& entry = segment.ledger[candidate.slot];
   if (entry.touched) return Slot::Pages::touched;
   const std::uint64_t needed = full_bytes(slot_bytes);
-  if (!make_room(needed - std::min(needed, entry.part_bytes))) return exhausted(slot_bytes);
+  if (!make_room(slot_bytes, needed - std::min(needed, entry.part_bytes))) return exhausted(slot_bytes);
   TENDON_CHECK(claim_pages(segment, candidate.slot));
   return Slot::Pages::untouched;
 }
@@ -179,7 +186,7 @@ Result<void> SlotPool::grow(std::uint64_t slot_bytes) {
   const std::uint32_t segments_kept = further ? static_cast<std::uint32_t>(classes_.size()) : 0;
   if (segments_.size() + segments_kept >= kMaxSegments ||
       slot_count_ + reserved_places_ + count + slots_kept > kMaxSlots ||
-      !make_room(full_bytes(slot_bytes))) {
+      !make_room(slot_bytes, full_bytes(slot_bytes))) {
     return exhausted(slot_bytes);
   }
   TENDON_TRY(memory, Segment::create(slot_bytes * count, writers_));
@@ -199,9 +206,9 @@ Result<void> SlotPool::grow(std::uint64_t slot_bytes) {
   return {};
 }
 
-// Room for further pages: those of free slots, of whatever class, go back to the system first, as
+// Room for further pages of slots of that size: those of free slots, of whatever class, go back to the system first, as
 // far as it takes them.
-bool SlotPool::make_room(std::uint64_t needed_bytes) {
+bool SlotPool::make_room(std::uint64_t slot_bytes, std::uint64_t needed_bytes) {
   if (stats_.resident_bytes + needed_bytes <= cap_bytes_) return true;
   // A request that cannot be met must not cost the others their warm slots.
   std::uint64_t in_use_bytes = 0;
@@ -210,8 +217,12 @@ bool SlotPool::make_room(std::uint64_t needed_bytes) {
       if (entry.touched && entry.state != State::free)
         in_use_bytes += full_bytes(segment.slot_bytes);
   if (in_use_bytes + needed_bytes > cap_bytes_) return false;
-  // As much again as the cap: pages that stay would leave no room for slots of other sizes.
-  if (keeps_pages_) return stats_.resident_bytes + needed_bytes <= 2 * cap_bytes_;
+  // As much again as the cap, and one slot of each size beyond it: pages that stay would leave no
+  // room for slots of other sizes, for ever.
+  if (keeps_pages_) {
+    return stats_.resident_bytes + needed_bytes <= 2 * cap_bytes_ ||
+           (class_of(slot_bytes).touched_count == 0 && larger_with_pages(slot_bytes) == nullptr);
+  }
   for (SizeClass& size_class : classes_) {
     for (const SlotId id : size_class.free) {
       OwnedSegment& segment = segments_[id.segment];

@@ -119,7 +119,8 @@ class SlotPool {
   [[nodiscard]] ColdFill cold_fill(const Slot& slot) const;
   /// Gives back a loaned slot that was never sent.
   void release(SlotId id) noexcept;
-  /// No page goes back to the system from now on: a GPU has it. All may take up to twice the cap.
+  /// No page goes back to the system from now on: a GPU has it. All may take up to twice the
+  /// cap, and one slot of each size more.
   void keep_pages() noexcept;
   /// Touches the pages of up to `slot_count` free slots that fit `size_bytes`, in pieces of
   /// kPrefaultBytes, unless so many of that size, and warm_slots(), are touched; `keep_going` is
@@ -201,7 +202,11 @@ class SlotPool {
       TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<Slot::Pages> ready_top(std::uint64_t slot_bytes) TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> grow(std::uint64_t slot_bytes) TENDON_REQUIRES(mutex_);
-  [[nodiscard]] bool make_room(std::uint64_t needed_bytes) TENDON_REQUIRES(mutex_);
+  /// The slots of the next size above it of which a free one has its pages; null: there are none.
+  [[nodiscard]] SizeClass* larger_with_pages(std::uint64_t slot_bytes) noexcept
+      TENDON_REQUIRES(mutex_);
+  [[nodiscard]] bool make_room(std::uint64_t slot_bytes, std::uint64_t needed_bytes)
+      TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool cut_anew(std::uint64_t slot_bytes) TENDON_REQUIRES(mutex_);
   [[nodiscard]] std::optional<std::uint32_t> segment_to_cut(std::uint64_t slot_bytes) const
       TENDON_REQUIRES(mutex_);

@@ -952,5 +952,23 @@ TEST(SlotPoolTest, PagesThatAreKeptStayAndLeaveRoomForOtherSizes) {
   EXPECT_EQ(pool.stats().resident_bytes, 16 * kOneMiB);
 }
 
+// Nothing that returns would ever make room for them.
+TEST(SlotPoolTest, OneSlotOfEachSizeHasRoomBesidePagesThatStay) {
+  constexpr std::uint64_t kOneMiB = 1 << 20;
+  SlotPool pool("test", 8 * kOneMiB);
+  pool.keep_pages();
+  for (const std::uint64_t size : {kOneMiB, 2 * kOneMiB}) {
+    std::vector<Slot> all;
+    for (std::uint64_t i = 0; i < 8 * kOneMiB / size; ++i) all.push_back(pool.acquire(size).value());
+    for (const Slot& slot : all) pool.release(slot.id);
+  }
+  EXPECT_EQ(pool.stats().resident_bytes, 16 * kOneMiB);
+  const auto large = pool.acquire(4 * kOneMiB);
+  ASSERT_TRUE(succeeds(large));
+  EXPECT_TRUE(fails_with(pool.acquire(4 * kOneMiB), ErrorCode::resource_exhausted)) << "one";
+  pool.release(large->id);
+  EXPECT_TRUE(succeeds(pool.acquire(4 * kOneMiB)));
+}
+
 }  // namespace
 }  // namespace tendon::v0::detail
