@@ -16,6 +16,11 @@ namespace {
 // 32, 16, and 8 for each further power of two.
 constexpr std::uint32_t kSlotsOfEveryClass = 1024;
 
+// A slot may be larger than the cap by its rounding alone, whose pages stay untouched.
+std::uint64_t full_bytes(std::uint64_t slot_bytes, std::uint64_t cap_bytes) {
+  return std::min(slot_bytes, cap_bytes);
+}
+
 }  // namespace
 
 SlotPool::SlotPool(std::string owner, std::uint64_t cap_bytes, Writers writers)
@@ -95,8 +100,9 @@ Result<Slot::Pages> SlotPool::ready_top(std::uint64_t slot_bytes) {
   OwnedSegment& segment = segments_[candidate.segment];
   Entry& entry = segment.ledger[candidate.slot];
   if (entry.touched) return Slot::Pages::touched;
-  const std::uint64_t needed = full_bytes(slot_bytes);
-  if (!make_room(slot_bytes, needed - std::min(needed, entry.part_bytes))) return exhausted(slot_bytes);
+  const std::uint64_t needed = full_bytes(slot_bytes, cap_bytes_);
+  if (!make_room(slot_bytes, needed - std::min(needed, entry.part_bytes)))
+    return exhausted(slot_bytes);
   TENDON_CHECK(claim_pages(segment, candidate.slot));
   return Slot::Pages::untouched;
 }
@@ -129,17 +135,12 @@ bool SlotPool::has_warm(std::uint64_t size_bytes) noexcept {
          size_class.touched_count < warm_slots(slot_bytes);
 }
 
-// A slot may be larger than the cap by its rounding alone, whose pages stay untouched.
-std::uint64_t SlotPool::full_bytes(std::uint64_t slot_bytes) const noexcept {
-  return std::min(slot_bytes, cap_bytes_);
-}
-
 // All pages of a slot that is not touched. Those that a refused claim has made are given back, or
 // count.
 Result<void> SlotPool::claim_pages(OwnedSegment& segment, std::uint32_t slot) {
   Entry& entry = segment.ledger[slot];
   const std::uint64_t offset = slot * segment.slot_bytes;
-  const std::uint64_t bytes = full_bytes(segment.slot_bytes);
+  const std::uint64_t bytes = full_bytes(segment.slot_bytes, cap_bytes_);
   auto claimed = claim(*segment.memory, offset, bytes);
   if (claimed) {
     stats_.resident_bytes += bytes - std::exchange(entry.part_bytes, 0);
@@ -186,7 +187,7 @@ Result<void> SlotPool::grow(std::uint64_t slot_bytes) {
   const std::uint32_t segments_kept = further ? static_cast<std::uint32_t>(classes_.size()) : 0;
   if (segments_.size() + segments_kept >= kMaxSegments ||
       slot_count_ + reserved_places_ + count + slots_kept > kMaxSlots ||
-      !make_room(slot_bytes, full_bytes(slot_bytes))) {
+      !make_room(slot_bytes, full_bytes(slot_bytes, cap_bytes_))) {
     return exhausted(slot_bytes);
   }
   TENDON_TRY(memory, Segment::create(slot_bytes * count, writers_));
@@ -215,7 +216,7 @@ bool SlotPool::make_room(std::uint64_t slot_bytes, std::uint64_t needed_bytes) {
   for (const OwnedSegment& segment : segments_)
     for (const Entry& entry : segment.ledger)
       if (entry.touched && entry.state != State::free)
-        in_use_bytes += full_bytes(segment.slot_bytes);
+        in_use_bytes += full_bytes(segment.slot_bytes, cap_bytes_);
   if (in_use_bytes + needed_bytes > cap_bytes_) return false;
   // As much again as the cap, and one slot of each size beyond it: pages that stay would leave no
   // room for slots of other sizes, for ever.
@@ -234,7 +235,7 @@ bool SlotPool::make_room(std::uint64_t slot_bytes, std::uint64_t needed_bytes) {
       }
       entry.touched = false;
       --size_class.touched_count;
-      stats_.resident_bytes -= full_bytes(segment.slot_bytes);
+      stats_.resident_bytes -= full_bytes(segment.slot_bytes, cap_bytes_);
       if (stats_.resident_bytes + needed_bytes <= cap_bytes_) return true;
     }
   }
@@ -254,7 +255,7 @@ std::optional<std::uint32_t> SlotPool::segment_to_cut(std::uint64_t slot_bytes) 
       continue;
     std::uint64_t bytes = 0;
     for (const Entry& entry : segment.ledger)
-      bytes += entry.touched ? full_bytes(segment.slot_bytes) : entry.part_bytes;
+      bytes += entry.touched ? full_bytes(segment.slot_bytes, cap_bytes_) : entry.part_bytes;
     const bool all_free = std::ranges::all_of(
         segment.ledger, [](const Entry& entry) { return entry.state == State::free; });
     if (!all_free || bytes <= most_bytes) continue;
@@ -298,7 +299,7 @@ bool SlotPool::cut_anew(std::uint64_t slot_bytes) {
     Entry& entry = old.ledger[slot];
     std::uint64_t bytes = std::exchange(entry.part_bytes, 0);
     if (std::exchange(entry.touched, false)) {
-      bytes = full_bytes(old.slot_bytes);
+      bytes = full_bytes(old.slot_bytes, cap_bytes_);
       --from.touched_count;
     }
     // Into the slots that lie there; what is only part of a slot counts in the first of them.
@@ -312,14 +313,14 @@ bool SlotPool::cut_anew(std::uint64_t slot_bytes) {
   for (std::uint32_t slot = 0; slot < count; ++slot) {
     order[slot] = slot;
     Entry& entry = fresh.ledger[slot];
-    if (entry.part_bytes != full_bytes(slot_bytes)) continue;
+    if (entry.part_bytes != full_bytes(slot_bytes, cap_bytes_)) continue;
     entry.touched = true;
     entry.part_bytes = 0;
     ++to.touched_count;
   }
   const auto pages = [&](std::uint32_t slot) {
     const Entry& entry = fresh.ledger[slot];
-    return entry.touched ? full_bytes(slot_bytes) : entry.part_bytes;
+    return entry.touched ? full_bytes(slot_bytes, cap_bytes_) : entry.part_bytes;
   };
   std::ranges::stable_sort(order, {}, pages);
   to.free.reserve(to.free.capacity() + count);
@@ -460,7 +461,8 @@ Result<bool> SlotPool::prefault_piece(SlotId id, std::uint64_t offset, std::uint
     slot_bytes = segment.slot_bytes;
     if (!entry->touched) {
       if (class_of(slot_bytes).touched_count >= std::max(slot_count, warm_slots(slot_bytes)) ||
-          stats_.resident_bytes + full_bytes(slot_bytes) - entry->part_bytes > cap_bytes_)
+          stats_.resident_bytes + full_bytes(slot_bytes, cap_bytes_) - entry->part_bytes >
+              cap_bytes_)
         return false;
       TENDON_CHECK(claim_pages(segment, id.slot));
     }

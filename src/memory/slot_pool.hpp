@@ -197,7 +197,6 @@ class SlotPool {
   [[nodiscard]] std::uint32_t reserve_places(std::uint32_t count) noexcept TENDON_REQUIRES(mutex_);
   [[nodiscard]] Slot take_top(SizeClass& size_class, Slot::Pages pages) noexcept
       TENDON_REQUIRES(mutex_);
-  [[nodiscard]] std::uint64_t full_bytes(std::uint64_t slot_bytes) const noexcept;
   [[nodiscard]] Result<void> claim_pages(OwnedSegment& segment, std::uint32_t slot)
       TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<Slot::Pages> ready_top(std::uint64_t slot_bytes) TENDON_REQUIRES(mutex_);
