@@ -93,7 +93,9 @@ Result<DirectMessage> BodyReader::direct_of(const Link& link, Incoming& incoming
   if (const auto wrong = check_direct(message, incoming.descriptor); !wrong.empty())
     return unreadable(link, "sent a message that cannot be read: " + std::string(wrong));
   if (const Error* failure = message.body->failure()) {
-    return Error{failure->code, where_,
+    // Memory that is short here would be asked for again.
+    const bool is_for_good = failure->code == ErrorCode::resource_exhausted;
+    return Error{is_for_good ? ErrorCode::unsupported_device : failure->code, where_,
                  "a message from " + link.peer_name() +
                      " is lost: its memory on the GPU cannot be mapped here (" + failure->detail +
                      ")"};

@@ -20,14 +20,6 @@ SharedMemoryLink* memory_for_samples(Link& link) {
 
 bool has_no_room(const Error& error) { return error.code == ErrorCode::resource_exhausted; }
 
-/// The peer may use CUDA later. What fails here is tried again with the next sample.
-void ask_again(DevicesOut& devices, std::uint32_t number, cuda::DevicePool& pool) {
-  const auto slot = pool.acquire(1, Deadline::now());
-  if (!slot) return;
-  const auto shared = devices.share(number, **slot);
-  if (shared && *shared == Sent::done) devices.keep_question(number, (*slot)->segment());
-}
-
 }  // namespace
 
 Way way_of(Link& link, const cuda::Uuid& gpu) {
@@ -45,12 +37,24 @@ Way ask_way(Link& link, const cuda::DeviceSlot& slot) {
   if (!number) return Way::staged;
   DevicesOut& devices = link.shared_memory()->devices_out();
   if (way == Way::staged) {
-    if (devices.lacks_question(*number)) ask_again(devices, *number, slot.pool());
+    devices.ask_again(*number, slot.pool(), Deadline::now());
     return way;
   }
   const auto shared = devices.share(*number, slot);
-  if (!shared || !devices.is_answered_soon()) return Way::staged;
+  if (!shared || !devices.is_answered_soon() || devices.is_late(*number)) return Way::staged;
   return devices.way(*number);
+}
+
+void note_late(Link& link, const cuda::DeviceSlot& slot) {
+  if (memory_for_samples(link) == nullptr || link.ended()) return;
+  const auto number = offer_gpu(link, slot.segment()->context().uuid(), kHere);
+  if (number) link.shared_memory()->devices_out().note_late(*number);
+}
+
+bool has_share(Link& link, const cuda::DeviceSlot& slot) {
+  (void)link.collect_returns();
+  const auto hold = link.shared_memory()->devices_out().hold(slot);
+  return hold && *hold != nullptr;  // given and taken back
 }
 
 Result<DirectShow::Made> DirectShow::make(Link& link, const LeavesOnGpu& leaves) {

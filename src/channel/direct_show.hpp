@@ -25,6 +25,10 @@ struct LeavesOnGpu {
 /// The same; asks a peer that has not answered, or may have used CUDA since it said no. Where its
 /// answer is not worth waiting for, `staged`.
 [[nodiscard]] DevicesOut::Way ask_way(Link& link, const cuda::DeviceSlot& slot);
+/// Its answer was waited for. If it has not come, it is not worth waiting for any more.
+void note_late(Link& link, const cuda::DeviceSlot& slot);
+/// May the peer hold this slot, beside what it holds? Precondition: way_of() is direct.
+[[nodiscard]] bool has_share(Link& link, const cuda::DeviceSlot& slot);
 
 /// The leaves of one message as one peer is shown them, and its hold of their slot.
 ///

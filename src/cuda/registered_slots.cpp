@@ -143,9 +143,9 @@ void RegisteredSlots::go_on(std::uint64_t number, const std::shared_ptr<Gpu>& gp
 
 void RegisteredSlots::register_slot(std::uint64_t number, const std::shared_ptr<Gpu>& gpu) {
   const unsigned access_flag = access_ == Access::read_only ? kRegisterReadOnly : 0;
-  auto registered = RegisteredMemory::create(
-      gpu->context(), gpu->thread(), memory_, memory_->data() + number * slot_bytes_, slot_bytes_,
-      kRegisterMapped | kRegisterPortable | access_flag);
+  auto registered = RegisteredMemory::create(gpu->context(), gpu->thread(), memory_,
+                                             memory_->data() + number * slot_bytes_, slot_bytes_,
+                                             kRegisterMapped | kRegisterPortable | access_flag);
   if (!registered) log_refusal(registered.error());
   const Lock lock(mutex_);
   Slot& slot = slots_[number];

@@ -77,18 +77,6 @@ Result<void> wait_for_room(const DirectSource& source, Deadline deadline) {
   return {};
 }
 
-/// The peer may use CUDA later. What fails here is tried again with the next message.
-void ask_again(const DirectSource& source, SharedMemoryLink& memory, cuda::DevicePool& pool,
-               Deadline deadline) {
-  const std::uint32_t number = source.gpu.number;
-  if (!memory.devices_out().lacks_question(number)) return;
-  const auto slot = pool.acquire(1, deadline);
-  if (!slot) return;
-  const auto shared = memory.devices_out().share(number, **slot);
-  if (shared && *shared == Sent::done)
-    memory.devices_out().keep_question(number, (*slot)->segment());
-}
-
 Error no_answer(const DirectSource& source) {
   return Error{ErrorCode::timeout, "pipe.send",
                source.link.peer_name() +
@@ -158,7 +146,7 @@ Result<DirectTry> try_direct(const DirectSource& source, Deadline deadline) {
   DevicesOut& devices = memory->devices_out();
   const auto pool = source.context->memory().passed->of(source.gpu.gpu);
   if (devices.way(number) == Way::staged) {
-    ask_again(source, *memory, *pool, deadline);
+    devices.ask_again(number, *pool, deadline);
     return staged();
   }
   if (is_too_large(source)) return DirectTry{{}, too_large(source)};

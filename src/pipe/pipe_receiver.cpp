@@ -514,7 +514,7 @@ Result<TensorDict> PipeReceiver::in_host_memory(const DirectMessage& message, Ta
   // Each try begins anew: it takes twice as long as the one before, so that short ones end too.
   const Deadline at_least(taken.patience);
   if (!deadline.is_never() && deadline.time_point() < at_least.time_point()) deadline = at_least;
-  taken.patience = 2 * taken.patience + std::chrono::milliseconds(20);
+  taken.patience = next_patience(taken.patience);
   TENDON_TRY(batch, direct_batch(message, message.body));
   TENDON_TRY(work, cuda::StreamWork::begin(message.body->gpu(),
                                            static_cast<cuda::StreamHandle>(kStreamPerThread),

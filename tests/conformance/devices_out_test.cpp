@@ -246,11 +246,9 @@ TEST_F(DevicesOutTest, ASegmentIsPassedOnceAndItsEndIsTold) {
 TEST_F(DevicesOutTest, APeerWithoutCudaKeepsOneSegmentToAnswerAbout) {
   offer();
   say(answer(DeviceAnswer::unused));
-  ASSERT_TRUE(devices().lacks_question(0));
   auto used = slot();
   const std::weak_ptr<cuda::DeviceSegment> segment = used->segment();
-  devices().keep_question(0, used->segment());
-  EXPECT_FALSE(devices().lacks_question(0));
+  devices().ask_again(0, *pool, Deadline::now());
   used.reset();
   pool->trim(cuda::DevicePool::TimePoint::max());
   EXPECT_FALSE(segment.expired());

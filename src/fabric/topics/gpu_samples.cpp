@@ -37,8 +37,10 @@ Result<std::shared_ptr<KeptSample>> GpuSamples::copy(const TensorDict& sample, c
   TENDON_TRY(who, keep_there(source, readers, *kept));
   if (who != Who::all) {
     if (context_->options().device_path == DevicePath::direct_only && !readers.links.empty()) {
-      return not_direct(kHere, gpu->context()->device(), key_,
-                        "a subscriber cannot read it there, or the pool has no room for it");
+      return not_direct(
+          kHere, gpu->context()->device(), key_,
+          "a subscriber cannot read it there, the pool has no room for it, or too much of it "
+          "lies in host memory");
     }
     TENDON_CHECK(stage(source, kept));
     return kept;
@@ -157,13 +159,15 @@ Result<GpuSamples::Who> GpuSamples::who_reads_there(const cuda::DeviceSlot& slot
   links.reserve(readers.links.size());
   for (const auto& link : readers.links) links.push_back(link.get());
   std::size_t there = 0;
+  std::size_t elsewhere = 0;
   std::optional<Error> error;
   const auto look = [&] {
-    there = 0;
+    there = elsewhere = 0;
     bool all_known = true;
     for (Link* const link : links) {
+      if (link->ended()) continue;
       const auto way = ask_way(*link, slot);
-      if (way == DevicesOut::Way::direct) ++there;
+      ++(way == DevicesOut::Way::direct && has_share(*link, slot) ? there : elsewhere);
       if (way == DevicesOut::Way::unknown) all_known = false;
     }
     return all_known;
@@ -179,8 +183,10 @@ Result<GpuSamples::Who> GpuSamples::who_reads_there(const cuda::DeviceSlot& slot
     });
     if (error) return *std::move(error);
     if (!known && how.go_on && !how.go_on()) return ended_by_program();
+    if (!known && until.has_passed())
+      for (Link* const link : links) note_late(*link, slot);
   }
-  return there == 0 ? Who::none : there == links.size() ? Who::all : Who::some;
+  return there == 0 ? Who::none : elsewhere == 0 ? Who::all : Who::some;
 }
 
 // Showing
@@ -195,6 +201,10 @@ Result<const SharedMessage*> GpuSamples::message_for(
   if (reads == Reads::where_it_lies && way_of(link, gpu) == DevicesOut::Way::direct)
     return &there->message;
   if (const SharedMessage* const here = sample->in_host_memory()) return here;
+  if (context_->options().device_path == DevicePath::direct_only) {
+    return Error{ErrorCode::unsupported_device, kHere,
+                 "it cannot be read on its GPU, and ContextOptions::device_path is direct_only"};
+  }
   if (there->state == State::none) {
     const auto begun = LateCopy::begin(sample, acquire_, [sample, staged = staged_](auto body) {
       staged(*sample, std::move(body));

@@ -130,7 +130,10 @@ Result<std::shared_ptr<PublisherCore>> PublisherCore::create(std::shared_ptr<Nod
           publisher->from_gpus_.take_staged(sample, std::move(body));
         }
         publisher->context_.schedule([weak] {
-          if (const auto there = weak.lock()) there->show_what_can_be();
+          const auto there = weak.lock();
+          if (there == nullptr) return;
+          there->show_what_can_be();
+          there->context_.wake_others();  // calls that wait until all is shown
         });
         publisher->context_.wake_for_work();
       });

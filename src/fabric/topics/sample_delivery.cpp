@@ -22,7 +22,7 @@ Result<TensorDict> copy_to_host_memory(SubscriberCore& subscriber, DirectSample&
   // Each try begins anew: it takes twice as long as the one before, so that short ones end too.
   const Deadline at_least(direct.patience);
   if (!deadline.is_never() && deadline.time_point() < at_least.time_point()) deadline = at_least;
-  direct.patience = 2 * direct.patience + std::chrono::milliseconds(20);
+  direct.patience = next_patience(direct.patience);
   const DirectMessage& message = direct.message;
   const auto& context = subscriber.context();
   TENDON_TRY(batch, direct_batch(message, message.body));
@@ -32,7 +32,7 @@ Result<TensorDict> copy_to_host_memory(SubscriberCore& subscriber, DirectSample&
                                      static_cast<cuda::StreamHandle>(kStreamPerThread), kHere));
   TENDON_TRY(room, Storage::allocate(message.schema->layout(Layout::aligned).total_bytes));
   const auto wait = [&](cuda::StreamWork& each) {
-    return wait_for_gpu(each, context, nullptr, deadline, [&] { return context->usable(kHere); });
+    return wait_for_gpu(each, context, nullptr, deadline, [&] { return subscriber.usable(kHere); });
   };
   TENDON_CHECK(copy_to_host(batch, room, std::move(work),
                             *context->memory().devices->of(message.body->gpu()), deadline, wait));

@@ -102,12 +102,14 @@ class SubscriberCore final : public Follower,
                                      const std::shared_ptr<Link>& link) override;
   [[nodiscard]] EntityAnnouncement announcement() const;
 
+  /// An error once it, or its Context, was closed.
+  [[nodiscard]] Result<void> usable(std::string_view where) const;
+
  private:
   using Connections = Streams::Connections;
   using Entry = Streams::Entry;
   using Kept = ReceiverTurn::Kept;
   enum class Attempt : std::uint8_t { nothing, sample, look_again };
-  [[nodiscard]] Result<void> usable(std::string_view where) const;
   [[nodiscard]] std::shared_ptr<const Connections> connections() const;
   /// The connections of this version, for the receiver.
   [[nodiscard]] const Connections& connections_at(std::uint64_t version);

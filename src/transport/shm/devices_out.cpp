@@ -65,6 +65,7 @@ Result<void> DevicesOut::take_answer(const Descriptor& word, OwnedFd descriptor)
   }
   answer.number = word.sequence;
   answer.said = said;
+  answer.is_late = false;
   if (said != DeviceAnswer::unused) answer.question = nullptr;
   return {};
 }
@@ -130,17 +131,34 @@ Result<std::shared_ptr<const PeerWords>> DevicesOut::register_words(Answers& ans
   return answer.words;
 }
 
-bool DevicesOut::lacks_question(std::uint32_t device) const {
-  const Lock lock(answers_->mutex);
-  const auto answer = answers_->by_device.find(device);
-  return answer != answers_->by_device.end() && answer->second.number != 0 &&
-         answer->second.said == DeviceAnswer::unused && answer->second.question == nullptr;
-}
-
-void DevicesOut::keep_question(std::uint32_t device, std::shared_ptr<cuda::DeviceSegment> segment) {
+void DevicesOut::ask_again(std::uint32_t device, cuda::DevicePool& pool, Deadline deadline) {
+  {
+    const Lock lock(answers_->mutex);
+    const auto answer = answers_->by_device.find(device);
+    const bool lacks_question = answer != answers_->by_device.end() && answer->second.number != 0 &&
+                                answer->second.said == DeviceAnswer::unused &&
+                                answer->second.question == nullptr;
+    if (!lacks_question) return;
+  }
+  const auto slot = pool.acquire(1, deadline);
+  if (!slot) return;
+  const auto shared = share(device, **slot);
+  if (!shared || *shared != Sent::done) return;
   const Lock lock(answers_->mutex);
   Answer& answer = answers_->by_device[device];
-  if (answer.said == DeviceAnswer::unused) answer.question = std::move(segment);
+  if (answer.said == DeviceAnswer::unused) answer.question = (*slot)->segment();
+}
+
+void DevicesOut::note_late(std::uint32_t device) {
+  const Lock lock(answers_->mutex);
+  Answer& answer = answers_->by_device[device];
+  answer.is_late = answer.number == 0;
+}
+
+bool DevicesOut::is_late(std::uint32_t device) const {
+  const Lock lock(answers_->mutex);
+  const auto answer = answers_->by_device.find(device);
+  return answer != answers_->by_device.end() && answer->second.is_late;
 }
 
 // Slots

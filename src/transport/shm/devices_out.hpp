@@ -63,11 +63,13 @@ class DevicesOut {
   [[nodiscard]] Result<std::shared_ptr<const PeerWords>> words(
       std::uint32_t device, const std::shared_ptr<cuda::Gpu>& gpu, Deadline deadline);
 
-  /// A peer that has not used CUDA maps the segment that it was passed once it does, and answers
-  /// anew. Is there none for that?
-  [[nodiscard]] bool lacks_question(std::uint32_t device) const;
-  /// Keeps this one, which was passed, until the peer answers otherwise.
-  void keep_question(std::uint32_t device, std::shared_ptr<cuda::DeviceSegment> segment);
+  /// A peer that has not used this GPU maps the segment that it was passed once it does, and answers
+  /// anew. Passes one of the pool where it has none for that, and keeps it until then. A failure is
+  /// for the next call.
+  void ask_again(std::uint32_t device, cuda::DevicePool& pool, Deadline deadline);
+  /// Its answer was waited for in vain. Is it? An answer ends that.
+  void note_late(std::uint32_t device);
+  [[nodiscard]] bool is_late(std::uint32_t device) const;
 
   // Slots
   /// Passes the segment of this slot to the peer, once. The peer answers the first of each GPU.
@@ -101,6 +103,7 @@ class DevicesOut {
     std::shared_ptr<const PeerWords> words;  // once they are registered
     std::string refused;                     // why they cannot be
     std::shared_ptr<cuda::DeviceSegment> question;
+    bool is_late = false;
   };
   /// Jobs of the device thread have shares of it.
   struct Answers {

@@ -203,8 +203,7 @@ Result<void> PeerDevices::collect() {
     }
     const Error& why = *segment->error;
     if (why.code == ErrorCode::protocol_violation) return why;
-    // A message in a segment that cannot be mapped later is lost by itself.
-    if (gpus_[segment->device].answer == DeviceAnswer::direct) continue;
+    // Messages in it that are on their way are lost.
     log(LogLevel::info, kAnnounce,
         "memory on a GPU of " + peer_name_ + " cannot be mapped here: " + why.detail);
     answer(segment->device, DeviceAnswer::unmappable);
@@ -281,6 +280,9 @@ Result<void> PeerDevices::is_legal(const DevicePart& part, Features features) co
   if (part.device != there.device || part.zero != 0)
     return wrong("of GPU " + std::to_string(part.device) + " in a segment of GPU " +
                  std::to_string(there.device));
+  // Its peer has no answer that lets it send there.
+  if (there.state.load(std::memory_order_acquire) == PeerDeviceSegment::State::kept)
+    return wrong("in segment " + std::to_string(part.segment) + ", of a GPU that is not used here");
   if (part.slot >= there.slot_count || part.size_bytes > there.slot_bytes) {
     return wrong("in slot " + std::to_string(part.slot) + " of " +
                  std::to_string(there.slot_count) + ", of " + std::to_string(part.size_bytes) +

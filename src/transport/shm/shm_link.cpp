@@ -359,7 +359,7 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
     op.loaned->unmark_sent(ledger);
     return as_violation(std::move(placed));
   }
-  if (op.device != nullptr) devices_out_.note_placed(op);
+  if (!op.device_part.empty()) devices_out_.note_placed(op);
   if (then == Then::show) out_.show_and_wake();
   const std::uint64_t slot_bytes = op.loaned->slot().memory.size();
   op.loaned = nullptr;
