@@ -32,8 +32,8 @@ namespace tendon::v0::detail::cuda {
 /// Threads: thread-safe, by short locks under which no call of the driver is made.
 /// Errors:  none: the first slot that the driver refuses is in the log.
 /// Blocks:  never. The device thread registers.
-/// Cost:    a lookup in the table, a lock, an entry for each slot that was used. A registration stops
-///          every launch of the process, 50 us and more for each MiB, once for each slot.
+/// Cost:    a lookup in the table, a lock, an entry for each slot that was used. A registration
+///          stops every launch of the process, 50 us and more for each MiB, once for each slot.
 class RegisteredSlots : public std::enable_shared_from_this<RegisteredSlots> {
  public:
   /// Slots below it are never registered: that costs more than their copies.

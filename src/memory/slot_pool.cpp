@@ -207,8 +207,8 @@ Result<void> SlotPool::grow(std::uint64_t slot_bytes) {
   return {};
 }
 
-// Room for further pages of slots of that size: those of free slots, of whatever class, go back to the system first, as
-// far as it takes them.
+// Room for further pages of slots of that size: those of free slots, of whatever class, go back to
+// the system first, as far as it takes them.
 bool SlotPool::make_room(std::uint64_t slot_bytes, std::uint64_t needed_bytes) {
   if (stats_.resident_bytes + needed_bytes <= cap_bytes_) return true;
   // A request that cannot be met must not cost the others their warm slots.

@@ -119,8 +119,7 @@ class SlotPool {
   [[nodiscard]] ColdFill cold_fill(const Slot& slot) const;
   /// Gives back a loaned slot that was never sent.
   void release(SlotId id) noexcept;
-  /// No page goes back to the system from now on: a GPU has it. All may take up to twice the
-  /// cap, and one slot of each size more.
+  /// No page goes back from now on: twice the cap, and a slot of each size more, may stay.
   void keep_pages() noexcept;
   /// Touches the pages of up to `slot_count` free slots that fit `size_bytes`, in pieces of
   /// kPrefaultBytes, unless so many of that size, and warm_slots(), are touched; `keep_going` is
@@ -201,7 +200,7 @@ class SlotPool {
       TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<Slot::Pages> ready_top(std::uint64_t slot_bytes) TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> grow(std::uint64_t slot_bytes) TENDON_REQUIRES(mutex_);
-  /// The slots of the next size above it of which a free one has its pages; null: there are none.
+  /// Slots of a larger size of which a free one has its pages; null: there are none.
   [[nodiscard]] SizeClass* larger_with_pages(std::uint64_t slot_bytes) noexcept
       TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool make_room(std::uint64_t slot_bytes, std::uint64_t needed_bytes)

@@ -95,7 +95,16 @@ class IntoCompletion final : public RecvCompletion<TensorDict> {
 
 /// A send that waits for its turn. It holds everything its message is made of.
 struct QueuedSend {
+  QueuedSend() = default;
+  QueuedSend(const QueuedSend&) = delete;
+  QueuedSend& operator=(const QueuedSend&) = delete;
+  /// Owners of memory on a GPU may call the driver, which is for the device thread here.
+  ~QueuedSend() {
+    if (gpu != nullptr) (void)gpu->thread().post([dropped = std::move(batch)] {});
+  }
+
   TensorDict batch;
+  std::shared_ptr<cuda::Gpu> gpu;  // some of its leaves lie there
   std::shared_ptr<LoanedSlot> slot;
   std::shared_ptr<const KeptBody> kept;
   Storage bytes;

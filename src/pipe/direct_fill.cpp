@@ -118,6 +118,7 @@ Result<cuda::StreamWork> enqueue(const DirectSource& source,
                                  DeviceFill::From from, Deadline deadline) {
   TENDON_TRY(work, cuda::StreamWork::begin(source.gpu.gpu, source.stream, "pipe.send"));
   if (from == DeviceFill::From::loan) {
+    work.follow_stream();  // the program fills it there
     work.keep(slot);
     return work;
   }

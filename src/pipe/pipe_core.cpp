@@ -165,22 +165,20 @@ void PipeCore::send_on() {
 
 Completion<void> PipeCore::enqueue(std::shared_ptr<QueuedSend> queued, Result<void> prepared) {
   auto completion = queued->completion = std::make_shared<SendCompletion>(shared_from_this());
+  const std::shared_ptr<DeviceFill> fill = queued->out.fill;
   if (prepared) prepared = sender_.queue(std::move(queued));
-  if (!prepared) {
+  if (prepared)
+    send_on();
+  else
     (void)completion->finish(std::move(prepared));
-    return Completion<void>(std::move(completion));
-  }
-  send_on();
+  if (fill != nullptr) fill->leave();
   return Completion<void>(std::move(completion));
 }
 
 Completion<void> PipeCore::send_async(TensorDict batch, const SendOptions& options) {
   auto queued = std::make_shared<QueuedSend>();
   auto prepared = sender_.prepare(*queued, std::move(batch), options);
-  const std::shared_ptr<DeviceFill> fill = queued->out.fill;
-  auto completion = enqueue(std::move(queued), std::move(prepared));
-  if (fill != nullptr) fill->leave();
-  return completion;
+  return enqueue(std::move(queued), std::move(prepared));
 }
 
 Completion<void> PipeCore::send_async(Loan&& loan, const SendOptions& options) {

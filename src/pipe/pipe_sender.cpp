@@ -753,6 +753,7 @@ Result<void> PipeSender::prepare(QueuedSend& queued, TensorDict batch, const Sen
   if (lies == Lies::on_cpu) return {};
   TENDON_CHECK(usable("pipe.send_async"));
   TENDON_TRY(source, gpu_source(queued.batch, link_, kFirstUse));
+  queued.gpu = source.gpu;
   PlacedLayout layout = placed_layout(*queued.batch.schema(), *source.placement);
   const DirectSource direct{.batch = queued.batch,
                             .gpu = source,
@@ -798,6 +799,7 @@ Result<void> PipeSender::prepare(QueuedSend& queued, Loan&& loan, const SendOpti
   if (loan.device_slot_ != nullptr) {
     TENDON_TRY(batch, sealed_loan(loan.dict_, *loan.device_slot_, context_));
     TENDON_CHECK(prepare(queued, std::move(batch), options));
+    loan.device_slot_->note_ordered();  // what sends it waits for the stream
     loan.clear();
     return {};
   }

@@ -63,9 +63,9 @@ class DevicesOut {
   [[nodiscard]] Result<std::shared_ptr<const PeerWords>> words(
       std::uint32_t device, const std::shared_ptr<cuda::Gpu>& gpu, Deadline deadline);
 
-  /// A peer that has not used this GPU maps the segment that it was passed once it does, and answers
-  /// anew. Passes one of the pool where it has none for that, and keeps it until then. A failure is
-  /// for the next call.
+  /// A peer that has not used this GPU maps the segment that it was passed once it does, and
+  /// answers anew. Passes one of the pool where it has none for that, and keeps it until then. A
+  /// failure is for the next call.
   void ask_again(std::uint32_t device, cuda::DevicePool& pool, Deadline deadline);
   /// Its answer was waited for in vain. Is it? An answer ends that.
   void note_late(std::uint32_t device);

@@ -176,6 +176,42 @@ TEST_P(GpuLoanTest, AnAsynchronousSendTakesItToo) {
   EXPECT_TRUE(returns(pair.client_context));
 }
 
+TEST_P(GpuLoanTest, AnAsynchronousSendToAPeerThatReadsItIsNoCopy) {
+  PipePair pair = connect();
+  warm_up(pair);
+  const std::uint64_t before = pair.client.stats().loans_sent;
+  const auto stream = make_stream();
+  for (std::uint64_t seed = 1; seed < 4; ++seed) {
+    auto sent = pair.client.send_async(filled(pair.client, seed, 5000, stream), {.stream = stream});
+    const auto received = pair.server.recv(kPatience);
+    ASSERT_TRUE(succeeds(received));
+    EXPECT_TRUE(has(*received, seed));
+    EXPECT_TRUE(succeeds(sent.wait(kPatience)));
+  }
+  if (way().transport == Transport::shm) {
+    EXPECT_EQ(pair.client.stats().loans_sent, before + 3);
+    EXPECT_EQ(pair.client.stats().copies_d2d, 0u);
+  }
+}
+
+// The sender has left its stream by then.
+TEST_P(GpuLoanTest, OneThatIsShownLaterArrivesBehindTheWorkThatFillsItToo) {
+  PipePair pair = connect();
+  warm_up(pair);
+  std::int64_t count = 0;  // that fill the window
+  while (pair.client.send(patterned(1, 10), 10ms)) ++count;
+  const auto stream = make_stream();
+  Gate gate(fake, stream);
+  auto sent = pair.client.send_async(filled(pair.client, 3, 5000, stream), {.stream = stream});
+  for (std::int64_t i = 0; i < count; ++i) ASSERT_TRUE(succeeds(pair.server.recv(kPatience)));
+  EXPECT_TRUE(fails_with(pair.server.recv(10ms), ErrorCode::timeout)) << "it is not filled yet";
+  gate.open();
+  const auto received = pair.server.recv(kPatience);
+  ASSERT_TRUE(succeeds(received));
+  EXPECT_TRUE(has(*received, 3));
+  EXPECT_TRUE(succeeds(sent.wait(kPatience)));
+}
+
 TEST_P(GpuLoanTest, WhatIsWrongIsRefused) {
   PipePair pair = connect();
   const auto schema = loan_schema(10);

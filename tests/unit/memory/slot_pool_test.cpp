@@ -959,7 +959,8 @@ TEST(SlotPoolTest, OneSlotOfEachSizeHasRoomBesidePagesThatStay) {
   pool.keep_pages();
   for (const std::uint64_t size : {kOneMiB, 2 * kOneMiB}) {
     std::vector<Slot> all;
-    for (std::uint64_t i = 0; i < 8 * kOneMiB / size; ++i) all.push_back(pool.acquire(size).value());
+    for (std::uint64_t i = 0; i < 8 * kOneMiB / size; ++i)
+      all.push_back(pool.acquire(size).value());
     for (const Slot& slot : all) pool.release(slot.id);
   }
   EXPECT_EQ(pool.stats().resident_bytes, 16 * kOneMiB);
