@@ -23,7 +23,7 @@ pack() {
   python3 -m pip download --quiet --no-deps --dest "$folder/wheels" --only-binary=:all: --python-version 3.12 \
     --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 --platform any \
     $(sed -n 's/^\(scikit-build-core\|nanobind\|typing-extensions\)==.*/&/p' python/backend/requirements.txt) \
-    packaging pathspec
+    packaging pathspec "$(sed -n "s/^\(numpy==[0-9.]*\); python_version >= .*/\1/p" python/backend/requirements.txt)"
   # The headers that the library group names, and the libraries that these link to.
   local headers=(libssl-dev libhwy-dev nlohmann-json3-dev libcli11-dev libfmt-dev) libraries
   mapfile -t libraries < <(apt-cache depends "${headers[@]}" | sed -n 's/^ *Depends: \(lib[a-z0-9]*\)$/\1/p' | sort -u)
@@ -118,7 +118,12 @@ if [ ! -x "$out/venv/bin/python" ]; then
   # A virtual environment of a virtual environment does not see the packages of the first.
   "$python" -c 'import site; print("\n".join(site.getsitepackages()))' \
     >"$("$out/venv/bin/python" -c 'import site; print(site.getsitepackages()[0])')/outer.pth"
-  "$out/venv/bin/python" -m pip install --quiet --no-index --no-deps "$carried"/wheels/*.whl
+  wheels=("$carried"/wheels/*.whl)
+  # The NumPy that torch works with there stays.
+  if "$python" -c 'import numpy' 2>/dev/null; then
+    for at in "${!wheels[@]}"; do case ${wheels[at]} in */numpy-*) unset "wheels[$at]" ;; esac; done
+  fi
+  "$out/venv/bin/python" -m pip install --quiet --no-index --no-deps "${wheels[@]}"
 fi
 python=$out/venv/bin/python
 begin=$SECONDS

@@ -117,7 +117,7 @@ class DriverSequences {
   }
 
   void map() {
-    say("reserve", table_.address_reserve(&writable_, 2 * kSegment, 0, 0, 0));
+    table_.address_reserve(&writable_, 2 * kSegment, 0, 0, 0);
     say("reserve for the import", table_.address_reserve(&readable_, kSegment, 0, 0, 0));
     say_refused("map more than there is", table_.memory_map(writable_, 2 * kSegment, 0, own_, 0));
     say("map", table_.memory_map(writable_, kSegment, 0, own_, 0));
@@ -135,9 +135,8 @@ class DriverSequences {
     say("ask what an address is", table_.pointer_get_attributes(1, &attribute, &answer, readable_));
     say_whether("it is memory of the GPU",
                 type == static_cast<std::uint32_t>(cuda::MemoryType::device));
-    say("ask what the stack is",
-        table_.pointer_get_attributes(1, &attribute, &answer, address(&type)));
-    say("its type", std::to_string(type));
+    table_.pointer_get_attributes(1, &attribute, &answer, address(&type));
+    say("type of the stack", std::to_string(type));
   }
 
   void copy_and_order() {
