@@ -32,8 +32,7 @@ namespace tendon::v0::detail {
 /// Owns:    the segments and the ledger. Nothing a peer can write takes part in a decision: a
 ///          return that is not in the ledger is counted and ignored.
 /// Threads: thread-safe; one short lock.
-/// Errors:  message_too_large (above the cap), resource_exhausted (cap reached; says what
-///          each side holds).
+/// Errors:  message_too_large (above the cap), resource_exhausted (says what each side holds).
 /// Blocks:  never.
 /// Cost:    a lock and a stack; system calls only when a class grows.
 class SlotPool {

@@ -1,0 +1,212 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# gpu_check.sh --pack DIR    on a Debian machine: puts packages that the other machine lacks into DIR
+# gpu_check.sh DIR [OUT]     on a machine with a GPU: builds, runs tests/gpu, prints one table, in 7 minutes.
+# That machine is a bare Ubuntu 24.04 with CUDA 13, Python 3.12, torch 2.11, CMake, Ninja and g++; it needs no network.
+# Clocks, compute mode and MIG stay as they are. A daemon of MPS is started where none runs, and ended again.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+PACK_MIB_MAX=60
+RUN_S=420 # the build and all parts
+
+usage() {
+  echo "usage: tools/gpu_check.sh --pack DIR | tools/gpu_check.sh DIR [OUT]" >&2
+  exit 2
+}
+
+pack() {
+  local folder=$1 kib
+  mkdir -p "$folder/wheels" "$folder/debs"
+  folder=$(realpath "$folder")
+  # What pip on the other machine takes, which is not what this machine would.
+  python3 -m pip download --quiet --no-deps --dest "$folder/wheels" --only-binary=:all: --python-version 3.12 \
+    --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 --platform any \
+    $(sed -n 's/^\(scikit-build-core\|nanobind\|typing-extensions\)==.*/&/p' python/backend/requirements.txt) \
+    packaging pathspec "$(sed -n "s/^\(numpy==[0-9.]*\); python_version >= .*/\1/p" python/backend/requirements.txt)"
+  # The headers that the library group names, and the libraries that these link to.
+  local headers=(libssl-dev libhwy-dev nlohmann-json3-dev libcli11-dev libfmt-dev) libraries
+  mapfile -t libraries < <(apt-cache depends "${headers[@]}" | sed -n 's/^ *Depends: \(lib[a-z0-9]*\)$/\1/p' | sort -u)
+  (cd "$folder/debs" && apt-get -q download "${headers[@]}" "${libraries[@]}")
+  kib=$(du -sk "$folder" | cut -f1)
+  if [ "$kib" -gt $((PACK_MIB_MAX * 1024)) ]; then
+    echo "gpu_check: $folder has $kib KiB, and $PACK_MIB_MAX MiB may be carried" >&2
+    exit 1
+  fi
+  echo "gpu_check: $folder has $kib KiB: carry it beside this tree, and run tools/gpu_check.sh $folder there"
+}
+
+[ $# -ge 1 ] && [ $# -le 2 ] || usage
+if [ "$1" = --pack ]; then
+  [ $# -eq 2 ] || usage
+  pack "$2"
+  exit 0
+fi
+[ -d "$1/debs" ] && [ -d "$1/wheels" ] || usage
+carried=$(realpath "$1")
+out=${2:-build/gpu_check}
+mkdir -p "$out"
+out=$(realpath "$out")
+rows=$out/rows.txt
+: >"$rows"
+
+row() { printf 'ROW\t%s\t%s\t%s\t%s\n' "$@" >>"$rows"; }
+
+# --- the table, whatever happens before it, and the daemon that this script started
+
+started_daemon=
+stop_daemon() {
+  [ -n "$started_daemon" ] || return 0
+  echo quit | timeout 10 nvidia-cuda-mps-control >/dev/null 2>&1 || true
+  started_daemon=
+  rm -rf "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"
+  unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+}
+
+finish() {
+  local code=$?
+  trap - EXIT
+  stop_daemon
+  echo
+  awk -F '\t' '
+    {for (i = 2; i <= 5; ++i) {cell[NR, i] = $i; if (length($i) > width[i]) width[i] = length($i)}}
+    END {for (n = 1; n <= NR; ++n) {
+      for (i = 2; i <= 5; ++i) printf "%-*s%s", width[i], cell[n, i], i < 5 ? "  " : "\n"}}' \
+    <(printf 'ROW\twhat\tvalue\ttarget\tresult\n') "$rows"
+  if [ "$code" -eq 0 ] && awk -F '\t' '$5 == "missed" {found = 1} END {exit !found}' "$rows"; then code=1; fi
+  exit "$code"
+}
+trap finish EXIT
+trap 'exit 130' INT TERM
+
+# --- the build
+
+echo "== the machine"
+nvidia-smi --query-gpu=name,driver_version,compute_mode,mig.mode.current --format=csv,noheader || true
+uname -r
+
+system=$out/system
+if [ ! -d "$system" ]; then
+  mkdir "$system"
+  for package in "$carried"/debs/*.deb; do dpkg-deb -x "$package" "$system"; done
+fi
+multiarch=usr/lib/x86_64-linux-gnu
+# Programs find the two libraries that Ubuntu has not, and its own OpenSSL.
+mkdir -p "$out/lib"
+cp -P "$system/$multiarch"/libfmt.so.* "$system/$multiarch"/libhwy*.so.* "$out/lib/"
+export CMAKE_PREFIX_PATH="$system/usr" OPENSSL_ROOT_DIR="$system/usr"
+export CPATH="$system/usr/include:$system/usr/include/x86_64-linux-gnu" LIBRARY_PATH="$system/$multiarch"
+export LD_LIBRARY_PATH="$out/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+
+python=${TENDON_GPU_CHECK_PYTHON:-}
+for candidate in $python python3; do
+  if "$candidate" -c 'import torch' 2>/dev/null; then
+    python=$candidate
+    break
+  fi
+done
+if [ -z "$python" ]; then
+  echo "gpu_check: no Python with torch; TENDON_GPU_CHECK_PYTHON names one" >&2
+  row "build" "no Python with torch" "-" "not run"
+  exit 1
+fi
+"$python" -c 'import sys, torch; print("Python", sys.version.split()[0], "torch", torch.__version__)'
+
+echo "== build"
+if [ ! -x "$out/venv/bin/python" ]; then
+  "$python" -m venv --system-site-packages "$out/venv"
+  # A virtual environment of a virtual environment does not see the packages of the first.
+  "$python" -c 'import site; print("\n".join(site.getsitepackages()))' \
+    >"$("$out/venv/bin/python" -c 'import site; print(site.getsitepackages()[0])')/outer.pth"
+  wheels=("$carried"/wheels/*.whl)
+  # The NumPy that torch works with there stays.
+  if "$python" -c 'import numpy' 2>/dev/null; then
+    for at in "${!wheels[@]}"; do case ${wheels[at]} in */numpy-*) unset "wheels[$at]" ;; esac; done
+  fi
+  "$out/venv/bin/python" -m pip install --quiet --no-index --no-deps "${wheels[@]}"
+fi
+python=$out/venv/bin/python
+begin=$SECONDS
+if ! timeout -k 5 270 "$python" -m pip install --quiet --no-index --no-build-isolation --no-deps --force-reinstall . \
+  --config-settings tendon.check=false --config-settings tendon.repair=false \
+  --config-settings cmake.define.TENDON_ZENOH=OFF --config-settings cmake.define.TENDON_CONTROL=OFF \
+  >"$out/build.txt" 2>&1; then
+  tail -n 30 "$out/build.txt" >&2
+  row "build of the wheel" "failed" "-" "missed"
+  exit 1
+fi
+row "build of the wheel" "$((SECONDS - begin)) s" "-" "stated"
+
+# --- the parts
+
+mode="time slices"
+
+# part NAME SECONDS COMMAND...: output to OUT/NAME.txt, and its rows to the table. A part that is cut leaves its rows.
+part() {
+  local name=$1 limit=$2 code=0 left=$((RUN_S - SECONDS))
+  shift 2
+  local file="$out/$name${mode:+ ($mode)}.txt"
+  if [ "$left" -lt 10 ]; then
+    row "$name ($mode)" "-" "-" "not run"
+    return
+  fi
+  [ "$limit" -le "$left" ] || limit=$left
+  echo "== $name ($mode)"
+  # timeout signals the process group of the part, so that its processes end with it.
+  TENDON_GPU_CHECK_MODE=$mode timeout -k 2 "$limit" "$@" >"$file" 2>&1 || code=$?
+  awk -F '\t' '$1 == "ROW"' "$file" >>"$rows"
+  [ "$code" -eq 0 ] && return
+  tail -n 15 "$file"
+  case $code in
+    124 | 137) row "$name ($mode)" "cut after $limit s" "-" "missed" ;;
+    *) row "$name ($mode)" "exit code $code" "0" "missed" ;;
+  esac
+}
+
+bench_pipe() {
+  part "C++ pipe" 60 "$python" tests/gpu/bench_rows.py "$out/venv/bin/tendon"
+}
+
+# What a driver answers is what the double answers, on which everything else is tested.
+if g++ -std=c++20 -O1 -Iinclude -Isrc -Itests tests/gpu/driver_sequences.cpp -ldl -o "$out/driver_sequences"; then
+  part "driver_sequences" 20 "$out/driver_sequences"
+  if diff tests/gpu/driver_sequences.txt "$out/driver_sequences ($mode).txt" >"$out/driver_sequences.diff" 2>&1; then
+    row "driver calls answered as the double does" "all equal" "all equal" "ok"
+  else
+    cat "$out/driver_sequences.diff"
+    row "driver calls answered as the double does" "$(grep -c '^[<>]' "$out/driver_sequences.diff" || true) lines differ" "all equal" "missed"
+  fi
+else
+  row "driver_sequences" "does not compile" "-" "missed"
+fi
+part "contents" 110 "$python" tests/gpu/torch_pipes.py
+bench_pipe
+part "times" 80 "$python" tests/gpu/torch_times.py
+
+if ! command -v nvidia-cuda-mps-control >/dev/null; then
+  row "all parts under MPS" "no nvidia-cuda-mps-control" "-" "not run"
+elif # the name that the kernel keeps of it
+  pgrep -x nvidia-cuda-mps >/dev/null 2>&1 || [ -n "${CUDA_MPS_PIPE_DIRECTORY:-}" ]; then
+  row "all parts under MPS" "a daemon of somebody else runs" "-" "not run"
+else
+  CUDA_MPS_PIPE_DIRECTORY=$(mktemp -d)
+  CUDA_MPS_LOG_DIRECTORY=$(mktemp -d)
+  export CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+  if timeout 10 nvidia-cuda-mps-control -d; then
+    started_daemon=yes
+    mode=MPS
+    bench_pipe
+    part "times" 80 "$python" tests/gpu/torch_times.py
+    part "contents" 100 "$python" tests/gpu/torch_pipes.py --without-death
+    stop_daemon
+  else
+    row "all parts under MPS" "the daemon does not start" "-" "not run"
+    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+  fi
+fi
+
+# What this script does not measure is in the table too.
+for what in "C++: one hop against a bare copy and word" "loan on the GPU" "publish of 8 MiB to 4 readers" \
+  "TensorDictPipe (UCX), tensordict over gloo" "GPU memory after the first message" "a DataLoader with pin_memory beside it"; do
+  row "$what" "-" "-" "not run"
+done
