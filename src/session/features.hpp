@@ -20,7 +20,8 @@ enum class Feature : std::uint64_t {
   devices = 1u << 5,         ///< offers of GPUs, and schemas that say which leaves lie on them
   heads = 1u << 6,           ///< head pages and kind `head`: how far a publisher was when it ended
   many_channels = 1u << 7,   ///< kMaxPipesPerLink pipes, and kMaxAnnouncements keys
-  device_samples = 1u << 8,  ///< device parts whose bytes are there already: `word` 0
+  // 8 and 9 are given to what is not built yet.
+  device_samples = 1u << 10,  ///< device parts whose bytes are there already: `word` 0
 };
 
 /// A set of features.
