@@ -280,8 +280,9 @@ Result<void> PeerDevices::is_legal(const DevicePart& part, Features features) co
   if (part.device != there.device || part.zero != 0)
     return wrong("of GPU " + std::to_string(part.device) + " in a segment of GPU " +
                  std::to_string(there.device));
-  // Its peer has no answer that lets it send there.
-  if (there.state.load(std::memory_order_acquire) == PeerDeviceSegment::State::kept)
+  // An answer about another segment of this GPU lets the peer send in one that is kept.
+  if (there.state.load(std::memory_order_acquire) == PeerDeviceSegment::State::kept &&
+      cuda::find_used_gpu(there.gpu_uuid) == nullptr)
     return wrong("in segment " + std::to_string(part.segment) + ", of a GPU that is not used here");
   if (part.slot >= there.slot_count || part.size_bytes > there.slot_bytes) {
     return wrong("in slot " + std::to_string(part.slot) + " of " +
@@ -297,6 +298,8 @@ Result<std::shared_ptr<PeerDevices::Body>> PeerDevices::body_of(const DevicePart
                                                                 Features features) {
   TENDON_CHECK(is_legal(part, features));
   const auto& segment = segments_.find(part.segment)->second;
+  if (segment->state.load(std::memory_order_acquire) == PeerDeviceSegment::State::kept)
+    (void)try_map(segment);
   if (part.word == 0) return std::make_shared<Body>(memory_, words_, segment, part);
   (void)note_arrivals();
   if (!under_way_.empty() && part.word - under_way_.front().number >= ReadyWords::kCount)
