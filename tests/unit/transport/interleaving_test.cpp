@@ -370,7 +370,7 @@ TEST(InterleavingRoom, FindsPlantedFaults) {
 
 // Slots -------------------------------------------------------------------------------------------
 
-struct Sent {
+struct SentMessage {
   std::uint64_t slot = 0;
   std::uint64_t generation = 0;
   std::uint64_t content = 0;
@@ -402,7 +402,7 @@ struct SlotModel {
   explicit SlotModel(std::size_t slots) : slot_count(slots), messages(4), returns(4) {}
   const std::size_t slot_count;
   Counters message_counters, return_counters;
-  std::vector<Sent> messages;
+  std::vector<SentMessage> messages;
   std::vector<Returned> returns;
   std::array<Word, kMostSlots> content;  // stands for the bytes of a slot
   Word peer_ended;                       // the pidfd
@@ -411,7 +411,7 @@ struct SlotModel {
 
 void own(SlotModel& shared, std::uint64_t count, Network network, Owner how, SlotGhost& ghost) {
   SlotPool pool("model", shared.slot_count * SlotPool::kSmallestSlotBytes);
-  RingProducer<Sent, CheckedMemory> out(shared.message_counters, shared.messages);
+  RingProducer<SentMessage, CheckedMemory> out(shared.message_counters, shared.messages);
   RingConsumer<Returned, CheckedMemory> in(shared.return_counters, shared.returns);
   std::uint64_t ended = 0, failed = 0;
   const auto look = [&] {
@@ -487,13 +487,13 @@ enum class Return { once, twice, after_a_stale_one, before_a_forged_one, never }
 
 void receive(SlotModel& shared, std::uint64_t count, const std::vector<Return>& manners,
              SlotGhost& ghost) {
-  RingConsumer<Sent, CheckedMemory> in(shared.message_counters, shared.messages);
+  RingConsumer<SentMessage, CheckedMemory> in(shared.message_counters, shared.messages);
   RingProducer<Returned, CheckedMemory> out(shared.return_counters, shared.returns);
   const auto give_back = [&](std::uint64_t slot, std::uint64_t generation) {
     if (out.stage({slot, generation})) out.publish();
   };
   for (std::uint64_t i = 1; i <= count; ++i) {
-    Sent sent;
+    SentMessage sent;
     while (!in.pop(sent)) {
       CheckedMemory::wait_while(
           {{&shared.message_counters.tail, in.head()}, {&shared.link_failed, 0}});
