@@ -43,7 +43,7 @@ class RegisteredSlots : public std::enable_shared_from_this<RegisteredSlots> {
   [[nodiscard]] static std::shared_ptr<RegisteredSlots> add(std::shared_ptr<Segment> memory,
                                                             std::uint64_t slot_bytes, Access access,
                                                             std::shared_ptr<KeptPages> pages);
-  /// Those that an address lies in; null: none.
+  /// The slots in whose memory an address lies; null: none.
   [[nodiscard]] static std::shared_ptr<RegisteredSlots> find(DeviceAddress address);
 
   RegisteredSlots(const RegisteredSlots&) = delete;
@@ -57,7 +57,7 @@ class RegisteredSlots : public std::enable_shared_from_this<RegisteredSlots> {
   };
   struct Use {
     std::vector<Part> parts;
-    /// What the work keeps until it is done: the registrations, and what begins one then.
+    /// The work keeps these until it is done: registrations, and an object that begins one then.
     std::vector<std::shared_ptr<const void>> kept;
   };
   /// The parts of a copy that `gpu` makes, which begins in these slots at `address`.

@@ -56,7 +56,7 @@ class StreamWork {
   /// Packs pieces of memory of the GPU by its gather kernel, so many in each launch as it takes.
   [[nodiscard]] Result<void> gather(FunctionHandle kernel, std::span<const GatherEntry> pieces);
   void keep(std::shared_ptr<const void> owner) { kept_.push_back(std::move(owner)); }
-  /// What the stream has already counts as work that was enqueued here.
+  /// Counts all that the stream has already as work that was enqueued here.
   void follow_stream() noexcept { has_work_ = true; }
 
   /// Waits until the GPU has done all that the stream has now, also what others enqueued there. A

@@ -59,8 +59,8 @@ Error beyond_share(const DirectSource& source) {
                    ", which is half of ContextOptions::device_cap_bytes; nothing was delivered"};
 }
 
-/// Until peers may have returned something. The device thread, which ends the owner's holds, tells
-/// nobody of it: so the pool is looked at after a slice.
+/// Waits for returns of peers. The device thread, which ends the owner's holds, tells nobody of it:
+/// so the pool is looked at after a slice.
 Result<void> wait_for_room(const DirectSource& source, Deadline deadline) {
   constexpr std::chrono::milliseconds kSlice{5};
   const auto pool = source.context->memory().passed->of(source.gpu.gpu);

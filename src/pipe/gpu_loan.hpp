@@ -28,7 +28,7 @@ struct GpuLoan {
 [[nodiscard]] Result<std::shared_ptr<cuda::LoanedDeviceSlot>> take_gpu_loan(
     const GpuLoan& wanted, std::uint64_t size_bytes, Deadline deadline);
 
-/// What is sent of the batch in a loan: nobody may write it any more. Errors: wrong_link for a loan
+/// The batch of a loan as it is sent: nobody may write it any more. Errors: wrong_link for a loan
 /// of another Context.
 [[nodiscard]] Result<TensorDict> sealed_loan(const TensorDict& batch,
                                              const cuda::LoanedDeviceSlot& loan,

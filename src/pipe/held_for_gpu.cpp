@@ -40,7 +40,7 @@ void HeldForGpu::post(Try which) {
   if (!posted) finish(std::move(posted));
 }
 
-// What a first try asked of the device thread is there for the second one.
+// The second try finds there what the first one asked of the device thread.
 void HeldForGpu::attempt(Try which) {
   if (which == Try::first) tries_.store(Tries::one);
   auto filled = fill();

@@ -108,7 +108,7 @@ TEST_P(DirectSenderDies, WhatIsWholeIsDeliveredAndNothingElse) {
     victim.begin_send();
   }
   EXPECT_TRUE(killed_by(victim.wait(), SIGKILL));
-  ASSERT_TRUE(is_ok(receiver.ask("alone"))) << "the end is seen, whoever lives on";
+  ASSERT_TRUE(is_ok(receiver.ask("alone"))) << "the end is seen, also where a child lives on";
   if (row.has_survivor) write_words(victim, survivor);
   if (has_first) {
     EXPECT_EQ(receiver.receive(1, kFirst, "there"), "ok cuda:0");

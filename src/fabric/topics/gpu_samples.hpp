@@ -62,8 +62,9 @@ class GpuSamples {
   /// placement, where one does not, or there is none. Precondition: it has leaves elsewhere.
   [[nodiscard]] Result<std::shared_ptr<KeptSample>> copy(const TensorDict& sample, const How& how,
                                                          const Readers& readers);
-  /// What this peer is shown of a sample. Null: it lies on its GPU alone; its copy to host memory
-  /// is under way. Errors: unsupported_device, where it gets none. Under the publisher's lock.
+  /// The message that shows a sample to this peer. Null: it lies on its GPU alone; its copy to host
+  /// memory is under way. Errors: unsupported_device, where it gets none. Under the publisher's
+  /// lock.
   enum class Reads : std::uint8_t { where_it_lies, host_memory };
   [[nodiscard]] Result<const SharedMessage*> message_for(
       Link& link, const std::shared_ptr<const KeptSample>& sample, Reads reads);

@@ -101,6 +101,7 @@ TEST_P(DirectPublisher, ASlotReturnsWhenTheStreamsOfItsReadersHaveDoneWhatTheyHa
   Program& planner = start("planner");
   Publisher camera = publisher_of(robot);
   Subscriber frames = subscriber_of(planner);
+  ASSERT_TRUE(succeeds(camera.wait_for_subscribers(1, kPatience)));
   ASSERT_TRUE(succeeds(camera.publish(frame(1), kPatience)));
   const auto stream = make_stream();
   auto sample = frames.recv({.stream = stream}, kPatience);
@@ -120,6 +121,7 @@ TEST_P(DirectPublisher, LeavesAndValuesOfHostMemoryStayThere) {
   Program& planner = start("planner");
   Publisher camera = publisher_of(robot);
   Subscriber frames = subscriber_of(planner);
+  ASSERT_TRUE(succeeds(camera.wait_for_subscribers(1, kPatience)));
   TensorDict batch = frame(3);
   batch.set("state/joints", Tensor::of<double>({2}, {1.5, -0.0}));
   batch.set("info/name", "a/b");
@@ -146,6 +148,7 @@ TEST_P(DirectPublisher, BeyondEightViewsSamplesAreCopied) {
   Program& planner = start("planner");
   Publisher camera = publisher_of(robot);
   Subscriber frames = subscriber_of(planner);
+  ASSERT_TRUE(succeeds(camera.wait_for_subscribers(1, kPatience)));
   std::vector<Sample> views;
   for (std::uint64_t i = 0; i < detail::DirectViews::kMost + 2; ++i) {
     ASSERT_TRUE(succeeds(camera.publish(frame(i), kPatience)));
@@ -175,6 +178,7 @@ TEST_P(DirectPublisher, ItArrivesWhereItIsWanted) {
   Program& planner = start("planner");
   Publisher camera = publisher_of(robot);
   Subscriber frames = subscriber_of(planner);
+  ASSERT_TRUE(succeeds(camera.wait_for_subscribers(1, kPatience)));
   for (const Device device : {cpu(), kGpu1, kGpu0}) {
     ASSERT_TRUE(succeeds(camera.publish(frame(4), kPatience)));
     EXPECT_TRUE(fails_with(frames.recv_async().wait(kPatience), ErrorCode::unsupported_device,
@@ -195,6 +199,7 @@ TEST_P(DirectPublisher, OnSampleGetsHostMemory) {
   Subscriber frames = subscriber_of(planner, {.on_sample = [&](const Sample& sample) {
                                       right += is_frame(sample, 5, cpu()) ? 1 : 0;
                                     }});
+  ASSERT_TRUE(succeeds(camera.wait_for_subscribers(1, kPatience)));
   ASSERT_TRUE(succeeds(camera.publish(frame(5), kPatience)));
   EXPECT_TRUE(eventually([&] { return right.load() == 1; }));
   frames.close();
@@ -207,6 +212,7 @@ TEST_P(DirectPublisher, ALateSubscriberHasItFromTheHistoryByWayOfHostMemory) {
   Program& logger = start("logger");
   Publisher camera = publisher_of(robot, {.qos = {.history = keep_last(3)}});
   Subscriber frames = subscriber_of(planner);
+  ASSERT_TRUE(succeeds(camera.wait_for_subscribers(1, kPatience)));
   for (std::uint64_t i = 1; i <= 4; ++i) {
     TensorDict batch = frame(i);
     batch.set("n", Tensor::of<double>({1}, {1.0 * static_cast<double>(i)}));
@@ -259,6 +265,7 @@ TEST_P(DirectPublisher, BeyondItsShareAReaderIsServedByWayOfHostMemory) {
   Program& planner = start("planner");
   Publisher camera = publisher_of(robot, {.qos = {.history = keep_last(4)}});
   Subscriber frames = subscriber_of(planner, {.window = 64});
+  ASSERT_TRUE(succeeds(camera.wait_for_subscribers(1, kPatience)));
   constexpr std::uint64_t kCount = 40;  // 32 slots are half of the pool
   for (std::uint64_t i = 1; i <= kCount; ++i)
     ASSERT_TRUE(succeeds(camera.publish(frame(i), kPatience)));
@@ -282,6 +289,7 @@ TEST_P(DirectPublisher, APublishWhoseStreamIsStuckTimesOutAndPublishesNothing) {
   Program& planner = start("planner");
   Publisher camera = publisher_of(robot);
   Subscriber frames = subscriber_of(planner);
+  ASSERT_TRUE(succeeds(camera.wait_for_subscribers(1, kPatience)));
   ASSERT_TRUE(succeeds(camera.publish(frame(1), kPatience)));
   ASSERT_TRUE(succeeds(frames.recv(kPatience)));
   const auto stream = make_stream();
