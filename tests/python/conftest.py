@@ -22,6 +22,9 @@ if os.path.isfile(os.environ.get("TENDON_CUDA_DOUBLE", "")):
     os.environ["TENDON_CUDA_LIBRARY"] = os.environ["TENDON_CUDA_DOUBLE"]
     os.environ.setdefault("TENDON_CUDA_DOUBLE_SEED", "34")
 
+# Without a buffer, print() writes a line and its end in two calls, and the lines of two processes mix in one pipe.
+os.environ.pop("PYTHONUNBUFFERED", None)
+
 import tendon  # noqa: E402
 
 SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")
