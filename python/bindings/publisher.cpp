@@ -87,9 +87,9 @@ Published publish(const PublisherHandle& self, nb::object data, nb::object timeo
     return published;
   }
   if (nb::isinstance<LoanHandle>(data)) {
-    refuse_stream(data, wanted);
-    const auto loan = nb::cast<const LoanHandle&>(data).loan;
-    return publish_sample(self, deadline, std::move(*loan));
+    const auto& handle = nb::cast<const LoanHandle&>(data);
+    (void)stream_for(handle, wanted, "publisher.publish");
+    return publish_sample(self, deadline, std::move(*handle.loan));
   }
   if (const auto bytes = bytes_from(data)) {
     refuse_stream(data, wanted);
@@ -101,7 +101,7 @@ Published publish(const PublisherHandle& self, nb::object data, nb::object timeo
 LoanHandle loan(const PublisherHandle& self, nb::object schema) {
   const auto wanted = schema_from(schema);
   const auto publisher = self.publisher;
-  return {std::make_shared<Loan>(unwrap(without_gil([&] { return publisher->loan(wanted); })))};
+  return make_loan(unwrap(without_gil([&] { return publisher->loan(wanted); })), {});
 }
 
 void wait_for_subscribers(const PublisherHandle& self, std::size_t count, nb::object timeout) {
