@@ -52,14 +52,12 @@ std::optional<Deadline> deadline_of_publish(nb::handle timeout) {
 }
 
 /// A sample without tensors waits for nobody with 'drop_oldest'.
-template <class Sample>
-Published publish_sample(const PublisherHandle& self, const std::optional<Deadline>& deadline,
-                         Sample&& sample) {
+Published publish_bytes(const PublisherHandle& self, const std::optional<Deadline>& deadline,
+                        Bytes sample) {
   const bool waits = self.overflow == Overflow::block;
   const Deadline until = !waits ? Deadline::now() : deadline ? *deadline : Deadline(self.block_for);
   return publish_once([&](const detail::SignalledPublish::GoOn& go_on) {
-    return detail::SignalledPublish::publish(*self.publisher, std::forward<Sample>(sample), until,
-                                             go_on);
+    return detail::SignalledPublish::publish(*self.publisher, sample, until, go_on);
   });
 }
 
@@ -89,11 +87,14 @@ Published publish(const PublisherHandle& self, nb::object data, nb::object timeo
   if (nb::isinstance<LoanHandle>(data)) {
     refuse_stream(data, wanted);
     const auto loan = nb::cast<const LoanHandle&>(data).loan;
-    return publish_sample(self, deadline, std::move(*loan));
+    return publish_once([&](const detail::SignalledPublish::GoOn& go_on) {
+      return detail::SignalledPublish::publish(*self.publisher, std::move(*loan), deadline, {},
+                                               go_on);
+    });
   }
   if (const auto bytes = bytes_from(data)) {
     refuse_stream(data, wanted);
-    return publish_sample(self, deadline, bytes->bytes());
+    return publish_bytes(self, deadline, bytes->bytes());
   }
   return publish_batch(self, deadline, dict_from(data), wanted);
 }
