@@ -6,8 +6,8 @@
 #include <atomic>
 #include <memory>
 #include <optional>
-#include <tendon/core/deadline.hpp>
 #include <tendon/tensor/loan.hpp>
+#include <type_traits>
 #include <utility>
 
 #include "gpu_order.hpp"
@@ -52,13 +52,14 @@ class LeavingLoan {
     *from_ = std::move(shared_->loan);
   }
 
-  /// `send(Loan&&, Deadline)` as a call that may outlive this object.
+  /// `send(Loan&&, how)` as a call that may outlive this object.
   template <class Send>
   [[nodiscard]] auto by(Send send) const {
-    return [shared = shared_, send = std::move(send)](Deadline end) -> Result<void> {
+    return [shared = shared_, send = std::move(send)](
+               const auto& how) -> std::invoke_result_t<const Send&, Loan&&, decltype(how)> {
       if (shared->is_taken.test_and_set(std::memory_order_acquire))
         return Error{ErrorCode::cancelled, "loan.send", "the call that sent the loan has ended"};
-      auto sent = send(std::move(shared->loan), end);
+      auto sent = send(std::move(shared->loan), how);
       shared->is_taken.clear(std::memory_order_release);
       return sent;
     };

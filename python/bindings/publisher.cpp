@@ -52,14 +52,12 @@ std::optional<Deadline> deadline_of_publish(nb::handle timeout) {
 }
 
 /// A sample without tensors waits for nobody with 'drop_oldest'.
-template <class Sample>
-Published publish_sample(const PublisherHandle& self, const std::optional<Deadline>& deadline,
-                         Sample&& sample) {
+Published publish_bytes(const PublisherHandle& self, const std::optional<Deadline>& deadline,
+                        Bytes sample) {
   const bool waits = self.overflow == Overflow::block;
   const Deadline until = !waits ? Deadline::now() : deadline ? *deadline : Deadline(self.block_for);
   return publish_once([&](const detail::SignalledPublish::GoOn& go_on) {
-    return detail::SignalledPublish::publish(*self.publisher, std::forward<Sample>(sample), until,
-                                             go_on);
+    return detail::SignalledPublish::publish(*self.publisher, sample, until, go_on);
   });
 }
 
@@ -69,6 +67,15 @@ Published publish_batch(const PublisherHandle& self, const std::optional<Deadlin
   return publish_once([&](const detail::SignalledPublish::GoOn& go_on) {
     return detail::SignalledPublish::publish(*self.publisher, batch, deadline, on, go_on);
   });
+}
+
+Published publish_loan(const PublisherHandle& self, const std::optional<Deadline>& deadline,
+                       const LoanHandle& handle, const std::optional<Stream>& wanted) {
+  const OnStream on{handle_of(stream_for(handle, wanted, "publisher.publish"))};
+  const LeavingLoan leaving(handle.loan);
+  return publish_once(leaving.by([&](Loan&& loan, const detail::SignalledPublish::GoOn& go_on) {
+    return detail::SignalledPublish::publish(*self.publisher, std::move(loan), deadline, on, go_on);
+  }));
 }
 
 Published publish(const PublisherHandle& self, nb::object data, nb::object timeout,
@@ -87,13 +94,11 @@ Published publish(const PublisherHandle& self, nb::object data, nb::object timeo
     return published;
   }
   if (nb::isinstance<LoanHandle>(data)) {
-    const auto& handle = nb::cast<const LoanHandle&>(data);
-    (void)stream_for(handle, wanted, "publisher.publish");
-    return publish_sample(self, deadline, std::move(*handle.loan));
+    return publish_loan(self, deadline, nb::cast<const LoanHandle&>(data), wanted);
   }
   if (const auto bytes = bytes_from(data)) {
     refuse_stream(data, wanted);
-    return publish_sample(self, deadline, bytes->bytes());
+    return publish_bytes(self, deadline, bytes->bytes());
   }
   return publish_batch(self, deadline, dict_from(data), wanted);
 }

@@ -43,7 +43,8 @@ struct LoanOptions {
 ///   pipe.send(std::move(loan), 1s).value();  // nothing is copied
 ///
 /// Owns:    one slot of a link, or of a publisher's Context, until it is sent or dropped. To send
-///          it elsewhere is `wrong_link`; one on a GPU goes on any pipe of its Context.
+///          it elsewhere is `wrong_link`; one on a GPU goes on any pipe or publisher of its
+///          Context.
 /// Threads: a value; one thread at a time.
 /// Errors:  as TensorDict; an empty loan returns not_found for every leaf.
 /// Blocks:  never.
@@ -51,9 +52,9 @@ struct LoanOptions {
 ///
 /// The memory of a loan is not mapped in a forked child: touching it there is SIGSEGV.
 ///
-/// On a GPU, kernels of the program fill it. The stream that send() names is behind all of them;
-/// where they run on others, the program makes it wait for those. Whatever drops an unsent loan
-/// does so after its work is done, or behind the work of LoanOptions::stream.
+/// On a GPU, kernels of the program fill it. The stream that send() or publish() names is behind
+/// all of them; where they run on others, the program makes it wait for those. Whatever drops an
+/// unsent loan does so after its work is done, or behind the work of LoanOptions::stream.
 ///
 /// After a successful send it is empty. Tensors taken from it before keep their memory mapped, but
 /// it belongs to its readers from then on: do not touch them.
