@@ -473,7 +473,7 @@ void bind_sending(Class& pipe) {
            "schema: a Schema, or a mapping from names to (dtype, shape [elements]).\n"
            "timeout: seconds; it waits until there is room.\n"
            "device: where it lies: 'cuda:0' or a torch.device; None or 'cpu': in host memory. On\n"
-           "a GPU it is memory of the Context, for any of its pipes.\n"
+           "a GPU it is memory of the Context, for any of its pipes and publishers.\n"
            "stream: on which it is filled on the GPU, a stream of torch, CuPy or cuda.core or its\n"
            "handle; by default the per-thread default stream. It lives until the last array is\n"
            "dropped. Consumers of __dlpack__ on other streams wait for it, and it for them.\n\n"
