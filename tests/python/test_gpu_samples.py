@@ -130,9 +130,11 @@ def test_a_loan_is_published_behind_those_who_have_its_arrays(gpu, topic):
         with pytest.raises(tendon.Timeout, match="nothing was published"):
             publisher.publish(loan, 0.05, **options)
         assert not loan.empty
+        published = publisher.stats().published
         publishing = threading.Thread(target=publisher.publish, args=(loan, PATIENCE_S), kwargs=options)
         publishing.start()
         assert eventually(lambda loan=loan: loan.empty)  # nobody else sends it meanwhile
+        assert publisher.stats().published == published
         with pytest.raises(tendon.InvalidArgument, match="being sent"):
             publisher.publish(loan)
         gate.open()
