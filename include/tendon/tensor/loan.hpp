@@ -56,8 +56,8 @@ struct LoanOptions {
 /// all of them; where they run on others, the program makes it wait for those. Whatever drops an
 /// unsent loan does so after its work is done, or behind the work of LoanOptions::stream.
 ///
-/// After a successful send it is empty. Tensors taken from it before keep their memory mapped, but
-/// it belongs to its readers from then on: do not touch them.
+/// After a successful send or freeze() it is empty. Tensors taken from it before keep their memory
+/// mapped, but it belongs to its readers from then on: do not touch them.
 class TENDON_API Loan {
  public:
   Loan(Loan&&) noexcept = default;
@@ -74,7 +74,14 @@ class TENDON_API Loan {
   /// Non-tensor data travels too.
   [[nodiscard]] Result<void> try_set(std::string_view path, Value value);
   void set(std::string_view path, Value value) { try_set(path, std::move(value)).value(); }
-  /// True after it was sent.
+  /// Takes the batch out of a loan on a GPU; nobody writes it from now on. Pipes and publishers of
+  /// its Context send it to any number of peers, each without a copy where the peer reads it there,
+  /// and behind the work of the stream that the call names, as any batch. The memory returns when
+  /// no peer has it any more, behind LoanOptions::stream, which lives until the batch is dropped.
+  /// Errors: not_supported in host memory, where a pipe's loan is for one peer: publish it, or send
+  /// copies; invalid_argument where it was sent. The loan is as it was then; else it is empty.
+  [[nodiscard]] Result<TensorDict> freeze() &&;
+  /// True after it was sent, or frozen.
   [[nodiscard]] bool empty() const noexcept {
     return slot_ == nullptr && sample_ == nullptr && device_slot_ == nullptr;
   }

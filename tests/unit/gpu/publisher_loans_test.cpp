@@ -223,7 +223,7 @@ TEST_P(PublisherLoans, AnOlderSubscriberBesideIsServedByWayOfHostMemory) {
 TEST_P(PublisherLoans, AFullPoolIsWaitedForAndSaysWhoHoldsIt) {
   Program& robot = start("robot", {.device_cap_bytes = 32u << 20});
   Publisher camera = publisher_of(robot);
-  const std::uint64_t large = 10u << 20;
+  const std::uint64_t large = 12u << 20;
   std::optional<Loan> first = filled(camera, 1, large);
   const Loan second = filled(camera, 2, large);
   EXPECT_TRUE(fails_with(camera.loan(frame_schema(large), {.device = kGpu0}, 10ms),
@@ -265,6 +265,26 @@ TEST_P(PublisherLoans, EachSampleMayLieOnAnotherGpu) {
     EXPECT_TRUE(has(sample, 7, device));
     EXPECT_EQ(is_view(*sample), GetParam().is_shm());
   }
+}
+
+TEST_P(PublisherLoans, AFrozenOneIsPublishedOnSeveralKeysWithoutACopy) {
+  Program& robot = start("robot");
+  Program& planner = start("planner");
+  Publisher camera = publisher_of(robot);
+  Publisher archive = Publisher::declare(robot.node, "archive").value();
+  Subscriber frames = subscriber_of(planner);
+  Subscriber archived = Subscriber::declare(planner.node, "archive").value();
+  ASSERT_TRUE(succeeds(camera.wait_for_subscribers(1, kPatience)));
+  ASSERT_TRUE(succeeds(archive.wait_for_subscribers(1, kPatience)));
+  const TensorDict batch = filled(camera, 5).freeze().value();
+  for (Publisher* const publisher : {&camera, &archive, &camera})
+    ASSERT_TRUE(succeeds(publisher->publish(batch, kPatience)));
+  for (Subscriber* const subscriber : {&frames, &archived, &frames}) {
+    const auto sample = subscriber->recv(kPatience);
+    EXPECT_TRUE(has(sample, 5));
+    EXPECT_EQ(is_view(*sample), GetParam().is_shm());
+  }
+  EXPECT_EQ(camera.stats().copies_d2d + archive.stats().copies_d2d, 0u);
 }
 
 TEST_P(PublisherLoans, WhatIsWrongIsRefused) {
