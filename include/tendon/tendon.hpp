@@ -20,6 +20,7 @@
 #include <tendon/pipe/pipe.hpp>
 #include <tendon/pipe/server.hpp>
 #include <tendon/runtime/context.hpp>
+#include <tendon/runtime/gpu_pool.hpp>
 #include <tendon/tensor/safetensors.hpp>
 #include <tendon/tensor/tensor.hpp>
 #include <tendon/tensor/tensor_dict.hpp>

@@ -136,20 +136,31 @@ nb::object capsule_of(const Tensor& exported, bool versioned, bool copied) {
   return capsule_of(*managed, "dltensor");
 }
 
-/// Memory that a consumer reads on its stream. It is used again only behind that work.
+/// Memory that a consumer uses on its stream. It is used again, or sent, only behind that work.
 class ReadOnStream {
  public:
   ReadOnStream(const Tensor& tensor, Stream written, Stream reader)
-      : memory_(tensor.storage()), written_(written), reader_(reader) {}
+      : memory_(tensor.storage()),
+        written_(written),
+        reader_(reader),
+        consumers_(consumers_of(tensor)) {
+    if (consumers_ != nullptr) entry_ = consumers_->add(reader_);
+  }
   ReadOnStream(const ReadOnStream&) = delete;
   ReadOnStream& operator=(const ReadOnStream&) = delete;
   // In any thread. A GPU that is lost, and a forked child, need no order.
-  ~ReadOnStream() { (void)let_wait(memory_.device(), reader_, written_); }
+  ~ReadOnStream() {
+    const bool is_ordered = let_wait(memory_.device(), reader_, written_).has_value();
+    // Else what sends it tries again, and says what is wrong.
+    if (consumers_ != nullptr && is_ordered) consumers_->remove(entry_);
+  }
 
  private:
   const Storage memory_;
   const Stream written_;
   const Stream reader_;
+  const std::shared_ptr<Consumers> consumers_;  // null: nobody asks
+  Consumers::Entry entry_;
 };
 
 nb::object export_from_gpu(const Tensor& tensor, nb::handle stream, bool versioned,

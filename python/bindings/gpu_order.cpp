@@ -3,6 +3,7 @@
 
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -25,6 +26,7 @@ namespace cuda = detail::cuda;
 struct Order {
   Stream stream;
   std::shared_ptr<const void> owner;
+  std::shared_ptr<Consumers> consumers;  // null: they are not noted
   void operator()(const void* /*owned*/) noexcept { owner.reset(); }
 };
 
@@ -81,26 +83,30 @@ std::optional<Stream> stream_from(nb::handle argument) {
   return stream_of(number_from(nb::object(pair[1]), argument));
 }
 
-std::shared_ptr<const void> in_order_of(Stream stream, std::shared_ptr<const void> owner) {
+std::shared_ptr<const void> in_order_of(Stream stream, std::shared_ptr<const void> owner,
+                                        std::shared_ptr<Consumers> consumers) {
   seen.store(true, std::memory_order_relaxed);
   const void* const owned = owner.get();
-  return {owned, Order{stream, std::move(owner)}};
+  return {owned, Order{stream, std::move(owner), std::move(consumers)}};
 }
 
 Tensor in_order_of(Stream stream, const Tensor& tensor) {
   return with_owner(tensor, in_order_of(stream, tensor.storage().owner()));
 }
 
-void set_order(const std::optional<Stream>& wanted, TensorDict& batch) {
-  const auto order = [&] { return wanted.value_or(stream_of(cuda::kPerThreadStream)); };
+void set_order(const std::optional<Stream>& wanted, TensorDict& batch,
+               const std::shared_ptr<Consumers>& consumers) {
+  const auto in_order = [&](const Storage& memory) {
+    const Stream order = wanted.value_or(stream_of(cuda::kPerThreadStream));
+    return in_order_of(order, memory.owner(), consumers);
+  };
   if (const PackedView* const packed = packed_view(batch)) {
     const Storage& memory = packed->storage;
     if (memory.device() == cpu() || find_order(memory) != nullptr) return;
-    batch = unwrap(
-        make_packed(packed->schema, packed->layout,
-                    Storage(in_order_of(order(), memory.owner()), memory.data(),
-                            memory.size_bytes(), memory.access(), memory.origin(), memory.device()),
-                    packed->values));
+    batch = unwrap(make_packed(packed->schema, packed->layout,
+                               Storage(in_order(memory), memory.data(), memory.size_bytes(),
+                                       memory.access(), memory.origin(), memory.device()),
+                               packed->values));
     return;
   }
   const auto schema = batch.schema();
@@ -110,7 +116,7 @@ void set_order(const std::optional<Stream>& wanted, TensorDict& batch) {
     const Tensor leaf = batch.leaf(i);
     if (find_order(leaf.storage()) != nullptr) continue;
     // They lie in one piece of memory.
-    if (ordered == nullptr) ordered = in_order_of(order(), leaf.storage().owner());
+    if (ordered == nullptr) ordered = in_order(leaf.storage());
     const SchemaLeaf& entry = schema->leaves()[i];
     unwrap(batch.try_set(entry.path, with_owner(leaf, ordered), entry.batching));
   }
@@ -119,6 +125,11 @@ void set_order(const std::optional<Stream>& wanted, TensorDict& batch) {
 std::optional<Stream> order_of(const Tensor& tensor) {
   const Order* const order = find_order(tensor.storage());
   return order == nullptr ? std::nullopt : std::optional(order->stream);
+}
+
+std::shared_ptr<Consumers> consumers_of(const Tensor& tensor) {
+  const Order* const order = find_order(tensor.storage());
+  return order == nullptr ? nullptr : order->consumers;
 }
 
 Result<Device> gpu_of_address(const void* address) {
@@ -165,16 +176,22 @@ std::optional<Stream> stream_for(const TensorDict& batch, const std::optional<St
   std::optional<Stream> chosen = wanted;
   if (!seen.load(std::memory_order_relaxed)) return chosen;
   std::vector<std::pair<Device, Stream>> awaited;
+  const auto await = [&](Device device, Stream stream) {
+    const auto is_it = [&](const auto& known) {
+      return known.first == device && is_same(known.second, stream);
+    };
+    if (!is_same(stream, *chosen) && std::ranges::none_of(awaited, is_it))
+      awaited.emplace_back(device, stream);
+  };
   for (std::size_t i = 0; i < batch.leaf_count(); ++i) {
     if (leaf_view(batch, i).device == cpu()) continue;
     const Tensor leaf = batch.leaf(i);
     const Order* const order = find_order(leaf.storage());
     if (order == nullptr) continue;
     if (!chosen) chosen = order->stream;
-    bool is_known = is_same(order->stream, *chosen);
-    for (const auto& [device, stream] : awaited)
-      is_known = is_known || (device == leaf.device() && is_same(stream, order->stream));
-    if (!is_known) awaited.emplace_back(leaf.device(), order->stream);
+    await(leaf.device(), order->stream);
+    if (order->consumers == nullptr) continue;
+    for (const Stream& stream : order->consumers->streams()) await(leaf.device(), stream);
   }
   if (!awaited.empty()) {
     unwrap(without_gil([&]() -> Result<void> {

@@ -12,13 +12,11 @@
 #include <tendon/pipe/pipe_options.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
 
-#include "cuda/stream_name.hpp"
+#include "consumers.hpp"
 
 namespace tendon::python {
 
 namespace nb = nanobind;
-
-using Stream = detail::cuda::StreamName;
 
 /// The legacy default stream: it waits for all blocking streams, and they for it.
 [[nodiscard]] Stream legacy_stream();
@@ -32,17 +30,22 @@ using Stream = detail::cuda::StreamName;
   return stream ? stream->here() : kStreamPerThread;
 }
 
-/// `owner`, as that of memory of a GPU whose elements are there in the order of `stream`.
-[[nodiscard]] std::shared_ptr<const void> in_order_of(Stream stream,
-                                                      std::shared_ptr<const void> owner);
+/// `owner`, as that of memory of a GPU whose elements are there in the order of `stream`. Where
+/// consumers are noted, they are there behind the work of those that have it, too.
+[[nodiscard]] std::shared_ptr<const void> in_order_of(
+    Stream stream, std::shared_ptr<const void> owner,
+    std::shared_ptr<Consumers> consumers = nullptr);
 /// The same memory, in that order.
 [[nodiscard]] Tensor in_order_of(Stream stream, const Tensor& tensor);
 /// Gives what a batch has on a GPU the order of `stream`, as handle_of() names it. A batch that was
 /// given back keeps the order in which it arrived. Cost for a packed batch in host memory: a
 /// comparison.
-void set_order(const std::optional<Stream>& stream, TensorDict& batch);
+void set_order(const std::optional<Stream>& stream, TensorDict& batch,
+               const std::shared_ptr<Consumers>& consumers = nullptr);
 /// Nothing for elements that are there whatever the stream, and for host memory.
 [[nodiscard]] std::optional<Stream> order_of(const Tensor& tensor);
+/// Where those that work on its memory are noted; null: nowhere.
+[[nodiscard]] std::shared_ptr<Consumers> consumers_of(const Tensor& tensor);
 
 /// The GPU on which memory lies that an array says to be on one. `address` is not touched. Errors:
 /// unsupported_device for memory of the host, managed memory, and an address that no GPU knows;
@@ -54,7 +57,8 @@ void set_order(const std::optional<Stream>& stream, TensorDict& batch);
 [[nodiscard]] Result<void> let_wait(Device device, Stream before, Stream after);
 
 /// The stream on which a batch is to be read: `wanted`, else that of its first tensor on a GPU with
-/// an order. It waits for those of the others. Nothing for a batch that any stream may read.
+/// an order. It waits for those of the others, and for those of noted consumers. Nothing for a
+/// batch that any stream may read.
 /// Cost in a process that has seen no tensor on a GPU: one load.
 [[nodiscard]] std::optional<Stream> stream_for(const TensorDict& batch,
                                                const std::optional<Stream>& wanted);

@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 
 #include "bindings.hpp"
+#include "conversion.hpp"
 #include "dicts.hpp"
 #include "errors.hpp"
 #include "values.hpp"
@@ -15,17 +16,31 @@ constexpr const char* kLoanDoc =
     "Arrays in memory that the peer can read: fill them, then send the loan, and\n"
     "nothing is copied.\n\n"
     "loan['image'][:] = frame; loan['step'] = 7; pipe.send(loan)\n\n"
-    "After a successful send it is empty, and its memory is the receiver's: do\n"
-    "not touch arrays that were taken from it before.";
+    "On a GPU its arrays are Tensors, which other libraries fill there:\n"
+    "torch.from_dlpack(loan['image']).copy_(frame), or out=.\n\n"
+    "While it is sent it is empty, and after an error full again. After a successful\n"
+    "send its memory is the receiver's: do not touch arrays that were taken from it.";
 
-/// Its memory is the receiver's: there is nothing left to read or to fill.
+/// An empty one has nothing to read or to fill.
 const TensorDict& unsent(const LoanHandle& self, const char* where) {
   if (self.loan->empty()) {
     throw to_exception({ErrorCode::invalid_argument, where,
-                        "the loan was sent, and its memory is the receiver's since; take a new one "
-                        "with pipe.loan or publisher.loan"});
+                        "the loan was sent, or is just being sent: its memory is the receiver's; "
+                        "take a new one with pipe.loan or publisher.loan"});
   }
   return self.loan->dict();
+}
+
+/// As programs get them: what lies on a GPU is there in the order of the loan.
+TensorDict entries_of(const LoanHandle& self, const char* where) {
+  TensorDict entries = unsent(self, where);
+  if (self.stream) set_order(self.stream, entries, self.consumers);
+  return entries;
+}
+
+std::string way_to_fill(const LoanHandle& self, const std::string& path) {
+  const std::string entry = "loan['" + path + "']";
+  return self.stream ? "torch.from_dlpack(" + entry + ").copy_(array)" : entry + "[...] = array";
 }
 
 void set_at(LoanHandle& self, const std::string& path, nb::handle value) {
@@ -39,8 +54,8 @@ void set_at(LoanHandle& self, const std::string& path, nb::handle value) {
   if (!converted) {
     raise_type_error("'" + path + "' is a " + quoted_type(value) +
                      "; legal are None, bool, int, float, str and lists of these; an array of the "
-                     "loan is filled in place: loan['" +
-                     path + "'][...] = array");
+                     "loan is filled in place: " +
+                     way_to_fill(self, path));
   }
   unwrap(self.loan->try_set(path, *std::move(converted)));
 }
@@ -52,12 +67,42 @@ void set_value(LoanHandle& self, nb::object key, nb::object value) {
 
 }  // namespace
 
+LoanOptions loan_options_from(nb::handle device, nb::handle stream) {
+  const Device place = device_from(device).value_or(cpu());
+  const auto wanted = stream_from(stream);
+  if (place == cpu() && wanted) {
+    raise_value_error("stream is given, and device is " + shown(device) +
+                      ": host memory is filled without; legal is a GPU with it, device='cuda:0'");
+  }
+  return {.device = place, .stream = handle_of(wanted)};
+}
+
+LoanHandle make_loan(Loan loan, const LoanOptions& options) {
+  auto shared = std::make_shared<Loan>(std::move(loan));
+  if (options.device == cpu()) return {std::move(shared), std::nullopt, nullptr};
+  return {std::move(shared), Stream(static_cast<detail::cuda::StreamHandle>(options.stream)),
+          std::make_shared<Consumers>()};
+}
+
+std::optional<Stream> stream_for(const LoanHandle& handle, const std::optional<Stream>& wanted,
+                                 const char* where) {
+  if (handle.stream) return stream_for(entries_of(handle, where), wanted);
+  if (wanted) {
+    raise_value_error(
+        "stream is given, and a loan in host memory is sent without; legal is one on a GPU with "
+        "it");
+  }
+  return std::nullopt;
+}
+
 void bind_loan(nb::module_& module) {
   nb::class_<LoanHandle>(module, "Loan", kLoanDoc)
       .def(
           "__getitem__",
           [](const LoanHandle& self, nb::object key) {
-            return entry_of(unsent(self, "loan.get"), path_of(key));
+            const std::string path = path_of(key);
+            return self.stream ? entry_of(entries_of(self, "loan.get"), path)
+                               : entry_of(unsent(self, "loan.get"), path);
           },
           nb::arg("key").none(),
           nb::sig("def __getitem__(self, key: str | tuple[str, ...]) -> typing.Any"))
@@ -65,11 +110,11 @@ void bind_loan(nb::module_& module) {
            "Adds a value that is no array, or a dict of such: it travels too.",
            nb::sig("def __setitem__(self, key: str | tuple[str, ...], value: object) -> None"))
       .def_prop_ro(
-          "dict", [](const LoanHandle& self) { return unsent(self, "loan.dict"); },
+          "dict", [](const LoanHandle& self) { return entries_of(self, "loan.dict"); },
           "All of it as a Mapping. InvalidArgument after it was sent.")
       .def_prop_ro(
           "empty", [](const LoanHandle& self) { return self.loan->empty(); },
-          "True after it was sent.")
+          "True after it was sent, and while it is.")
       .def("__repr__", [](const LoanHandle& self) {
         if (self.loan->empty()) return std::string("tendon.Loan(sent)");
         return "tendon.Loan(" + nb::cast<std::string>(nb::repr(nb::cast(self.loan->dict()))) + ")";

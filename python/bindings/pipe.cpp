@@ -55,6 +55,17 @@ auto sender_of(const std::shared_ptr<Pipe>& pipe, const std::optional<Stream>& s
   };
 }
 
+void send_loan(const std::shared_ptr<Pipe>& pipe, const LoanHandle& handle,
+               const std::optional<Stream>& wanted, Deadline deadline) {
+  const auto stream = stream_for(handle, wanted, "pipe.send");
+  // In host memory it is never copied.
+  const std::uint64_t size_bytes = stream ? handle.loan->dict().size_bytes() : 0;
+  const LeavingLoan leaving(handle.loan);
+  send_with(deadline, size_bytes, leaving.by([pipe, stream](Loan&& loan, Deadline end) {
+    return pipe->send(std::move(loan), end, {.stream = handle_of(stream)});
+  }));
+}
+
 void send(const PipeHandle& self, nb::object data, nb::object timeout, std::uint32_t tag,
           nb::bytes header, nb::object on_stream) {
   const Deadline deadline = until(self, timeout);
@@ -77,10 +88,7 @@ void send(const PipeHandle& self, nb::object data, nb::object timeout, std::uint
   }
   if (nb::isinstance<LoanHandle>(data)) {
     refuse_tag_and_header(data, tag, header);
-    refuse_stream(data, wanted);
-    const auto loan = nb::cast<const LoanHandle&>(data).loan;
-    return send_with(deadline, 0,
-                     [pipe, loan](Deadline end) { return pipe->send(std::move(*loan), end); });
+    return send_loan(pipe, nb::cast<const LoanHandle&>(data), wanted, deadline);
   }
   if (const auto bytes = bytes_from(data)) {
     refuse_stream(data, wanted);
@@ -107,11 +115,12 @@ std::unique_ptr<Future> send_async(const PipeHandle& self, nb::object data, nb::
   const auto start = [&]() -> Completion<void> {
     if (nb::isinstance<LoanHandle>(data)) {
       refuse_tag_and_header(data, tag, header);
-      refuse_stream(data, wanted);
-      const auto given = nb::cast<const LoanHandle&>(data).loan;
-      Loan loan = std::move(*given);  // another thread may send it too
-      auto sending = without_gil([&] { return pipe->send_async(std::move(loan)); });
-      *given = std::move(loan);  // what was not sent
+      const auto& handle = nb::cast<const LoanHandle&>(data);
+      const auto stream = stream_for(handle, wanted, "pipe.send");
+      Loan loan = std::move(*handle.loan);  // another thread may send it too
+      auto sending = without_gil(
+          [&] { return pipe->send_async(std::move(loan), {.stream = handle_of(stream)}); });
+      if (!loan.empty()) *handle.loan = std::move(loan);  // it was not sent
       return sending;
     }
     if (auto bytes = bytes_from(data)) {
@@ -294,11 +303,15 @@ Message recv_message(const PipeHandle& self, nb::object timeout) {
       [&](Result<Message> message) { pipe->give_back(ordered(std::move(message))); }));
 }
 
-LoanHandle loan(const PipeHandle& self, nb::object schema, nb::object timeout) {
+LoanHandle loan(const PipeHandle& self, nb::object schema, nb::object timeout, nb::object device,
+                nb::object on_stream) {
   const auto wanted = schema_from(schema);
+  const LoanOptions options = loan_options_from(device, on_stream);
   const auto pipe = self.pipe;
-  return {std::make_shared<Loan>(unwrap(wait_in_slices(
-      until(self, timeout), [&](Deadline slice) { return pipe->loan(wanted, slice); })))};
+  return make_loan(
+      unwrap(wait_in_slices(until(self, timeout),
+                            [&](Deadline slice) { return pipe->loan(wanted, options, slice); })),
+      options);
 }
 
 nb::object next(const PipeHandle& self) {
@@ -435,9 +448,10 @@ void bind_sending(Class& pipe) {
            "of the first one: torch's current stream, that of __cuda_array_interface__, else\n"
            "the legacy stream, which arrays with __dlpack__ are made ready on. It waits for\n"
            "the streams of the others on the GPU. Arrays on a GPU that have gaps are copied\n"
-           "by their library, or NotContiguous.\n\n"
+           "by their library, or NotContiguous. A Loan on a GPU is sent on its own stream by\n"
+           "default, behind the streams of all that its arrays were given to by __dlpack__.\n\n"
            "Raises Timeout, ResourceExhausted, MessageTooLarge, PeerLost, Cancelled,\n"
-           "UnsupportedDevice, DeviceLost,\n"
+           "UnsupportedDevice, DeviceLost, WrongLink (of a Loan),\n"
            "TypeError and ValueError that name key, dtype, shape and what is legal.",
            nb::sig("def send(self, data: object, timeout: float | None = ..., *, tag: int = 0, "
                    "header: bytes = b'', stream: object = None) -> None"))
@@ -453,9 +467,22 @@ void bind_sending(Class& pipe) {
            nb::sig("def asend(self, data: object, timeout: float | None = ..., *, tag: int = 0, "
                    "header: bytes = b'', stream: object = None) -> Future[None]"))
       .def("loan", loan, nb::arg("schema").none(), nb::arg("timeout").none() = nb::ellipsis(),
+           nb::kw_only(), nb::arg("device").none() = nb::none(),
+           nb::arg("stream").none() = nb::none(),
            "Memory in which the peer can read: fill it and send() it.\n\n"
-           "schema: a Schema, or a mapping from names to (dtype, shape).",
-           nb::sig("def loan(self, schema: object, timeout: float | None = ...) -> Loan"))
+           "schema: a Schema, or a mapping from names to (dtype, shape [elements]).\n"
+           "timeout: seconds; it waits until there is room.\n"
+           "device: where it lies: 'cuda:0' or a torch.device; None or 'cpu': in host memory. On\n"
+           "a GPU it is memory of the Context, for any of its pipes and publishers.\n"
+           "stream: on which it is filled on the GPU, a stream of torch, CuPy or cuda.core or its\n"
+           "handle; by default the per-thread default stream. It lives until the last array is\n"
+           "dropped. Consumers of __dlpack__ on other streams wait for it, and it for them.\n\n"
+           "Raises Timeout, ResourceExhausted (who holds the memory), MessageTooLarge,\n"
+           "PipeClosed, PeerLost; for a GPU UnsupportedDevice, NotSupported (no driver of CUDA),\n"
+           "DeviceLost, InvalidArgument (a stream that is being captured); ValueError for a\n"
+           "stream without a GPU.",
+           nb::sig("def loan(self, schema: object, timeout: float | None = ..., *, device: object "
+                   "= None, stream: object = None) -> Loan"))
       .def("flush", wait_for<&Pipe::flush>, nb::arg("timeout").none() = nb::ellipsis(),
            "Returns when the peer's Tendon holds everything sent so far.",
            nb::sig("def flush(self, timeout: float | None = ...) -> None"))

@@ -52,14 +52,12 @@ std::optional<Deadline> deadline_of_publish(nb::handle timeout) {
 }
 
 /// A sample without tensors waits for nobody with 'drop_oldest'.
-template <class Sample>
-Published publish_sample(const PublisherHandle& self, const std::optional<Deadline>& deadline,
-                         Sample&& sample) {
+Published publish_bytes(const PublisherHandle& self, const std::optional<Deadline>& deadline,
+                        Bytes sample) {
   const bool waits = self.overflow == Overflow::block;
   const Deadline until = !waits ? Deadline::now() : deadline ? *deadline : Deadline(self.block_for);
   return publish_once([&](const detail::SignalledPublish::GoOn& go_on) {
-    return detail::SignalledPublish::publish(*self.publisher, std::forward<Sample>(sample), until,
-                                             go_on);
+    return detail::SignalledPublish::publish(*self.publisher, sample, until, go_on);
   });
 }
 
@@ -69,6 +67,15 @@ Published publish_batch(const PublisherHandle& self, const std::optional<Deadlin
   return publish_once([&](const detail::SignalledPublish::GoOn& go_on) {
     return detail::SignalledPublish::publish(*self.publisher, batch, deadline, on, go_on);
   });
+}
+
+Published publish_loan(const PublisherHandle& self, const std::optional<Deadline>& deadline,
+                       const LoanHandle& handle, const std::optional<Stream>& wanted) {
+  const OnStream on{handle_of(stream_for(handle, wanted, "publisher.publish"))};
+  const LeavingLoan leaving(handle.loan);
+  return publish_once(leaving.by([&](Loan&& loan, const detail::SignalledPublish::GoOn& go_on) {
+    return detail::SignalledPublish::publish(*self.publisher, std::move(loan), deadline, on, go_on);
+  }));
 }
 
 Published publish(const PublisherHandle& self, nb::object data, nb::object timeout,
@@ -87,21 +94,28 @@ Published publish(const PublisherHandle& self, nb::object data, nb::object timeo
     return published;
   }
   if (nb::isinstance<LoanHandle>(data)) {
-    refuse_stream(data, wanted);
-    const auto loan = nb::cast<const LoanHandle&>(data).loan;
-    return publish_sample(self, deadline, std::move(*loan));
+    return publish_loan(self, deadline, nb::cast<const LoanHandle&>(data), wanted);
   }
   if (const auto bytes = bytes_from(data)) {
     refuse_stream(data, wanted);
-    return publish_sample(self, deadline, bytes->bytes());
+    return publish_bytes(self, deadline, bytes->bytes());
   }
   return publish_batch(self, deadline, dict_from(data), wanted);
 }
 
-LoanHandle loan(const PublisherHandle& self, nb::object schema) {
+LoanHandle loan(const PublisherHandle& self, nb::object schema, nb::object timeout,
+                nb::object device, nb::object on_stream) {
   const auto wanted = schema_from(schema);
+  const LoanOptions options = loan_options_from(device, on_stream);
+  const Deadline deadline = until(self.node, timeout);
   const auto publisher = self.publisher;
-  return {std::make_shared<Loan>(unwrap(without_gil([&] { return publisher->loan(wanted); })))};
+  // In host memory it waits for nothing, whatever the timeout.
+  if (options.device == cpu())
+    return make_loan(unwrap(without_gil([&] { return publisher->loan(wanted); })), options);
+  return make_loan(
+      unwrap(wait_in_slices(
+          deadline, [&](Deadline slice) { return publisher->loan(wanted, options, slice); })),
+      options);
 }
 
 void wait_for_subscribers(const PublisherHandle& self, std::size_t count, nb::object timeout) {
@@ -210,8 +224,8 @@ void bind_publisher(nb::module_& module) {
   nb::class_<PublisherHandle>(module, "Publisher", kClassDoc)
       .def("publish", publish, nb::arg("data").none(), nb::arg("timeout").none() = nb::ellipsis(),
            nb::kw_only(), nb::arg("stream").none() = nb::none(),
-           "Publishes a mapping of arrays and values, a Loan of this publisher, or bytes;\n"
-           "the arguments may be reused.\n\n"
+           "Publishes a mapping of arrays and values, a Loan of this publisher, or of its\n"
+           "Context on a GPU, or bytes; the arguments may be reused.\n\n"
            "Arrays may lie in host memory and on one GPU, which is waited for until the\n"
            "timeout. stream: that on which those of the GPU are read, as Pipe.send() has it.\n\n"
            "timeout: seconds; by default block_for. With overflow='block' it waits for\n"
@@ -224,10 +238,17 @@ void bind_publisher(nb::module_& module) {
            "published), UnsupportedDevice, NotContiguous, DeviceLost.",
            nb::sig("def publish(self, data: object, timeout: float | None = ..., *, stream: object "
                    "= None) -> Published"))
-      .def("loan", loan, nb::arg("schema").none(),
+      .def("loan", loan, nb::arg("schema").none(), nb::arg("timeout").none() = nb::ellipsis(),
+           nb::kw_only(), nb::arg("device").none() = nb::none(),
+           nb::arg("stream").none() = nb::none(),
            "Memory in which subscribers can read: fill it and publish() it.\n\n"
-           "schema: a Schema, or a mapping from names to (dtype, shape).",
-           nb::sig("def loan(self, schema: object) -> Loan"))
+           "schema: a Schema, or a mapping from names to (dtype, shape [elements]).\n"
+           "timeout: seconds for which it waits for room on a GPU; in host memory it never waits.\n"
+           "device, stream: as Pipe.loan() has them.\n\n"
+           "Raises ResourceExhausted (who holds the memory), SchemaMismatch, MessageTooLarge,\n"
+           "NotSupported, PipeClosed; for a GPU what Pipe.loan() does.",
+           nb::sig("def loan(self, schema: object, timeout: float | None = ..., *, device: object "
+                   "= None, stream: object = None) -> Loan"))
       .def("wait_for_subscribers", wait_for_subscribers, nb::arg("count"),
            nb::arg("timeout").none() = nb::ellipsis(),
            "Returns when so many subscribers are there that were shown the history. All plain\n"

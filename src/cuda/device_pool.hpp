@@ -115,6 +115,7 @@ class DevicePool : public std::enable_shared_from_this<DevicePool> {
     return segment - first_segment_ < SlotTable::kMostNumbers;
   }
   [[nodiscard]] DevicePoolStats stats() const;
+  [[nodiscard]] std::vector<PoolHolder> holders() const { return holds_.holders(); }
   [[nodiscard]] PrimaryContext& context() const noexcept { return *context_; }
 
  private:

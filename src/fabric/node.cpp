@@ -143,13 +143,17 @@ Result<Published> Publisher::publish(Bytes sample, Deadline deadline) {
   return core_->publish(sample, deadline);
 }
 Result<Loan> Publisher::loan(const std::shared_ptr<const Schema>& schema) {
-  return core_->loan(schema);
+  return core_->loan(schema, {}, Deadline::now());
 }
-Result<Published> Publisher::publish(Loan&& sample) {
-  return core_->publish(std::move(sample), core_->default_deadline());
+Result<Loan> Publisher::loan(const std::shared_ptr<const Schema>& schema,
+                             const LoanOptions& options, Deadline deadline) {
+  return core_->loan(schema, options, deadline);
 }
-Result<Published> Publisher::publish(Loan&& sample, Deadline deadline) {
-  return core_->publish(std::move(sample), deadline);
+Result<Published> Publisher::publish(Loan&& sample, const OnStream& on) {
+  return core_->publish(std::move(sample), std::nullopt, on);
+}
+Result<Published> Publisher::publish(Loan&& sample, Deadline deadline, const OnStream& on) {
+  return core_->publish(std::move(sample), deadline, on);
 }
 Result<void> Publisher::wait_for_subscribers(std::size_t count, Deadline deadline) {
   return core_->wait_for_subscribers(count, deadline);
@@ -168,8 +172,9 @@ Result<Published> detail::SignalledPublish::publish(Publisher& publisher, Bytes 
   return publisher.core_->publish(sample, deadline, go_on);
 }
 Result<Published> detail::SignalledPublish::publish(Publisher& publisher, Loan&& sample,
-                                                    Deadline deadline, const GoOn& go_on) {
-  return publisher.core_->publish(std::move(sample), deadline, go_on);
+                                                    std::optional<Deadline> deadline,
+                                                    const OnStream& on, const GoOn& go_on) {
+  return publisher.core_->publish(std::move(sample), deadline, on, go_on);
 }
 
 // Responder

@@ -162,6 +162,14 @@ HoldStats HoldLedger::stats() const {
   return stats;
 }
 
+std::vector<PoolHolder> HoldLedger::holders() const {
+  std::vector<PoolHolder> holders;
+  const Lock lock(mutex_);
+  for (const auto& [link, reader] : readers_)
+    if (reader.holds != 0) holders.push_back({reader.name, reader.holds, reader.bytes});
+  return holders;
+}
+
 std::string HoldLedger::most_held() const {
   const Lock lock(mutex_);
   const Reader* most = nullptr;

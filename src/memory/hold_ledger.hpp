@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <tendon/core/mutex.hpp>
+#include <tendon/memory/pool.hpp>
 #include <vector>
 
 #include "core/fork_guard.hpp"
@@ -88,6 +89,7 @@ class HoldLedger {
   /// where nobody reads over sockets.
   [[nodiscard]] std::uint64_t sending_bytes() const noexcept { return sending_bytes_.load(); }
   [[nodiscard]] HoldStats stats() const;
+  [[nodiscard]] std::vector<PoolHolder> holders() const;
   /// For errors: the link that holds most.
   [[nodiscard]] std::string most_held() const;
 

@@ -2,18 +2,17 @@
 #include "pipe/direct_fill.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "channel/loaned_batch.hpp"
 #include "channel/not_direct.hpp"
 #include "channel/on_gpu.hpp"
 #include "core/failpoint.hpp"
 #include "cuda/gpus.hpp"
 #include "cuda/slot_sizes.hpp"
-#include "pipe/gpu_loan.hpp"
-#include "runtime/waits_for.hpp"
+#include "runtime/gpu_loan.hpp"
 #include "transport/shared_memory_link.hpp"
 #include "transport/shm/devices_out.hpp"
 
@@ -57,24 +56,6 @@ Error beyond_share(const DirectSource& source) {
                source.link.peer_name() + " holds its share of the pool on " +
                    to_string(source.gpu.gpu->context()->device()) +
                    ", which is half of ContextOptions::device_cap_bytes; nothing was delivered"};
-}
-
-/// Waits for returns of peers. The device thread, which ends the owner's holds, tells nobody of it:
-/// so the pool is looked at after a slice.
-Result<void> wait_for_room(const DirectSource& source, Deadline deadline) {
-  constexpr std::chrono::milliseconds kSlice{5};
-  const auto pool = source.context->memory().passed->of(source.gpu.gpu);
-  const std::uint64_t used_bytes = pool->stats().used_bytes;
-  std::optional<Error> error;
-  const WaitsFor waits(*source.context, source.link, WaitsFor::kReturns);
-  (void)source.context->wait(&source.link, earlier(deadline, kSlice), [&] {
-    if (!source.context->unusable()) source.context->poll_link(source.link);
-    if (auto still = source.usable(); !still) error = std::move(still).error();
-    (void)source.link.collect_returns();
-    return error || pool->stats().used_bytes < used_bytes;
-  });
-  if (error) return *std::move(error);
-  return {};
 }
 
 Error no_answer(const DirectSource& source) {
@@ -191,7 +172,11 @@ Result<std::shared_ptr<DeviceFill>> direct_fill(const DirectSource& source, Dead
     if (tried.fill != nullptr || !source.is_direct_only()) return std::move(tried.fill);
     if (tried.why->code != ErrorCode::resource_exhausted || deadline.has_passed())
       return *std::move(tried.why);
-    TENDON_CHECK(wait_for_room(source, deadline));
+    TENDON_CHECK(wait_for_room({.gpu = source.gpu.gpu,
+                                .context = *source.context,
+                                .link = &source.link,
+                                .usable = source.usable},
+                               deadline));
   }
 }
 

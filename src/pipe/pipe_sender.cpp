@@ -6,15 +6,16 @@
 #include <tendon/tensor/packed.hpp>
 
 #include "channel/gpu_wait.hpp"
+#include "channel/loaned_batch.hpp"
 #include "channel/staging.hpp"
 #include "channel/to_host.hpp"
 #include "core/failpoint.hpp"
 #include "core/stage_clock.hpp"
 #include "pipe/async_ops.hpp"
 #include "pipe/direct_fill.hpp"
-#include "pipe/gpu_loan.hpp"
 #include "pipe/gpu_source.hpp"
 #include "runtime/busy.hpp"
+#include "runtime/gpu_loan.hpp"
 #include "tensor/on_cpu.hpp"
 #include "transport/shared_memory_link.hpp"
 #include "transport/shm/devices_out.hpp"
@@ -493,7 +494,7 @@ Result<void> PipeSender::send(Loan&& loan, const SendOptions& options, Deadline 
   const Busy busy(user_sending_);
   if (!busy.mine()) return end_.busy("send");
   if (loan.device_slot_ != nullptr) {
-    TENDON_TRY(batch, sealed_loan(loan.dict_, *loan.device_slot_, context_));
+    TENDON_TRY(batch, sealed_loan(loan.dict_, *loan.device_slot_, context_, "pipe.send"));
     TENDON_TRY(lies, prepare(scratch_, batch));
     TENDON_CHECK(lies == Lies::on_gpu ? send_from_gpu(batch, options, deadline)
                                       : send_now(scratch_, deadline));
@@ -618,12 +619,10 @@ Result<Loan> PipeSender::loan(const std::shared_ptr<const Schema>& schema,
   Descriptor descriptor;
   descriptor.payload_bytes = size;
   TENDON_CHECK(check_size(descriptor, link_));
-  const GpuLoan wanted{.gpu = gpu,
-                       .stream = static_cast<cuda::StreamHandle>(options.stream),
-                       .context = context_,
-                       .link = link_,
-                       .usable = [this] { return usable("pipe.loan"); }};
-  TENDON_TRY(slot, take_gpu_loan(wanted, size, deadline));
+  const RoomOnGpu room{.gpu = gpu, .context = context_, .link = &link_, .usable = [this] {
+                         return usable("pipe.loan");
+                       }};
+  TENDON_TRY(slot, take_gpu_loan(room, options.stream, size, deadline, "pipe.loan"));
   TENDON_TRY(dict,
              make_packed(schema, Layout::aligned, cuda::LoanedDeviceSlot::storage(slot, size)));
   return Loan(std::move(dict), std::move(slot));
@@ -797,7 +796,7 @@ Result<void> PipeSender::stage(QueuedSend& queued, const SendOptions& options, G
 Result<void> PipeSender::prepare(QueuedSend& queued, Loan&& loan, const SendOptions& options) {
   TENDON_CHECK(check_loan(loan, link_));
   if (loan.device_slot_ != nullptr) {
-    TENDON_TRY(batch, sealed_loan(loan.dict_, *loan.device_slot_, context_));
+    TENDON_TRY(batch, sealed_loan(loan.dict_, *loan.device_slot_, context_, "pipe.send"));
     TENDON_CHECK(prepare(queued, std::move(batch), options));
     loan.device_slot_->note_ordered();  // what sends it waits for the stream
     loan.clear();

@@ -25,4 +25,22 @@ Result<void> Loan::try_set(std::string_view path, Value value) {
   return {};
 }
 
+Result<TensorDict> Loan::freeze() && {
+  constexpr std::string_view kHere = "loan.freeze";
+  if (empty()) {
+    return Error{ErrorCode::invalid_argument, kHere,
+                 "the loan is empty: it was sent before; take a new one"};
+  }
+  if (device_slot_ == nullptr) {
+    return Error{ErrorCode::not_supported, kHere,
+                 "the loan lies in host memory, where it is for one peer or one publisher: send or "
+                 "publish it, or send a TensorDict, which is copied for each"};
+  }
+  const PackedView& packed = *packed_view(dict_);
+  TENDON_TRY(frozen,
+             make_packed(packed.schema, packed.layout, packed.storage.read_only(), packed.values));
+  clear();
+  return frozen;
+}
+
 }  // namespace tendon::v0

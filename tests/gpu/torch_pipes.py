@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors of torch on a GPU between two processes, each compared where it arrives: direct, views, staged, receives that name
-a device, the order of streams, samples, CuPy, and a sender that is killed.
+a device, the order of streams, loans, samples, CuPy, and a sender that is killed.
 
 torch_pipes.py [--device cuda:0] [--without-death]
 
@@ -123,6 +123,26 @@ def streams_here(pipe: tendon.Pipe, device: str) -> None:
     pipe.recv(PATIENCE_S)
 
 
+def loans_here(pipe: tendon.Pipe, device: str) -> None:
+    """Kernels on another stream fill what is still held, and the message has what they wrote."""
+    side = torch.cuda.Stream() if is_gpu(device) else None
+    for step in range(ROUNDS):
+        loan = pipe.loan({"x": ("int32", SIZES[1] // 4)}, PATIENCE_S, device=device)
+        expected = pattern(step, SIZES[1], device)
+        settle(device)
+        with torch.cuda.stream(side):
+            x = torch.from_dlpack(loan["x"])
+            if side is not None:
+                torch.cuda._sleep(20_000_000)  # `send` returns long before the copy can run
+            x.copy_(expected)
+        pipe.send(loan, PATIENCE_S)
+        del x
+    pipe.recv(PATIENCE_S)
+    stats = pipe.stats()
+    if is_gpu(device) and (stats.loans_sent != ROUNDS or stats.copies_d2d + stats.copies_d2h != 0):
+        raise AssertionError(f"{ROUNDS} loans: {stats}")
+
+
 def plain_recv(pipe: tendon.Pipe, device: str) -> None:
     for step in range(ROUNDS):
         check(pipe.recv(PATIENCE_S, as_=torch)["x"], step, device)
@@ -188,6 +208,7 @@ CASES = (
     Case("recv(device='cpu') of tensors on the GPU", plain_send, to_host_there),
     Case("recv(device='cuda:0') of host batches", host_send, to_gpu_there),
     Case("tensors are written again after send", streams_here, plain_recv),
+    Case("loans that torch fills", loans_here, plain_recv),
     Case("samples on the GPU", samples_here, samples_there),
     Case("arrays of CuPy", cupy_here, cupy_there, needs="cupy"),
 )

@@ -71,6 +71,17 @@ class Gpu:
         with self._current():
             self._call("double_launch", ctypes.c_void_p(stream), called, None)
 
+    @contextlib.contextmanager
+    def capture(self, stream: int) -> Iterator[None]:
+        """What is enqueued there meanwhile goes into a graph, whichever thread does it."""
+        with self._current():
+            self._call("double_begin_capture", ctypes.c_void_p(stream), 2)
+        try:
+            yield
+        finally:
+            with self._current():
+                self._call("double_end_capture", ctypes.c_void_p(stream), ctypes.byref(ctypes.c_size_t()))
+
     def write(self, address: int, array: np.ndarray) -> None:
         if array.nbytes:
             place = self._driver.double_writes(address, array.nbytes)

@@ -103,6 +103,65 @@ def test_it_is_read_behind_the_work_of_its_stream(gpu, topic):
         publishing.join(PATIENCE_S)
 
 
+def test_a_loan_is_published_without_a_copy_to_those_that_read_it(gpu, topic):
+    publisher, subscriber = topic
+    for step in range(2):
+        loan = publisher.loan({"x": ("float32", NUMBERS.shape)}, PATIENCE_S, device="cuda:0")
+        gpu.write(loan["x"].__cuda_array_interface__["data"][0], NUMBERS + step)
+        loan["step"] = step
+        assert publisher.publish(loan, PATIENCE_S).sequence == step + 1 and loan.empty
+        tensors = subscriber.recv(PATIENCE_S).tensors
+        np.testing.assert_array_equal(gpu.array_of(tensors["x"]), NUMBERS + step)
+        assert tensors["step"] == step
+    sent = publisher.stats()
+    is_staged = subscriber.stats().copies_h2d > 0
+    assert (sent.copies_d2d, sent.copies_d2h) == (0, 2 if is_staged else 0)
+
+
+def test_a_loan_is_published_behind_those_who_have_its_arrays(gpu, topic):
+    publisher, subscriber = topic
+    for options in ({}, {"stream": gpu.stream()}):
+        loan = publisher.loan({"x": ("float64", 3)}, device="cuda:0", stream=gpu.stream())
+        writer = gpu.stream()
+        kept = loan["x"].__dlpack__(stream=writer, max_version=(1, 0))  # what torch.from_dlpack() keeps
+        address = loan["x"].__cuda_array_interface__["data"][0]
+        gate = Gate(gpu, writer)
+        gpu.launch(writer, lambda address=address: gpu.write(address, np.ones(3)))
+        with pytest.raises(tendon.Timeout, match="nothing was published"):
+            publisher.publish(loan, 0.05, **options)
+        assert not loan.empty
+        published = publisher.stats().published
+        publishing = threading.Thread(target=publisher.publish, args=(loan, PATIENCE_S), kwargs=options)
+        publishing.start()
+        assert eventually(lambda loan=loan: loan.empty)  # nobody else sends it meanwhile
+        assert publisher.stats().published == published
+        with pytest.raises(tendon.InvalidArgument, match="being sent"):
+            publisher.publish(loan)
+        gate.open()
+        assert subscriber.recv(PATIENCE_S, device="cpu").tensors["x"].tolist() == [1, 1, 1]
+        publishing.join(PATIENCE_S)
+        assert loan.empty
+        del kept
+
+
+def test_loans_that_are_none(gpu, start):
+    publisher = start("camera", device_cap_bytes=1 << 21).publisher("frames")
+    schema = {"x": ("uint8", 1 << 21)}
+    kept = publisher.loan(schema, device="cuda:0")
+    for timeout in (0, 0.1):
+        with pytest.raises(tendon.ResourceExhausted, match="cuda:0"):
+            publisher.loan(schema, timeout, device="cuda:0")
+    with pytest.raises(tendon.MessageTooLarge, match="device_cap_bytes"):
+        publisher.loan({"x": ("uint8", 1 << 22)}, device="cuda:0")
+    with pytest.raises(tendon.UnsupportedDevice, match="cuda:7"):
+        publisher.loan(schema, device="cuda:7")
+    for host in ({}, {"device": "cpu"}):
+        with pytest.raises(ValueError, match="^stream is given, and device is "):
+            publisher.loan(schema, stream=1, **host)
+        assert isinstance(publisher.loan(schema, 0, **host)["x"], np.ndarray)
+    assert not kept.empty
+
+
 def test_what_is_not_published(gpu, topic):
     publisher, _ = topic
     for beside in (b"bytes", publisher.loan({"x": ("float32", (3,))})):

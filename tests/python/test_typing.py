@@ -91,6 +91,7 @@ context = tendon.Context("loader", timeout=5.0)
 with context.connect("127.0.0.1:1", timeout=60) as pipe:
     loan = pipe.loan({"image": ("uint8", (1080, 1920, 3))})
     loan["info"] = {"step": 7}
+    loan = pipe.loan({"image": ("uint8", (3,))}, 5, device="cuda:0", stream=7)
     pipe.send(loan)
 ''', tmp_path) == ""
 

@@ -122,9 +122,9 @@ struct PublisherStats {
 ///          With PlainPeers::bare: not_supported from declare() for a node without Zenoh, and from
 ///          loan(); `unreachable` when Zenoh does not take a sample.
 /// Blocks:  publish() with Overflow::block, or of leaves on a GPU, until its deadline; without one
-///          it waits at most PublisherOptions::block_for. wait_for_subscribers(). close(), and the
-///          destructor for
-///          ContextOptions::linger at most, until subscribers were shown what the history has.
+///          it waits at most PublisherOptions::block_for. loan() on a GPU. wait_for_subscribers().
+///          close(), and the destructor for ContextOptions::linger at most, until subscribers were
+///          shown what the history has.
 /// Cost:    one copy of the sample in all, none of a loan, whatever the number of subscribers on
 ///          this host; over tcp the kernel copies once for each. Up to 8 KiB travel without a slot.
 class TENDON_API Publisher {
@@ -146,11 +146,11 @@ class TENDON_API Publisher {
   /// for, nor one from which nobody has received yet: it lags at once, and a `lagging` event says
   /// why.
   ///
-  /// Leaves may lie in host memory and, without gaps, on one GPU: they are copied to host memory
-  /// behind the work that the stream of `on` has, and the sample is shown when that is done. Until
-  /// the deadline publish() waits for that too; `timeout` then says that nothing was published.
-  /// Plain Zenoh peers do not get such samples, nor do subscribers with an older Tendon, of which
-  /// the event `not_taken` tells; a publisher with PlainPeers::bare refuses them.
+  /// Leaves may lie in host memory and, without gaps, on one GPU: they are copied there, or to host
+  /// memory, behind the work that the stream of `on` has, and the sample is shown when that is
+  /// done. Until the deadline publish() waits for that too; `timeout` then says that nothing was
+  /// published. Plain Zenoh peers do not get such samples, nor do subscribers with an older Tendon,
+  /// of which the event `not_taken` tells; a publisher with PlainPeers::bare refuses them.
   [[nodiscard]] Result<Published> publish(const TensorDict& sample, const OnStream& on = {});
   [[nodiscard]] Result<Published> publish(const TensorDict& sample, Deadline deadline,
                                           const OnStream& on = {});
@@ -160,9 +160,19 @@ class TENDON_API Publisher {
   /// Memory for a sample of this schema that is published without a copy: fill it, then publish it.
   /// What it holds is unspecified until then. Errors: those of publish().
   [[nodiscard]] Result<Loan> loan(const std::shared_ptr<const Schema>& schema);
-  /// `wrong_link` for a loan of a pipe, or of another Context.
-  [[nodiscard]] Result<Published> publish(Loan&& sample);
-  [[nodiscard]] Result<Published> publish(Loan&& sample, Deadline deadline);
+  /// On a GPU it is memory of the Context, of the pool that all its peers there share, and a pipe
+  /// of the Context sends it too. Waits until there is some. Errors: resource_exhausted (bytes, and
+  /// who holds most), message_too_large, unsupported_device, device_lost, not_supported where there
+  /// is no driver.
+  [[nodiscard]] Result<Loan> loan(const std::shared_ptr<const Schema>& schema,
+                                  const LoanOptions& options, Deadline deadline);
+  /// Consumes the loan only on success. `wrong_link` for a loan in host memory of a pipe, and for
+  /// one of another Context. One on a GPU is shown when the GPU has done the work of the stream of
+  /// `on`, without a copy to subscribers that read it there; the others have it as any sample that
+  /// lies on a GPU.
+  [[nodiscard]] Result<Published> publish(Loan&& sample, const OnStream& on = {});
+  [[nodiscard]] Result<Published> publish(Loan&& sample, Deadline deadline,
+                                          const OnStream& on = {});
 
   /// Waits for `count` subscribers that were shown the history. All plain Zenoh peers are one
   /// of them: Zenoh says whether there is any, not how many. A subscriber of Tendon that listens to
@@ -205,8 +215,10 @@ class TENDON_API SignalledPublish {
                                                  const OnStream& on, const GoOn& go_on);
   [[nodiscard]] static Result<Published> publish(Publisher& publisher, Bytes sample,
                                                  Deadline deadline, const GoOn& go_on);
+  /// The same.
   [[nodiscard]] static Result<Published> publish(Publisher& publisher, Loan&& sample,
-                                                 Deadline deadline, const GoOn& go_on);
+                                                 std::optional<Deadline> deadline,
+                                                 const OnStream& on, const GoOn& go_on);
 };
 
 }  // namespace detail

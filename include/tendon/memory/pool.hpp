@@ -16,6 +16,13 @@ class SlotPool;
 class ContextCore;
 }  // namespace detail
 
+/// What a peer holds of a pool that it reads.
+struct PoolHolder {
+  std::string name;         ///< of the peer
+  std::uint32_t count = 0;  ///< of its holds: a slot counts once for each time that it was sent
+  std::uint64_t bytes = 0;  ///< of the slots, each once
+};
+
 /// What a pool holds at this moment.
 struct PoolSummary {
   std::uint64_t cap_bytes = 0;       ///< a limit, not an allocation

@@ -19,6 +19,8 @@
 namespace tendon {
 inline namespace v0 {
 
+class GpuPool;
+
 namespace detail {
 class ContextCore;
 }
@@ -126,6 +128,9 @@ class TENDON_API Context {
   const std::string& name() const&& = delete;
   [[nodiscard]] ContextId id() const noexcept;
   [[nodiscard]] Pool pool() const;
+  /// Memory on a GPU that peers read without a copy. It makes this process use the GPU. Errors:
+  /// unsupported_device, device_lost, not_supported where there is no driver, timeout.
+  [[nodiscard]] Result<GpuPool> pool(Device device, Deadline deadline) const;
   /// Links, their paths and reasons, slots held and free, settings: text for people.
   [[nodiscard]] std::string describe() const;
   /// Members this Context has links to now.

@@ -43,7 +43,8 @@ struct LoanOptions {
 ///   pipe.send(std::move(loan), 1s).value();  // nothing is copied
 ///
 /// Owns:    one slot of a link, or of a publisher's Context, until it is sent or dropped. To send
-///          it elsewhere is `wrong_link`; one on a GPU goes on any pipe of its Context.
+///          it elsewhere is `wrong_link`; one on a GPU goes on any pipe or publisher of its
+///          Context.
 /// Threads: a value; one thread at a time.
 /// Errors:  as TensorDict; an empty loan returns not_found for every leaf.
 /// Blocks:  never.
@@ -51,12 +52,12 @@ struct LoanOptions {
 ///
 /// The memory of a loan is not mapped in a forked child: touching it there is SIGSEGV.
 ///
-/// On a GPU, kernels of the program fill it. The stream that send() names is behind all of them;
-/// where they run on others, the program makes it wait for those. Whatever drops an unsent loan
-/// does so after its work is done, or behind the work of LoanOptions::stream.
+/// On a GPU, kernels of the program fill it. The stream that send() or publish() names is behind
+/// all of them; where they run on others, the program makes it wait for those. Whatever drops an
+/// unsent loan does so after its work is done, or behind the work of LoanOptions::stream.
 ///
-/// After a successful send it is empty. Tensors taken from it before keep their memory mapped, but
-/// it belongs to its readers from then on: do not touch them.
+/// After a successful send or freeze() it is empty. Tensors taken from it before keep their memory
+/// mapped, but it belongs to its readers from then on: do not touch them.
 class TENDON_API Loan {
  public:
   Loan(Loan&&) noexcept = default;
@@ -73,7 +74,14 @@ class TENDON_API Loan {
   /// Non-tensor data travels too.
   [[nodiscard]] Result<void> try_set(std::string_view path, Value value);
   void set(std::string_view path, Value value) { try_set(path, std::move(value)).value(); }
-  /// True after it was sent.
+  /// Takes the batch out of a loan on a GPU; nobody writes it from now on. Pipes and publishers of
+  /// its Context send it to any number of peers, each without a copy where the peer reads it there,
+  /// and behind the work of the stream that the call names, as any batch. The memory returns when
+  /// no peer has it any more, behind LoanOptions::stream, which lives until the batch is dropped.
+  /// Errors: not_supported in host memory, where a pipe's loan is for one peer: publish it, or send
+  /// copies; invalid_argument where it was sent. The loan is as it was then; else it is empty.
+  [[nodiscard]] Result<TensorDict> freeze() &&;
+  /// True after it was sent, or frozen.
   [[nodiscard]] bool empty() const noexcept {
     return slot_ == nullptr && sample_ == nullptr && device_slot_ == nullptr;
   }

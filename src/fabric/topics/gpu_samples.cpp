@@ -10,6 +10,7 @@
 #include "channel/direct_show.hpp"
 #include "channel/gpu_offer.hpp"
 #include "channel/gpu_wait.hpp"
+#include "channel/loaned_batch.hpp"
 #include "channel/not_direct.hpp"
 #include "channel/on_gpu.hpp"
 #include "channel/placed_layout.hpp"
@@ -82,18 +83,28 @@ Result<GpuSamples::Who> GpuSamples::keep_there(const Source& source, const Reade
   if (!fits) return Who::none;
   TENDON_TRY(work, begin(source));
   SharedMessage& message = there->message;
-  TENDON_TRY(slot, slot_for(source, message.on_gpu.size_bytes, readers.history));
-  if (slot == nullptr) return Who::none;
+  if (!has_room_for(message.on_gpu.size_bytes, readers.history)) return Who::none;
+  const PlacedLayout layout = placed_layout(*message.schema, *message.placement);
+  auto slot = loaned_slot_of(source.sample, layout, *context_->memory().passed->of(source.gpu));
+  const bool is_loan = slot != nullptr;
+  if (!is_loan) {
+    TENDON_TRY(free, slot_for(source, message.on_gpu.size_bytes));
+    if (free == nullptr) return Who::none;
+    slot = std::move(free);
+  }
   TENDON_TRY(who, who_reads_there(*slot, readers, source.how));
   if (who == Who::none) return who;
-  work.keep(std::make_shared<const TensorDict>(source.sample));
   work.keep(slot);
-  TENDON_CHECK(pack_on_gpu(source.sample, placed_layout(*message.schema, *message.placement),
-                           slot->address(), work, source.how.deadline));
+  if (is_loan) {
+    work.follow_stream();  // the program fills it there
+  } else {
+    work.keep(std::make_shared<const TensorDict>(source.sample));
+    TENDON_CHECK(pack_on_gpu(source.sample, layout, slot->address(), work, source.how.deadline));
+  }
   message.on_gpu.slot = std::move(slot);
   if (auto done = wait(work, source.how); !done)
     return explain(std::move(done).error(), message.on_gpu.size_bytes);
-  count(count_d2d_, bytes_d2d_, message);
+  if (!is_loan) count(count_d2d_, bytes_d2d_, message);
   kept.on_gpu = std::move(there);
   return who;
 }
@@ -133,16 +144,17 @@ Result<bool> GpuSamples::describe(const Source& source, SampleOnGpu& there) {
   return true;
 }
 
+// The rest of the pool is for others, and for what readers keep.
+bool GpuSamples::has_room_for(std::uint64_t size_bytes, std::uint32_t history) const {
+  const std::uint64_t cap = context_->options().device_cap_bytes;
+  const std::uint64_t size = std::max<std::uint64_t>(size_bytes, 1);
+  return size <= cap && cuda::slot_bytes_for(size) <= cap / 2 / (std::uint64_t{history} + 1);
+}
+
 // Null: the pool has none to spare.
 Result<std::shared_ptr<cuda::DeviceSlot>> GpuSamples::slot_for(const Source& source,
-                                                               std::uint64_t size_bytes,
-                                                               std::uint32_t history) const {
+                                                               std::uint64_t size_bytes) const {
   const std::uint64_t size = std::max<std::uint64_t>(size_bytes, 1);
-  const std::uint64_t cap = context_->options().device_cap_bytes;
-  if (size > cap) return std::shared_ptr<cuda::DeviceSlot>();
-  // The rest is for others, and for what readers keep.
-  if (cuda::slot_bytes_for(size) > cap / 2 / (std::uint64_t{history} + 1))
-    return std::shared_ptr<cuda::DeviceSlot>();
   auto slot = context_->memory().passed->of(source.gpu)->acquire(size, source.how.deadline);
   if (slot) return slot;
   const ErrorCode why = slot.error().code;

@@ -24,8 +24,9 @@ namespace tendon::v0::detail {
 inline constexpr std::chrono::milliseconds kGoOnSlice{50};
 
 /// How the samples of one publisher that lie on a GPU reach the memory that its readers see: by one
-/// copy on the GPU for those that can read there, and one to host memory where somebody else needs
-/// it, before anybody is shown them. A reader that comes later has the second one made then.
+/// copy on the GPU for those that can read there, of a loan by none, and one to host memory where
+/// somebody else needs it, before anybody is shown them. A reader that comes later has the second
+/// one made then.
 ///
 /// Owns:    counts.
 /// Threads: thread-safe.
@@ -84,9 +85,9 @@ class GpuSamples {
   [[nodiscard]] Result<Who> keep_there(const Source& source, const Readers& readers,
                                        KeptSample& kept);
   [[nodiscard]] static Result<bool> describe(const Source& source, SampleOnGpu& there);
+  [[nodiscard]] bool has_room_for(std::uint64_t size_bytes, std::uint32_t history) const;
   [[nodiscard]] Result<std::shared_ptr<cuda::DeviceSlot>> slot_for(const Source& source,
-                                                                   std::uint64_t size_bytes,
-                                                                   std::uint32_t history) const;
+                                                                   std::uint64_t size_bytes) const;
   [[nodiscard]] Result<Who> who_reads_there(const cuda::DeviceSlot& slot, const Readers& readers,
                                             const How& how) const;
   [[nodiscard]] Result<void> stage(const Source& source, const std::shared_ptr<KeptSample>& kept);

@@ -8,10 +8,13 @@
 #include <tendon/tensor/packed.hpp>
 #include <utility>
 
+#include "channel/loaned_batch.hpp"
 #include "channel/open.hpp"
+#include "channel/staging.hpp"
 #include "core/failpoint.hpp"
 #include "core/text.hpp"
 #include "observe/context_log.hpp"
+#include "runtime/gpu_loan.hpp"
 #include "tensor/on_cpu.hpp"
 #include "transport/shared_memory_link.hpp"
 
@@ -268,23 +271,34 @@ Result<Published> PublisherCore::publish(Bytes sample, Deadline deadline, const 
   return publish(std::move(kept), deadline, go_on);
 }
 
-Result<Loan> PublisherCore::loan(const std::shared_ptr<const Schema>& schema) {
-  TENDON_CHECK(usable("publisher.loan"));
+Result<Loan> PublisherCore::loan(const std::shared_ptr<const Schema>& schema,
+                                 const LoanOptions& options, Deadline deadline) {
+  static constexpr std::string_view kHere = "publisher.loan";
+  TENDON_CHECK(usable(kHere));
   if (plain_.bare() != nullptr) {
-    return Error{ErrorCode::not_supported, "publisher.loan",
+    return Error{ErrorCode::not_supported, kHere,
                  "a bare publisher puts by Zenoh, which has no memory to lend: publish a "
                  "TensorDict or bytes"};
   }
-  if (schema == nullptr) {
-    return Error{ErrorCode::invalid_argument, "publisher.loan",
-                 "schema is null; a Schema is needed"};
-  }
+  if (schema == nullptr)
+    return Error{ErrorCode::invalid_argument, kHere, "schema is null; a Schema is needed"};
   TENDON_CHECK(check(*schema));
+  const std::uint64_t size = schema->layout(Layout::aligned).total_bytes;
+  TENDON_TRY(gpu, wanted_gpu(options.device, kHere, deadline));
+  if (gpu != nullptr) {
+    const RoomOnGpu room{.gpu = gpu, .context = context_, .link = nullptr, .usable = [this] {
+                           return usable(kHere);
+                         }};
+    TENDON_TRY(slot, take_gpu_loan(room, options.stream, size, deadline, kHere));
+    TENDON_TRY(dict,
+               make_packed(schema, Layout::aligned, cuda::LoanedDeviceSlot::storage(slot, size)));
+    return Loan(std::move(dict), std::move(slot));
+  }
   SharedMessage message;
   message.schema = schema;
   message.descriptor.kind = MessageKind::data;
   message.descriptor.layout = Layout::aligned;
-  message.descriptor.payload_bytes = schema->layout(Layout::aligned).total_bytes;
+  message.descriptor.payload_bytes = size;
   TENDON_TRY(kept, make_room(std::move(message)));
   Storage storage(kept, kept->memory().data(), kept->message.descriptor.payload_bytes,
                   Access::read_write);
@@ -292,11 +306,20 @@ Result<Loan> PublisherCore::loan(const std::shared_ptr<const Schema>& schema) {
   return Loan(std::move(dict), std::move(kept));
 }
 
-Result<Published> PublisherCore::publish(Loan&& sample, Deadline deadline, const GoOn& go_on) {
+Result<Published> PublisherCore::publish(Loan&& sample, std::optional<Deadline> deadline,
+                                         const OnStream& on, const GoOn& go_on) {
   TENDON_CHECK(usable(kWhere));
   if (plain_.bare() != nullptr)
     return Error{ErrorCode::wrong_link, kWhere, "the loan was taken from another publisher"};
-  if (sample.slot_ != nullptr || sample.device_slot_ != nullptr) {
+  if (sample.device_slot_ != nullptr) {
+    TENDON_TRY(batch, sealed_loan(sample.dict_, *sample.device_slot_, context_, kWhere));
+    auto published = publish(batch, deadline, on, go_on);
+    if (!published) return published;
+    sample.device_slot_->note_ordered();  // the GPU has done the work of the stream
+    sample.clear();
+    return published;
+  }
+  if (sample.slot_ != nullptr) {
     return Error{ErrorCode::wrong_link, kWhere,
                  "the loan was taken from a pipe: send it there, or take one with "
                  "Publisher::loan"};
@@ -313,8 +336,9 @@ Result<Published> PublisherCore::publish(Loan&& sample, Deadline deadline, const
   TENDON_CHECK(check(*sample.dict_.schema()));
   TENDON_CHECK(check_on_cpu(sample.dict_, kWhere));
   // What was set beside the tensors has no place behind them: they are copied to where there is.
-  auto published = sample.dict_.values() == nullptr ? publish(sample.sample_, deadline, go_on)
-                                                    : publish(sample.dict_, deadline, {}, go_on);
+  const Deadline until = deadline ? *deadline : default_deadline();
+  auto published = sample.dict_.values() == nullptr ? publish(sample.sample_, until, go_on)
+                                                    : publish(sample.dict_, until, {}, go_on);
   if (published) sample.clear();
   return published;
 }

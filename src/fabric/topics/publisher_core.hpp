@@ -74,9 +74,11 @@ class PublisherCore final : public EntityDoor,
                                           const GoOn& go_on = nullptr);
   [[nodiscard]] Result<Published> publish(Bytes sample, Deadline deadline,
                                           const GoOn& go_on = nullptr);
-  [[nodiscard]] Result<Loan> loan(const std::shared_ptr<const Schema>& schema);
-  [[nodiscard]] Result<Published> publish(Loan&& sample, Deadline deadline,
-                                          const GoOn& go_on = nullptr);
+  [[nodiscard]] Result<Loan> loan(const std::shared_ptr<const Schema>& schema,
+                                  const LoanOptions& options, Deadline deadline);
+  /// The deadline as for a TensorDict.
+  [[nodiscard]] Result<Published> publish(Loan&& sample, std::optional<Deadline> deadline,
+                                          const OnStream& on = {}, const GoOn& go_on = nullptr);
   [[nodiscard]] Result<void> wait_for_subscribers(std::size_t count, Deadline deadline);
   [[nodiscard]] bool forked() const noexcept { return context_.forked(); }
   [[nodiscard]] PublisherStats stats() const;

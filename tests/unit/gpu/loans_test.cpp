@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loans whose memory lies on a GPU, on the double of the driver.
+#include "unit/gpu/loans.hpp"
+
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -8,62 +10,11 @@
 #include <string>
 #include <utility>
 
-#include "runtime/context_core.hpp"
-#include "support/batches.hpp"
-#include "support/cuda/pipe_gpus.hpp"
-
 namespace tendon::test {
 namespace {
 
 using namespace std::chrono_literals;
 
-std::shared_ptr<const Schema> loan_schema(std::int64_t size) {
-  return Schema::make({{"x", DType::u8, {size}}, {"y", DType::u8, {100}}}).value();
-}
-
-class GpuLoanTest : public GpuPipeTest {
- protected:
-  /// What a kernel of the program does, at once.
-  void fill(const Tensor& on_gpu, std::uint64_t seed) {
-    void* const room = fake.writes(address(on_gpu), on_gpu.size_bytes());
-    fill_pattern({static_cast<std::byte*>(room), on_gpu.size_bytes()}, seed);
-  }
-  [[nodiscard]] Loan filled(Pipe& pipe, std::uint64_t seed, std::int64_t size,
-                            void* stream = kStreamPerThread) {
-    Loan loan =
-        pipe.loan(loan_schema(size), {.device = kGpu0, .stream = stream}, kPatience).value();
-    fill(loan["x"], seed);
-    fill(loan["y"], seed + 1);
-    return loan;
-  }
-  testing::AssertionResult has(const TensorDict& received, std::uint64_t seed) {
-    if (received["x"].device() == kGpu0 && has_pattern(read(received["x"]).bytes(), seed) &&
-        has_pattern(read(received["y"]).bytes(), seed + 1))
-      return testing::AssertionSuccess();
-    return testing::AssertionFailure() << "it is not the loan of " << seed;
-  }
-  /// The answer of the peer about the GPU has arrived.
-  void warm_up(PipePair& pair) {
-    ASSERT_TRUE(succeeds(pair.client.send(filled(pair.client, 90, 100), kPatience)));
-    ASSERT_TRUE(succeeds(pair.server.recv(kPatience)));
-  }
-  static std::uint64_t address(const Tensor& tensor) {
-    return reinterpret_cast<std::uint64_t>(tensor.data());
-  }
-  static std::uint64_t used_bytes(const Context& context) {
-    const auto stats = detail::ContextCore::of(context)->memory().passed->stats();
-    return stats.empty() ? 0 : stats[0].second.used_bytes;
-  }
-  [[nodiscard]] static testing::AssertionResult returns(const Context& context) {
-    const auto core = detail::ContextCore::of(context);
-    if (eventually([&] {
-          (void)core->links().collect_returns(detail::LinkTable::Of::all);
-          return used_bytes(context) == 0;
-        }))
-      return testing::AssertionSuccess();
-    return testing::AssertionFailure() << used_bytes(context) << " bytes are in use";
-  }
-};
 INSTANTIATE_TEST_SUITE_P(Ways, GpuLoanTest, testing::Values(kShm, kTcp, kShmManual), way_name);
 
 TEST_P(GpuLoanTest, ALoanIsSentWithoutACopyWhereThePeerReadsIt) {

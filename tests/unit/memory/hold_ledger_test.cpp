@@ -72,6 +72,24 @@ TEST_F(LedgerOfHolds, TheLastHoldFreesTheSlotWhicheverItIs) {
   EXPECT_EQ(ledger.stats().ignored_returns, 0u);
 }
 
+TEST_F(LedgerOfHolds, SaysWhichLinksHoldHowMuch) {
+  const SlotId first = begin(0);
+  const SlotId second = begin(1);
+  EXPECT_TRUE(ledger.holders().empty());
+  ASSERT_EQ(give(a, first), Window::open);
+  ASSERT_EQ(give(a, first), Window::open);
+  ASSERT_EQ(give(a, second), Window::open);
+  ASSERT_EQ(give(b, second), Window::open);
+  const auto holders = ledger.holders();
+  ASSERT_EQ(holders.size(), 2u);
+  EXPECT_EQ(holders[0].count, 3u);
+  EXPECT_EQ(holders[0].bytes, 2 * holders[1].bytes) << "each slot counts once";
+  EXPECT_EQ(holders[1].count, 1u);
+  EXPECT_NE(holders[0].name, holders[1].name);
+  EXPECT_EQ(ledger.take_return(b, second), Left::holds);
+  EXPECT_EQ(ledger.holders().size(), 1u);
+}
+
 TEST_F(LedgerOfHolds, ReturnsThatAreNotInItAreCountedAndIgnored) {
   const SlotId id = begin(0);
   ASSERT_EQ(give(a, id), Window::open);

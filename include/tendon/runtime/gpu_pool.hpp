@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/export.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/memory/device.hpp>
+#include <tendon/memory/device_target.hpp>
+#include <tendon/memory/pool.hpp>
+#include <tendon/memory/storage.hpp>
+#include <utility>
+#include <vector>
+
+namespace tendon {
+inline namespace v0 {
+
+class Context;
+
+namespace detail {
+class ContextCore;
+namespace cuda {
+class DevicePool;
+class Gpu;
+}  // namespace cuda
+}  // namespace detail
+
+/// What a pool on a GPU has at this moment.
+struct GpuPoolSummary {
+  Device device;
+  std::uint64_t cap_bytes = 0;       ///< a limit, not an allocation
+  std::uint64_t resident_bytes = 0;  ///< of the GPU, in all segments
+  std::uint64_t segment_count = 0;
+  std::uint64_t used_bytes = 0;       ///< of slots that this process or a peer holds
+  std::vector<PoolHolder> holders{};  ///< peers that hold some
+
+  [[nodiscard]] TENDON_API std::string to_string() const;
+};
+
+/// Memory on a GPU that peers of a Context read without a copy: the pool of its loans, and of what
+/// is sent from there. A loan is simpler where the batch is of one schema, and is filled once.
+///
+/// Example:
+///   GpuPool pool = context.pool(Device{DeviceKind::cuda, 0}, 5s).value();
+///   const std::uint64_t size = schema->layout(Layout::aligned).total_bytes;
+///   Storage memory = pool.allocate(size, 1s, {.stream = stream}).value();
+///   render<<<blocks, threads, 0, stream>>>(memory.data());
+///   TensorDict batch = make_packed(schema, Layout::aligned, memory.read_only()).value();
+///   for (Pipe& pipe : pipes) pipe.send(batch, 1s, {.stream = stream}).value();  // no copy
+///
+/// A batch is sent or published without a copy where its leaves on a GPU lie in one such memory as
+/// Layout::aligned packs them, and are `read_only()`: by that the program says that nothing writes
+/// there any more. Memory that it may still write is copied, as that of any batch.
+///
+/// Peers of this host that were sent memory of the pool can reach other memory of it: what lies
+/// there is meant for them.
+///
+/// Owns:    a share of the pool; memory that was taken from it outlives it and the Context.
+/// Threads: safe everywhere.
+/// Errors:  resource_exhausted (bytes, and who holds most), message_too_large, device_lost,
+///          invalid_argument for a stream of another GPU or one that is being captured, timeout,
+///          context_closed, forked.
+/// Blocks:  allocate(): until there is room, or the deadline.
+/// Cost:    allocate(): two locks and about 1 us; where the GPU has no segment for that size yet,
+///          about 1 ms.
+class TENDON_API GpuPool {
+ public:
+  /// `size_bytes`, contents unspecified, aligned to 256 bytes. They return to the pool when no peer
+  /// has them any more, and the GPU has done what the stream of `on` had at the drop of the last
+  /// share here: the stream lives until then.
+  [[nodiscard]] Result<Storage> allocate(std::uint64_t size_bytes, Deadline deadline,
+                                         const OnStream& on = {});
+  [[nodiscard]] GpuPoolSummary summary() const;
+
+ private:
+  friend class Context;
+  GpuPool(std::weak_ptr<detail::ContextCore> context, std::shared_ptr<detail::cuda::Gpu> gpu,
+          std::shared_ptr<detail::cuda::DevicePool> slots)
+      : context_(std::move(context)), gpu_(std::move(gpu)), slots_(std::move(slots)) {}
+
+  std::weak_ptr<detail::ContextCore> context_;
+  std::shared_ptr<detail::cuda::Gpu> gpu_;
+  std::shared_ptr<detail::cuda::DevicePool> slots_;
+};
+
+}  // namespace v0
+}  // namespace tendon
