@@ -240,6 +240,36 @@ TEST_P(DirectPublisher, ALateSubscriberHasItFromTheHistoryByWayOfHostMemory) {
   EXPECT_EQ(camera.stats().copies_d2h, 3u);
 }
 
+TEST_P(DirectPublisher, ALateSubscriberWaitsForMemoryOfTheHost) {
+  Program& robot = start("robot", {.publish_bytes = 4u << 20});
+  Program& planner = start("planner");
+  Program& logger = start("logger");
+  Publisher camera = publisher_of(robot, {.qos = {.history = keep_last(3)}});
+  Subscriber frames = subscriber_of(planner);
+  ASSERT_TRUE(succeeds(camera.wait_for_subscribers(1, kPatience)));
+  const TensorDict host = patterned(1, kFrame);
+  std::vector<Loan> loans;
+  auto loan = camera.loan(host.schema());
+  for (; loan; loan = camera.loan(host.schema())) loans.push_back(*std::move(loan));
+  ASSERT_TRUE(fails_with(loan, ErrorCode::resource_exhausted));
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    ASSERT_TRUE(succeeds(camera.publish(frame(i), kPatience)));
+    ASSERT_TRUE(is_frame(frames.recv(kPatience), i));
+  }
+  Subscriber late = subscriber_of(logger);
+  ASSERT_TRUE(eventually([&] { return camera.stats().subscribers == 2; }));
+  wait_for_device_thread();  // it has tried
+  EXPECT_EQ(camera.stats().copies_d2h, 0u);
+  EXPECT_EQ(camera.stats().history_trimmed, 0u);
+  loans.clear();
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    const auto sample = late.recv(kPatience);
+    ASSERT_TRUE(is_frame(sample, i));
+    EXPECT_EQ(sample->sequence, i);
+    EXPECT_TRUE(sample->gaps.empty());
+  }
+}
+
 TEST_P(DirectPublisher, AnOlderSubscriberBesideIsServedByWayOfHostMemory) {
   Program& robot = start("robot");
   Program& planner = start("planner");
