@@ -16,16 +16,7 @@ namespace {
 
 constexpr std::uint64_t kSizes[] = {100, 1'000'000};  // inline, and in a slot
 
-class GpuProcesses : public PathTest {
- protected:
-  /// One publishes what the other takes.
-  static void subscribe(GpuPeer& publisher, GpuPeer& subscriber) {
-    const std::string address = value_of(publisher.ask("join"));
-    ASSERT_TRUE(is_ok(publisher.ask("publisher")));
-    (void)value_of(subscriber.ask("join " + address));
-    ASSERT_TRUE(is_ok(subscriber.ask("subscriber")));
-  }
-};
+class GpuProcesses : public PathTest {};
 TENDON_ON_BOTH_TRANSPORTS(GpuProcesses);
 
 // What a process sees
