@@ -14,8 +14,18 @@ using Way = DevicesOut::Way;
 
 constexpr std::string_view kHere = "channel.show";
 
-SharedMemoryLink* memory_for_samples(Link& link) {
-  return link.features().has(Feature::device_samples) ? link.shared_memory() : nullptr;
+/// A GPU as a link knows it.
+struct Known {
+  DevicesOut* devices = nullptr;  ///< null: the peer is not shown samples there
+  std::uint32_t number = 0;
+};
+
+Known known_at(Link& link, const cuda::Uuid& gpu) {
+  if (!link.features().has(Feature::device_samples) || link.ended()) return {};
+  SharedMemoryLink* const memory = link.shared_memory();
+  if (memory == nullptr) return {};
+  const auto number = offer_gpu(link, gpu, kHere);
+  return number ? Known{&memory->devices_out(), *number} : Known{};
 }
 
 bool has_no_room(const Error& error) { return error.code == ErrorCode::resource_exhausted; }
@@ -23,32 +33,27 @@ bool has_no_room(const Error& error) { return error.code == ErrorCode::resource_
 }  // namespace
 
 Way way_of(Link& link, const cuda::Uuid& gpu) {
-  SharedMemoryLink* const memory = memory_for_samples(link);
-  if (memory == nullptr || link.ended()) return Way::staged;
-  const auto number = offer_gpu(link, gpu, kHere);
-  return number ? memory->devices_out().way(*number) : Way::staged;
+  const Known known = known_at(link, gpu);
+  return known.devices == nullptr ? Way::staged : known.devices->way(known.number);
 }
 
 Way ask_way(Link& link, const cuda::DeviceSlot& slot) {
-  const cuda::Uuid& gpu = slot.segment()->context().uuid();
-  const Way way = way_of(link, gpu);
-  if (way == Way::direct || memory_for_samples(link) == nullptr || link.ended()) return way;
-  const auto number = offer_gpu(link, gpu, kHere);
-  if (!number) return Way::staged;
-  DevicesOut& devices = link.shared_memory()->devices_out();
+  const auto [devices, number] = known_at(link, slot.segment()->context().uuid());
+  if (devices == nullptr) return Way::staged;
+  const Way way = devices->way(number);
+  if (way == Way::direct) return way;
   if (way == Way::staged) {
-    devices.ask_again(*number, slot.pool(), Deadline::now());
+    devices->ask_again(number, slot.pool(), Deadline::now());
     return way;
   }
-  const auto shared = devices.share(*number, slot);
-  if (!shared || !devices.is_answered_soon() || devices.is_late(*number)) return Way::staged;
-  return devices.way(*number);
+  const auto shared = devices->share(number, slot);
+  if (!shared || !devices->is_answered_soon() || devices->is_late(number)) return Way::staged;
+  return devices->way(number);
 }
 
 void note_late(Link& link, const cuda::DeviceSlot& slot) {
-  if (memory_for_samples(link) == nullptr || link.ended()) return;
-  const auto number = offer_gpu(link, slot.segment()->context().uuid(), kHere);
-  if (number) link.shared_memory()->devices_out().note_late(*number);
+  const Known known = known_at(link, slot.segment()->context().uuid());
+  if (known.devices != nullptr) known.devices->note_late(known.number);
 }
 
 bool has_share(Link& link, const cuda::DeviceSlot& slot) {

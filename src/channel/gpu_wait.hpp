@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <tendon/core/deadline.hpp>
@@ -20,11 +18,5 @@ namespace tendon::v0::detail {
                                         const std::shared_ptr<ContextCore>& context, Link* link,
                                         Deadline deadline,
                                         const std::function<Result<void>()>& usable);
-
-/// The least time of the next try to copy a message from a GPU, where each begins anew and the last
-/// one had so much: tries with short deadlines end, too.
-[[nodiscard]] inline std::chrono::milliseconds next_patience(std::chrono::milliseconds last) {
-  return std::min(2 * last + std::chrono::milliseconds(20), std::chrono::milliseconds(2000));
-}
 
 }  // namespace tendon::v0::detail

@@ -3,35 +3,43 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <utility>
 
 namespace tendon::v0::detail::cuda {
 
 /// Do the pages of shared memory stay where they are? A GPU reads a registered page that was taken
 /// away as it was, so nothing is registered before its maker has said that they stay.
 ///
-///   unasked -> wanted  a copy could use registered memory
-///           -> asked   the link has asked the maker
-///           -> kept    the maker has answered
+///   unstarted -> unasked  they can be asked for
+///             -> asked    a copy could use registered memory
+///             -> kept     the maker has answered
 ///
-/// Threads: thread-safe.
+/// Owns:    what asks the maker.
+/// Threads: thread-safe; start() once.
 /// Errors:  none.
 /// Blocks:  never.
 /// Cost:    one atomic operation.
 class KeptPages {
  public:
-  enum class State : std::uint8_t { unasked, wanted, asked, kept };
+  enum class State : std::uint8_t { unstarted, unasked, asked, kept };
 
-  explicit KeptPages(State state = State::unasked) noexcept : state_(state) {}
+  explicit KeptPages(State state = State::unstarted) noexcept : state_(state) {}
+  /// `ask` asks the maker. It is called once, in the device thread, under no lock.
+  void start(std::function<void()> ask) {
+    ask_ = std::move(ask);
+    state_.store(State::unasked, std::memory_order_release);
+  }
 
   [[nodiscard]] bool are_kept() const noexcept {
     return state_.load(std::memory_order_acquire) == State::kept;
   }
-  void want() noexcept { (void)change(State::unasked, State::wanted); }
-  /// True, once, when they are wanted: the caller asks.
-  [[nodiscard]] bool ask() noexcept {
-    return state_.load(std::memory_order_relaxed) == State::wanted &&
-           change(State::wanted, State::asked);
+  /// True, once: the caller is to let the device thread ask().
+  [[nodiscard]] bool want() noexcept {
+    return state_.load(std::memory_order_relaxed) == State::unasked &&
+           change(State::unasked, State::asked);
   }
+  void ask() const { ask_(); }
   /// The answer. False: nobody asked, or it was said before.
   [[nodiscard]] bool note_answer() noexcept { return change(State::asked, State::kept); }
 
@@ -39,6 +47,7 @@ class KeptPages {
   bool change(State from, State to) noexcept { return state_.compare_exchange_strong(from, to); }
 
   std::atomic<State> state_;
+  std::function<void()> ask_;
 };
 
 }  // namespace tendon::v0::detail::cuda

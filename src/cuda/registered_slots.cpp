@@ -127,7 +127,10 @@ void RegisteredSlots::use_slot(std::uint64_t number, std::uint64_t offset, std::
   }
   use.parts.push_back({address, size_bytes});
   if (slot.state != Slot::State::plain) return;
-  if (!pages_->are_kept()) return pages_->want();
+  if (!pages_->are_kept()) {
+    if (pages_->want()) (void)gpu->thread().post([pages = pages_] { pages->ask(); });
+    return;
+  }
   slot.state = Slot::State::under_way;
   use.kept.push_back(std::make_shared<Behind>(weak_from_this(), number, gpu));
 }

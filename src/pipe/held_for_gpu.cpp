@@ -20,11 +20,15 @@ Result<void> HeldForGpu::begin(void* stream) {
   TENDON_TRY(work, cuda::StreamWork::begin(what_.source.gpu,
                                            static_cast<cuda::StreamHandle>(stream), kHere));
   return work.then([self = shared_from_this()](Result<void> ready) {
-    if (ready)
-      self->attempt(Try::first);
-    else
-      self->finish(std::move(ready));
+    if (!ready) return self->finish(std::move(ready));
+    self->tries_.store(Tries::none);
+    self->what_.tell();
   });
+}
+
+HeldForGpu::~HeldForGpu() {
+  if (answer_.is_over()) return;
+  (void)what_.source.gpu->thread().post([dropped = std::move(what_.batch)] {});
 }
 
 void HeldForGpu::try_again() {
@@ -32,6 +36,16 @@ void HeldForGpu::try_again() {
   if (const auto link = what_.link.lock())
     (void)link->shared_memory()->devices_out().copies()->are_over();  // the end of one is news
   if (tries_.exchange(Tries::one_and_another) == Tries::none) post(Try::first);
+  if (is_timed_.exchange(true)) return;
+  if (const auto context = what_.context.lock()) (void)context->add_timed(kPause, weak_from_this());
+}
+
+void HeldForGpu::on_time() {
+  is_timed_.store(false);
+  const auto context = what_.context.lock();
+  if (context == nullptr || answer_.is_over()) return;
+  (void)context->links().collect_returns(LinkTable::Of::all);
+  what_.tell();
 }
 
 void HeldForGpu::post(Try which) {
@@ -75,7 +89,7 @@ Result<bool> HeldForGpu::fill() {
 void HeldForGpu::finish(Result<void> result) {
   what_.batch = TensorDict();
   answer_.finish(std::move(result));
-  what_.on_over();
+  what_.tell();
 }
 
 }  // namespace tendon::v0::detail

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -17,17 +18,17 @@
 namespace tendon::v0::detail {
 
 /// A batch that may only travel on its GPU, of a caller that does not wait for the peer's answer or
-/// for room in the pool. Once the caller's stream has done what it had to do, the device thread
-/// tries to copy it to a slot, and again when the sender has a reason.
+/// for room in the pool. Once the caller's stream has done what it had to do, and it is the next
+/// one of its sender, the device thread tries to copy it to a slot.
 ///
-///   behind the caller's stream -> try, again -> over: a fill, or the error
+///   behind the caller's stream -> its sender asks for a try, again -> over: a fill, or the error
 ///
 /// Owns:    the batch, until it is over; then the fill.
 /// Threads: thread-safe; take() once, after it is over.
 /// Errors:  not_direct, message_too_large; those of the driver.
 /// Blocks:  never.
-/// Cost:    an event; a job of the device thread for each try.
-class HeldForGpu : public std::enable_shared_from_this<HeldForGpu> {
+/// Cost:    an event; a job of the device thread for each try; a timer while it is tried.
+class HeldForGpu final : public Timed, public std::enable_shared_from_this<HeldForGpu> {
  public:
   struct What {
     TensorDict batch;
@@ -35,21 +36,31 @@ class HeldForGpu : public std::enable_shared_from_this<HeldForGpu> {
     PlacedLayout layout;
     std::weak_ptr<ContextCore> context;
     std::weak_ptr<Link> link;
-    std::function<void()> on_over;  ///< is called in the device thread
+    std::function<void()> tell;  ///< its sender is to look at it: called in any thread
   };
   explicit HeldForGpu(What what) : what_(std::move(what)) {}
+  HeldForGpu(const HeldForGpu&) = delete;
+  HeldForGpu& operator=(const HeldForGpu&) = delete;
+  /// Owners of memory on a GPU may call the driver, which is for the device thread.
+  ~HeldForGpu() override;
 
   /// `stream`: of the calling thread.
   [[nodiscard]] Result<void> begin(void* stream);
   [[nodiscard]] const GpuAnswer& answer() const noexcept { return answer_; }
-  /// There may be an answer, or room. Another reason follows the end of copies that are under way.
+  /// It is the next one: there may be an answer, or room. If it is not over then, its sender is
+  /// told to ask again when copies that are under way are over, and after kPause.
   void try_again();
   /// Precondition: the answer is good.
   [[nodiscard]] std::shared_ptr<DeviceFill> take() { return std::move(fill_); }
   [[nodiscard]] const GpuSource& source() const noexcept { return what_.source; }
   [[nodiscard]] const PlacedLayout& layout() const noexcept { return what_.layout; }
 
+  // Timed
+  void on_time() override;
+
  private:
+  // What frees slots in this process tells nobody of it.
+  static constexpr std::chrono::milliseconds kPause{5};
   enum class Try : std::uint8_t { first, second };
   enum class Tries : std::uint8_t { none, one, one_and_another };
   void post(Try which);
@@ -58,7 +69,8 @@ class HeldForGpu : public std::enable_shared_from_this<HeldForGpu> {
   void finish(Result<void> result);
 
   What what_;
-  std::atomic<Tries> tries_{Tries::one};
+  std::atomic<Tries> tries_{Tries::one};  // none, once its stream is done
+  std::atomic<bool> is_timed_{false};
   std::shared_ptr<DeviceFill> fill_;
   GpuAnswer answer_;
 };

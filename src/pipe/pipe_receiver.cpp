@@ -6,13 +6,13 @@
 #include <tendon/session/limits.hpp>
 #include <tendon/tensor/packed.hpp>
 
-#include "channel/gpu_wait.hpp"
+#include "channel/direct_to_host.hpp"
 #include "channel/staging.hpp"
-#include "channel/to_host.hpp"
 #include "core/failpoint.hpp"
 #include "core/stage_clock.hpp"
 #include "cuda/delivered_slot.hpp"
 #include "cuda/gpus.hpp"
+#include "cuda/stream_work.hpp"
 #include "memory/large_copy.hpp"
 #include "pipe/taken_message.hpp"
 #include "runtime/busy.hpp"
@@ -511,23 +511,14 @@ Result<TensorDict> PipeReceiver::deliver(Taken& taken, std::shared_ptr<cuda::Gpu
 // The bytes are there, so any stream may read them.
 Result<TensorDict> PipeReceiver::in_host_memory(const DirectMessage& message, Taken& taken,
                                                 Deadline deadline) {
-  // Each try begins anew: it takes twice as long as the one before, so that short ones end too.
-  const Deadline at_least(taken.patience);
-  if (!deadline.is_never() && deadline.time_point() < at_least.time_point()) deadline = at_least;
-  taken.patience = next_patience(taken.patience);
-  TENDON_TRY(batch, direct_batch(message, message.body));
-  TENDON_TRY(work, cuda::StreamWork::begin(message.body->gpu(),
-                                           static_cast<cuda::StreamHandle>(kStreamPerThread),
-                                           "pipe.recv"));
-  const PackedLayout& layout = message.schema->layout(Layout::aligned);
-  TENDON_TRY(room, Storage::allocate(layout.total_bytes));
-  const auto wait = [&](cuda::StreamWork& each) {
-    return wait_for_gpu(each, end_.context, &link_, deadline,
-                        [this] { return context_.usable("pipe.recv"); });
-  };
-  TENDON_CHECK(copy_to_host(batch, room, std::move(work),
-                            *context_.memory().devices->of(message.body->gpu()), deadline, wait));
-  TENDON_TRY(copied, make_packed(message.schema, Layout::aligned, std::move(room), message.values));
+  const std::function<Result<void>()> usable = [this] { return context_.usable("pipe.recv"); };
+  TENDON_TRY(copied, direct_to_host(message,
+                                    {.context = end_.context,
+                                     .link = &link_,
+                                     .where = "pipe.recv",
+                                     .usable = usable,
+                                     .patience = taken.patience},
+                                    deadline));
   note_copy(bytes_on_gpu(*message.schema, message.placement.get()), DeviceCopyKind::d2h);
   return copied;
 }

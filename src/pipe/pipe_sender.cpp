@@ -761,11 +761,18 @@ Result<void> PipeSender::prepare(QueuedSend& queued, TensorDict batch, const Sen
                             .context = end_.context,
                             .link = link_,
                             .usable = [this] { return usable("pipe.send_async"); }};
-  TENDON_TRY(tried, try_direct(direct, Deadline::now()));
-  if (tried.fill != nullptr)
-    return stay_on_gpu(queued, source, layout, std::move(tried.fill), end_);
-  if (!direct.is_direct_only()) return stage(queued, options, std::move(source));
-  if (!tried.may_be_later()) return *std::move(tried.why);
+  // Behind one that waits for room it takes none: it would wait for that one with its slot.
+  const auto is_behind_held = [this] {
+    const Lock lock(mutex_);
+    return std::ranges::any_of(queue_, [](const auto& each) { return each->held != nullptr; });
+  };
+  if (!direct.is_direct_only() || !is_behind_held()) {
+    TENDON_TRY(tried, try_direct(direct, Deadline::now()));
+    if (tried.fill != nullptr)
+      return stay_on_gpu(queued, source, layout, std::move(tried.fill), end_);
+    if (!direct.is_direct_only()) return stage(queued, options, std::move(source));
+    if (!tried.may_be_later()) return *std::move(tried.why);
+  }
   queued.held = std::make_shared<HeldForGpu>(HeldForGpu::What{queued.batch, std::move(source),
                                                               std::move(layout), end_.context,
                                                               end_.link, end_.teller(end_.filled)});

@@ -10,8 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/address.hpp"
 #include "cuda/device_pool.hpp"
 #include "cuda/gpus.hpp"
+#include "cuda/registered_slots.hpp"
 #include "raw_shm_peer.hpp"
 #include "support/cuda/loaded_double.hpp"
 #include "transport/device_word.hpp"
@@ -451,6 +453,31 @@ TEST_F(DevicesOutTest, APeerWithoutTheFeatureDoesNotAskWhetherPagesStay) {
   link().agree(Features::of_minor(1), LinkRole::connector);
   say(device_word(DeviceWord::registers, 0));
   EXPECT_TRUE(is_violation("without the feature"));
+}
+
+// By the copy itself: nobody ticks here.
+TEST_F(DevicesOutTest, TheFirstCopyOutOfASlotAsksWhetherPagesStay) {
+  constexpr std::uint64_t kSlotBytes = cuda::RegisteredSlots::kLeastSlotBytes;
+  const RecordingSink& sink = peer.end.attach(1);
+  peer.announce(announcement(0, kSlotBytes, 1), {peer.segment_fd(kSlotBytes)});
+  peer.publish(slot_message(1, kSlotBytes));
+  peer.settle();
+  ASSERT_EQ(sink.received.size(), 1u);
+  const auto address = cuda::address_of(sink.received[0].body.data);
+  const auto slots = cuda::RegisteredSlots::find(address);
+  ASSERT_NE(slots, nullptr);
+  EXPECT_FALSE(peer.next_message().has_value());
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(slots->use(address, 64, gpu).kept.empty());
+  settle_gpu();
+  const auto asked = peer.next_message();
+  ASSERT_TRUE(asked.has_value());
+  EXPECT_EQ(asked->kind, MessageKind::device);
+  EXPECT_EQ(asked->tag, static_cast<std::uint32_t>(DeviceWord::registers));
+  EXPECT_FALSE(peer.next_message().has_value()) << "once";
+  say(device_word(DeviceWord::pages_stay, 0));
+  EXPECT_FALSE(peer.error().has_value());
+  EXPECT_FALSE(slots->use(address, 64, gpu).kept.empty()) << "it is registered behind this use";
+  settle_gpu();
 }
 
 TEST_F(DevicesOutTest, PagesStayOnlyWhereItWasAsked) {

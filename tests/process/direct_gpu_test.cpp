@@ -260,5 +260,24 @@ TEST_F(DirectGpuProcesses, ALostGpuCostsTheMessageThatItHadAndNoOther) {
   EXPECT_TRUE(exited_with(sender_->wait(), 0));
 }
 
+TEST_F(DirectGpuProcesses, ASampleOnALostGpuIsLostAndNoOther) {
+  GpuPeer publisher("camera", kDirect);
+  GpuPeer subscriber("planner", kDirect);
+  subscribe(publisher, subscriber);
+  ASSERT_TRUE(is_ok(subscriber.ask("use 0")));
+  for (const std::uint64_t seed : {1u, 2u, 3u}) {
+    ASSERT_TRUE(is_ok(publisher.prepare(seed, kFirst, seed == 3 ? "cpu" : "cuda:0")));
+    ASSERT_TRUE(is_ok(publisher.ask("publish")));
+    if (seed == 1) {
+      EXPECT_EQ(subscriber.take(1, kFirst, "there"), "ok cuda:0");
+    }
+  }
+  ASSERT_TRUE(is_ok(subscriber.ask("lose 0")));
+  EXPECT_TRUE(is_error(subscriber.take(2, kFirst, "there"), "device_lost", "cuda:0"));
+  EXPECT_EQ(subscriber.take(3, kFirst, "there"), "ok cpu");
+  subscriber.tell("exit");
+  EXPECT_TRUE(exited_with(subscriber.wait(), 0));
+}
+
 }  // namespace
 }  // namespace tendon::test

@@ -69,4 +69,12 @@ inline void connect(GpuPeer& sender, GpuPeer& receiver) {
   ASSERT_TRUE(is_ok(receiver.ask("accept")));
 }
 
+/// One publishes what the other takes.
+inline void subscribe(GpuPeer& publisher, GpuPeer& subscriber) {
+  const std::string address = value_of(publisher.ask("join"));
+  ASSERT_TRUE(is_ok(publisher.ask("publisher")));
+  (void)value_of(subscriber.ask("join " + address));
+  ASSERT_TRUE(is_ok(subscriber.ask("subscriber")));
+}
+
 }  // namespace tendon::test

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "process/gpu_peer.hpp"
 #include "process/survivor.hpp"
@@ -16,16 +17,22 @@ namespace {
 
 constexpr std::uint64_t kSizes[] = {100, 1'000'000};  // inline, and in a slot
 
-class GpuProcesses : public PathTest {
- protected:
-  /// One publishes what the other takes.
-  static void subscribe(GpuPeer& publisher, GpuPeer& subscriber) {
-    const std::string address = value_of(publisher.ask("join"));
-    ASSERT_TRUE(is_ok(publisher.ask("publisher")));
-    (void)value_of(subscriber.ask("join " + address));
-    ASSERT_TRUE(is_ok(subscriber.ask("subscriber")));
+/// A pipe on which a batch waits for its GPU: it was sent asynchronously, behind a gate.
+struct SentBehindGate {
+  SentBehindGate(Transport transport, std::uint64_t size,
+                 const std::vector<std::string>& of_sender = {})
+      : sender("sender", transport, {}, of_sender), receiver("receiver", transport) {
+    connect(sender, receiver);
+    EXPECT_TRUE(is_ok(receiver.ask("use 0")));
+    EXPECT_TRUE(is_ok(sender.prepare(1, size, "cuda:0")));
+    EXPECT_TRUE(is_ok(sender.ask("gate")));
+    EXPECT_TRUE(is_ok(sender.ask("send-async")));
   }
+  GpuPeer sender;
+  GpuPeer receiver;
 };
+
+class GpuProcesses : public PathTest {};
 TENDON_ON_BOTH_TRANSPORTS(GpuProcesses);
 
 // What a process sees
@@ -212,13 +219,8 @@ TEST_P(GpuProcesses, AForkedChildReachesNoDriverAndItsParentGoesOn) {
 
 TEST_P(GpuProcesses, CloseWaitsForASendWhoseGpuIsSlow) {
   for (const std::uint64_t size : kSizes) {
-    GpuPeer sender("sender", GetParam());
-    GpuPeer receiver("receiver", GetParam());
-    connect(sender, receiver);
-    ASSERT_TRUE(is_ok(receiver.ask("use 0")));
-    ASSERT_TRUE(is_ok(sender.prepare(1, size, "cuda:0")));
-    ASSERT_TRUE(is_ok(sender.ask("gate")));
-    ASSERT_TRUE(is_ok(sender.ask("send-async")));
+    SentBehindGate ends(GetParam(), size);
+    auto& [sender, receiver] = ends;
     EXPECT_TRUE(is_error(sender.ask("close 0"), "timeout"));
     sender.tell("close");
     EXPECT_TRUE(is_error(receiver.receive(1, size, "there", "10"), "timeout"));
@@ -231,13 +233,8 @@ TEST_P(GpuProcesses, CloseWaitsForASendWhoseGpuIsSlow) {
 
 TEST_P(GpuProcesses, AnExitLingersForASendWhoseGpuIsSlow) {
   for (const std::uint64_t size : kSizes) {
-    GpuPeer sender("sender", GetParam(), {}, {"--linger-ms", "60000"});
-    GpuPeer receiver("receiver", GetParam());
-    connect(sender, receiver);
-    ASSERT_TRUE(is_ok(receiver.ask("use 0")));
-    ASSERT_TRUE(is_ok(sender.prepare(1, size, "cuda:0")));
-    ASSERT_TRUE(is_ok(sender.ask("gate")));
-    ASSERT_TRUE(is_ok(sender.ask("send-async")));
+    SentBehindGate ends(GetParam(), size, {"--linger-ms", "60000"});
+    auto& [sender, receiver] = ends;
     sender.tell("exit");
     EXPECT_TRUE(is_error(receiver.receive(1, size, "there", "10"), "timeout"));
     sender.open_gate();
@@ -249,12 +246,8 @@ TEST_P(GpuProcesses, AnExitLingersForASendWhoseGpuIsSlow) {
 
 TEST_P(GpuProcesses, AContextThatDoesNotLingerEndsWhileAGpuHasItsBatch) {
   for (const std::uint64_t size : kSizes) {
-    GpuPeer sender("sender", GetParam(), {}, {"--linger-ms", "0"});
-    GpuPeer receiver("receiver", GetParam());
-    connect(sender, receiver);
-    ASSERT_TRUE(is_ok(sender.prepare(1, size, "cuda:0")));
-    ASSERT_TRUE(is_ok(sender.ask("gate")));
-    ASSERT_TRUE(is_ok(sender.ask("send-async")));
+    SentBehindGate ends(GetParam(), size, {"--linger-ms", "0"});
+    auto& [sender, receiver] = ends;
     ASSERT_TRUE(is_ok(sender.ask("drop-all")));
     const std::string answer = receiver.receive(1, size, "cpu");
     EXPECT_TRUE(answer.starts_with("error ") && !answer.starts_with("error timeout")) << answer;
@@ -299,12 +292,8 @@ TEST_P(GpuProcesses, ALostContextCostsItsTensorsAndNoPipe) {
 
 TEST_P(GpuProcesses, AnAsynchronousSendEndsWithTheContextOfItsGpu) {
   for (const std::uint64_t size : kSizes) {
-    GpuPeer sender("sender", GetParam());
-    GpuPeer receiver("receiver", GetParam());
-    connect(sender, receiver);
-    ASSERT_TRUE(is_ok(sender.prepare(1, size, "cuda:0")));
-    ASSERT_TRUE(is_ok(sender.ask("gate")));
-    ASSERT_TRUE(is_ok(sender.ask("send-async")));
+    SentBehindGate ends(GetParam(), size);
+    auto& [sender, receiver] = ends;
     ASSERT_TRUE(is_ok(sender.ask("lose 0")));
     EXPECT_TRUE(is_error(sender.ask("wait"), "device_lost", "cuda:0"));
     EXPECT_TRUE(is_error(receiver.receive(1, size, "cpu", "0"), "timeout"));

@@ -15,6 +15,7 @@ namespace tendon::v0::detail {
 ///
 ///   none -> under way   somebody needs it in host memory, who came after publish()
 ///        -> here        the copy is in `staged`
+///        -> none        there was no memory for it: it is tried again, while the sample is kept
 ///        -> failed      nobody gets it there
 struct SampleOnGpu {
   SharedMessage message;        ///< its payload has the leaves of host memory

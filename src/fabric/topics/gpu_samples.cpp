@@ -57,7 +57,10 @@ Result<std::shared_ptr<KeptSample>> GpuSamples::copy(const TensorDict& sample, c
 Result<void> GpuSamples::stage(const Source& source, const std::shared_ptr<KeptSample>& kept) {
   // First: one that is being captured is refused before a slot is taken for it.
   TENDON_TRY(work, begin(source));
-  TENDON_CHECK(kept->make_room(source.sample, sizeof(SampleHeader), acquire_));
+  const AcquireSlot acquire = [this](std::uint64_t size_bytes) {
+    return acquire_(size_bytes, ~std::uint64_t{0});
+  };
+  TENDON_CHECK(kept->make_room(source.sample, sizeof(SampleHeader), acquire));
   SharedMessage& message = kept->message;
   message.placement = placement_of(source.sample, source.gpu->context()->uuid(), 0);
   const std::uint64_t size = message.descriptor.payload_bytes;
@@ -218,9 +221,13 @@ Result<const SharedMessage*> GpuSamples::message_for(
                  "it cannot be read on its GPU, and ContextOptions::device_path is direct_only"};
   }
   if (there->state == State::none) {
-    const auto begun = LateCopy::begin(sample, acquire_, [sample, staged = staged_](auto body) {
-      staged(*sample, std::move(body));
-    });
+    // Nothing is given up for it that its reader is still to see.
+    const auto begun = LateCopy::begin(
+        sample,
+        [acquire = acquire_, kept_from = sample->header.sequence](std::uint64_t size_bytes) {
+          return acquire(size_bytes, kept_from);
+        },
+        [sample, staged = staged_](auto body) { staged(*sample, std::move(body)); });
     there->state = begun ? State::under_way : State::failed;
   }
   if (there->state == State::failed) {
@@ -230,13 +237,19 @@ Result<const SharedMessage*> GpuSamples::message_for(
   return nullptr;
 }
 
-void GpuSamples::take_staged(const KeptSample& sample,
-                             Result<std::shared_ptr<const KeptBody>> body) {
+GpuSamples::Next GpuSamples::take_staged(const KeptSample& sample,
+                                         Result<std::shared_ptr<const KeptBody>> body) {
+  using State = SampleOnGpu::Staged;
   SampleOnGpu& there = *sample.on_gpu;
-  there.state = body ? SampleOnGpu::Staged::here : SampleOnGpu::Staged::failed;
-  if (!body) return;
+  if (!body) {
+    const bool may_be_later = body.error().code == ErrorCode::resource_exhausted;
+    there.state = may_be_later ? State::none : State::failed;
+    return may_be_later ? Next::later : Next::now;
+  }
+  there.state = State::here;
   there.staged = *std::move(body);
   count(count_d2h_, bytes_d2h_, there.staged->message);
+  return Next::now;
 }
 
 void GpuSamples::count_in(PublisherStats& stats) const {

@@ -47,10 +47,13 @@ class GpuSamples {
   GpuSamples(std::shared_ptr<ContextCore> context, std::string key)
       : context_(std::move(context)), key_(std::move(key)) {}
 
+  /// A slot of the publish pool. When memory is short, samples before `kept_from` are given up.
+  using Acquire = std::function<Result<std::shared_ptr<const PublishedSlot>>(
+      std::uint64_t size_bytes, std::uint64_t kept_from)>;
   /// A late copy is over: called in the device thread, under no lock. take_staged() follows.
   using Staged = std::function<void(const KeptSample&, Result<std::shared_ptr<const KeptBody>>)>;
   /// Once, before anything else. Both may be called in any thread, and keep no publisher alive.
-  void start(AcquireSlot acquire, Staged staged) {
+  void start(Acquire acquire, Staged staged) {
     acquire_ = std::move(acquire);
     staged_ = std::move(staged);
   }
@@ -69,8 +72,11 @@ class GpuSamples {
   enum class Reads : std::uint8_t { where_it_lies, host_memory };
   [[nodiscard]] Result<const SharedMessage*> message_for(
       Link& link, const std::shared_ptr<const KeptSample>& sample, Reads reads);
-  /// The end of such a copy, under the publisher's lock.
-  void take_staged(const KeptSample& sample, Result<std::shared_ptr<const KeptBody>> body);
+  /// The end of such a copy, under the publisher's lock. `later`: memory was short, and the next
+  /// message_for() begins another one.
+  enum class Next : std::uint8_t { now, later };
+  [[nodiscard]] Next take_staged(const KeptSample& sample,
+                                 Result<std::shared_ptr<const KeptBody>> body);
   /// Adds the samples that were copied, and the bytes of their leaves on a GPU.
   void count_in(PublisherStats& stats) const;
 
@@ -100,7 +106,7 @@ class GpuSamples {
 
   const std::shared_ptr<ContextCore> context_;
   const std::string key_;
-  AcquireSlot acquire_;
+  Acquire acquire_;
   Staged staged_;
   std::atomic<std::uint64_t> count_d2h_{0};
   std::atomic<std::uint64_t> bytes_d2h_{0};

@@ -2,6 +2,7 @@
 #include "fabric/topics/publisher_core.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <tendon/fabric/limits.hpp>
 #include <tendon/session/limits.hpp>
@@ -24,6 +25,8 @@ namespace {
 constexpr std::string_view kWhere = "publisher.publish";
 // More of a history stays as it is until it is filled.
 constexpr std::uint64_t kMaxPrefaultBytes = 256ull << 20;
+// For the copy of a sample on a GPU that a late reader waits for: slots that return tell nobody.
+constexpr std::chrono::milliseconds kLookForMemoryEvery{20};
 
 // Why a publish() of this thread does not wait for the subscription at all; empty: it does.
 std::string_view why_not_waited_for(const Subscription& subscription) {
@@ -119,18 +122,22 @@ Result<std::shared_ptr<PublisherCore>> PublisherCore::create(std::shared_ptr<Nod
         if (const auto publisher = weak.lock()) publisher->show_what_can_be();
       });
   core->from_gpus_.start(
-      [weak = std::weak_ptr(core)](
-          std::uint64_t size_bytes) -> Result<std::shared_ptr<const PublishedSlot>> {
-        if (const auto publisher = weak.lock()) return publisher->acquire(size_bytes);
+      [weak = std::weak_ptr(core)](std::uint64_t size_bytes, std::uint64_t kept_from)
+          -> Result<std::shared_ptr<const PublishedSlot>> {
+        if (const auto publisher = weak.lock()) return publisher->acquire(size_bytes, kept_from);
         return Error{ErrorCode::pipe_closed, kWhere, "the publisher has gone"};
       },
       [weak = std::weak_ptr(core)](const KeptSample& sample,
                                    Result<std::shared_ptr<const KeptBody>> body) {
         const auto publisher = weak.lock();
         if (publisher == nullptr) return;
-        {
+        const auto next = [&] {
           const Lock lock(publisher->mutex_);
-          publisher->from_gpus_.take_staged(sample, std::move(body));
+          return publisher->from_gpus_.take_staged(sample, std::move(body));
+        }();
+        if (next == GpuSamples::Next::later) {
+          (void)publisher->context_.add_timed(kLookForMemoryEvery, weak);
+          return;
         }
         publisher->context_.schedule([weak] {
           const auto there = weak.lock();
@@ -203,25 +210,23 @@ Result<void> PublisherCore::check(const Schema& schema) const {
 }
 
 // When memory is short, the oldest samples are given up: first of all those that nobody waits for.
-Result<std::shared_ptr<const PublishedSlot>> PublisherCore::acquire(std::uint64_t size_bytes) {
+Result<std::shared_ptr<const PublishedSlot>> PublisherCore::acquire(std::uint64_t size_bytes,
+                                                                    std::uint64_t kept_from) {
   for (;;) {
     auto slot = context_.publishing().acquire(size_bytes);
     if (slot) return std::shared_ptr<const PublishedSlot>(*std::move(slot));
     if (slot.error().code != ErrorCode::resource_exhausted) return std::move(slot).error();
     const Lock lock(mutex_);
-    if (!history_.trim()) return std::move(slot).error();
+    if (history_.first() >= kept_from || !history_.trim()) return std::move(slot).error();
     ++counted_.history_trimmed;
   }
-}
-
-AcquireSlot PublisherCore::acquiring() {
-  return [this](std::uint64_t size_bytes) { return acquire(size_bytes); };
 }
 
 // Memory for the body that `message` describes, its header included.
 Result<std::shared_ptr<KeptSample>> PublisherCore::make_room(SharedMessage message) {
   auto kept = std::make_shared<KeptSample>();
-  TENDON_CHECK(kept->make_room(std::move(message), sizeof(SampleHeader), acquiring()));
+  TENDON_CHECK(kept->make_room(std::move(message), sizeof(SampleHeader),
+                               [this](std::uint64_t size_bytes) { return acquire(size_bytes); }));
   return kept;
 }
 
@@ -252,7 +257,8 @@ Result<Published> PublisherCore::publish(const TensorDict& sample, std::optional
     return publish(std::move(kept), until, go_on);
   }
   auto kept = std::make_shared<KeptSample>();
-  TENDON_CHECK(kept->pack(sample, sizeof(SampleHeader), acquiring()));
+  TENDON_CHECK(kept->pack(sample, sizeof(SampleHeader),
+                          [this](std::uint64_t size_bytes) { return acquire(size_bytes); }));
   return publish(std::move(kept), deadline ? *deadline : default_deadline(), go_on);
 }
 

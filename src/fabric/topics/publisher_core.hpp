@@ -45,6 +45,7 @@ namespace tendon::v0::detail {
 /// Cost:    of publish(): the copy of the sample, a lock, and what each open channel costs.
 class PublisherCore final : public EntityDoor,
                             public HeadSource,
+                            public Timed,
                             public std::enable_shared_from_this<PublisherCore> {
  public:
   /// What stamps samples [ns].
@@ -96,6 +97,8 @@ class PublisherCore final : public EntityDoor,
   void ended(Subscription& subscription, Parting parting);
   // HeadSource
   [[nodiscard]] std::size_t say_head() override;
+  // Timed
+  void on_time() override { show_what_can_be(); }
 
  private:
   /// open -> closing   it publishes no more, and only readers that return are let in
@@ -111,14 +114,15 @@ class PublisherCore final : public EntityDoor,
   void show_head_page(Subscription& subscription) TENDON_REQUIRES(mutex_);
   void note_behind();
   [[nodiscard]] Result<void> check(const Schema& schema) const;
-  [[nodiscard]] AcquireSlot acquiring();
   [[nodiscard]] Result<std::shared_ptr<KeptSample>> make_room(SharedMessage message);
   [[nodiscard]] Result<Published> publish(std::shared_ptr<KeptSample> sample, Deadline deadline,
                                           const GoOn& go_on);
   [[nodiscard]] bool wait_for_laggards(std::uint64_t sequence, Deadline deadline,
                                        const GoOn& go_on);
   void prefault_soon(std::uint64_t size_bytes);
-  [[nodiscard]] Result<std::shared_ptr<const PublishedSlot>> acquire(std::uint64_t size_bytes);
+  /// When memory is short, samples before `kept_from` are given up.
+  [[nodiscard]] Result<std::shared_ptr<const PublishedSlot>> acquire(
+      std::uint64_t size_bytes, std::uint64_t kept_from = ~std::uint64_t{0});
   void show_what_can_be();
   void show(Subscription& subscription, Fanout::Round& round) TENDON_REQUIRES(mutex_);
   void note_dropped(Subscription& subscription, Fanout::Round& round) TENDON_REQUIRES(mutex_);

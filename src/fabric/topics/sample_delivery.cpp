@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/topics/sample_delivery.hpp"
 
-#include <chrono>
+#include <functional>
 #include <string>
 #include <tendon/tensor/packed.hpp>
 #include <utility>
 
-#include "channel/gpu_wait.hpp"
+#include "channel/direct_to_host.hpp"
 #include "channel/staging.hpp"
 #include "cuda/delivered_slot.hpp"
 #include "cuda/gpus.hpp"
@@ -19,24 +19,14 @@ constexpr std::string_view kHere = "subscriber.recv";
 
 Result<TensorDict> copy_to_host_memory(SubscriberCore& subscriber, DirectSample& direct,
                                        Deadline deadline) {
-  // Each try begins anew: it takes twice as long as the one before, so that short ones end too.
-  const Deadline at_least(direct.patience);
-  if (!deadline.is_never() && deadline.time_point() < at_least.time_point()) deadline = at_least;
-  direct.patience = next_patience(direct.patience);
   const DirectMessage& message = direct.message;
-  const auto& context = subscriber.context();
-  TENDON_TRY(batch, direct_batch(message, message.body));
-  // The bytes are there, so any stream may read them.
-  TENDON_TRY(work,
-             cuda::StreamWork::begin(message.body->gpu(),
-                                     static_cast<cuda::StreamHandle>(kStreamPerThread), kHere));
-  TENDON_TRY(room, Storage::allocate(message.schema->layout(Layout::aligned).total_bytes));
-  const auto wait = [&](cuda::StreamWork& each) {
-    return wait_for_gpu(each, context, nullptr, deadline, [&] { return subscriber.usable(kHere); });
-  };
-  TENDON_CHECK(copy_to_host(batch, room, std::move(work),
-                            *context->memory().devices->of(message.body->gpu()), deadline, wait));
-  TENDON_TRY(copied, make_packed(message.schema, Layout::aligned, std::move(room), message.values));
+  const std::function<Result<void>()> usable = [&] { return subscriber.usable(kHere); };
+  TENDON_TRY(copied, direct_to_host(message,
+                                    {.context = subscriber.context(),
+                                     .where = kHere,
+                                     .usable = usable,
+                                     .patience = direct.patience},
+                                    deadline));
   subscriber.count_copy(DeviceCopyKind::d2h,
                         bytes_on_gpu(*message.schema, message.placement.get()));
   return copied;

@@ -54,9 +54,10 @@ class PeerSegments {
   /// The body of a checked message that lies in a slot. When there is no memory for it the body has
   /// a failure(), and its slot goes back to the peer.
   [[nodiscard]] Result<IncomingBody> body_of(const Descriptor& descriptor);
-  /// True, once: GPUs here are to read the link's slots, and the peer is to be asked whether their
-  /// pages stay. Those of the publish pool stay by their seal.
-  [[nodiscard]] bool asks_for_pages() noexcept { return pages_->ask(); }
+  /// From now on `ask_for_pages` asks the peer whether the pages of the link's slots stay, once
+  /// GPUs here are to read them. It is called in the device thread. Pages of the publish pool stay
+  /// by their seal.
+  void start(std::function<void()> ask_for_pages) { pages_->start(std::move(ask_for_pages)); }
   /// Its answer. Returns what is wrong with it, or an empty text.
   [[nodiscard]] std::string_view note_pages_stay() noexcept {
     return pages_->note_answer() ? "" : "it said that pages stay, which nobody asked";

@@ -246,6 +246,12 @@ Result<void> ShmLink::start(Reactor& reactor, LinkObserver& observer) {
       if (link.reactor_ != nullptr)
         link.observer_->on_word(link, device_word(DeviceWord::segment, 0));
     });
+    segments_.start([self] {
+      const auto handler = self.lock();
+      if (handler == nullptr) return;
+      auto& link = static_cast<ShmLink&>(*handler);
+      if (link.features().has(Feature::devices)) link.post(device_word(DeviceWord::registers, 0));
+    });
   }
   TENDON_CHECK(reactor.watch(socket_.get(), EPOLLIN | EPOLLRDHUP, self));
   return reactor.watch(peer_process_.get(), EPOLLIN, self);
@@ -716,8 +722,6 @@ void ShmLink::tick(std::chrono::steady_clock::time_point now) {
   liveness_.tick(now);
   if (beat != std::exchange(last_beat_, beat)) liveness_.heard();
   if (!ended()) devices_.tick();
-  if (!ended() && features().has(Feature::devices) && segments_.asks_for_pages())
-    post(device_word(DeviceWord::registers, 0));
   if (descriptors_ != Descriptors::enough && reactor_ != nullptr && socket_ &&
       reactor_->watch(socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLOUT, weak_from_this()))
     descriptors_ = Descriptors::enough;

@@ -3,6 +3,7 @@
 // double of the driver.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdint>
 #include <future>
 #include <memory>
@@ -10,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "pipe/gpu_source.hpp"
+#include "pipe/held_for_gpu.hpp"
 #include "runtime/context_core.hpp"
 #include "support/batches.hpp"
 #include "support/cuda/pipe_gpus.hpp"
@@ -260,6 +263,64 @@ TEST_P(DirectAsync, DirectOnlyWaitsForRoomUntilItsDeadline) {
                          ErrorCode::message_too_large, "third"));
   EXPECT_TRUE(fails_with(pair.client.send_async(gpu_batch(1, 30 << 20)).wait(kPatience),
                          ErrorCode::message_too_large, "third"));
+}
+
+// What is free again without a word of a peer: loans that are dropped tell nobody.
+TEST_P(DirectAsync, AHeldBatchIsTriedAgainByTheClock) {
+  PipePair pair = connect({.device_cap_bytes = 64 << 20, .device_path = DevicePath::direct_only});
+  const TensorDict batch = gpu_batch(1, 6 << 20);
+  ASSERT_TRUE(succeeds(pair.client.send(batch, kPatience)));
+  EXPECT_TRUE(is_next(pair, 1));
+  std::vector<Loan> loans;
+  auto loan = pair.client.loan(batch.schema(), {.device = kGpu0}, kPatience);
+  for (; loan; loan = pair.client.loan(batch.schema(), {.device = kGpu0}, 100ms))
+    loans.push_back(*std::move(loan));
+  EXPECT_TRUE(fails_with(loan, ErrorCode::resource_exhausted));
+  const auto& core = detail::ContextCore::of(pair.client_context);
+  const auto link = core->links().all()->front();
+  const auto source = detail::gpu_source(batch, *link, kPatience).value();
+  const auto told_count = std::make_shared<std::atomic<int>>(0);
+  const auto held = std::make_shared<detail::HeldForGpu>(detail::HeldForGpu::What{
+      batch, source, detail::placed_layout(*batch.schema(), *source.placement), core, link,
+      [told_count] { ++*told_count; }});
+  const auto is_told = [&](int count) {
+    return eventually([&] {
+      if (way().client_progress == Progress::manual) (void)pair.client_context.progress();
+      return *told_count >= count;
+    });
+  };
+  ASSERT_TRUE(succeeds(held->begin(kStreamPerThread)));
+  ASSERT_TRUE(is_told(1)) << "its stream has done what it had";
+  held->try_again();
+  ASSERT_TRUE(is_told(2));
+  held->try_again();
+  ASSERT_TRUE(is_told(3));
+  EXPECT_FALSE(held->answer().is_over());
+  loans.clear();
+  for (int count = 4; !held->answer().is_over() && count < 100; ++count) {
+    held->try_again();
+    ASSERT_TRUE(is_told(count));
+  }
+  EXPECT_TRUE(succeeds(held->answer().result()));
+  EXPECT_NE(held->take(), nullptr);
+}
+
+// The share of a link has room for one of these.
+TEST_P(DirectAsync, DirectOnlyLeavesRoomToTheSendThatWaitsLongest) {
+  PipePair pair = connect({.device_cap_bytes = 64 << 20, .device_path = DevicePath::direct_only});
+  constexpr std::int64_t kSize = 20 << 20;
+  ASSERT_TRUE(succeeds(pair.client.send(gpu_batch(1, kSize), kPatience)));
+  auto held = pair.server.recv(kPatience);
+  auto second = pair.client.send_async(gpu_batch(2, kSize));
+  EXPECT_TRUE(fails_with(second.wait(20ms), ErrorCode::timeout));
+  EXPECT_TRUE(succeeds(held));
+  held = Error{ErrorCode::internal, "test", "dropped"};
+  EXPECT_TRUE(eventually([&] { return used_bytes(pair) == 0 || second.done(); }));
+  auto third = pair.client.send_async(gpu_batch(3, kSize));
+  EXPECT_TRUE(succeeds(second.wait(kPatience)));
+  EXPECT_TRUE(is_next(pair, 2));
+  EXPECT_TRUE(succeeds(third.wait(kPatience)));
+  EXPECT_TRUE(is_next(pair, 3));
 }
 
 TEST_P(DirectAsync, AHeldSendIsCancelledAndEndsWithItsPipe) {

@@ -188,6 +188,64 @@ TEST_P(DirectPublisher, ALateSubscriberHasItFromTheHistoryByWayOfHostMemory) {
   EXPECT_EQ(camera.stats().copies_d2h, 3u);
 }
 
+TEST_P(DirectPublisher, ALateSubscriberWaitsForMemoryOfTheHost) {
+  Program& robot = start("robot", {.publish_bytes = 4u << 20});
+  Program& planner = start("planner");
+  Program& logger = start("logger");
+  Publisher camera = publisher_of(robot, {.qos = {.history = keep_last(3)}});
+  Subscriber frames = subscriber_of(planner);
+  ASSERT_TRUE(succeeds(camera.wait_for_subscribers(1, kPatience)));
+  const TensorDict host = patterned(1, kFrame);
+  std::vector<Loan> loans;
+  auto loan = camera.loan(host.schema());
+  for (; loan; loan = camera.loan(host.schema())) loans.push_back(*std::move(loan));
+  ASSERT_TRUE(fails_with(loan, ErrorCode::resource_exhausted));
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    ASSERT_TRUE(succeeds(camera.publish(frame(i), kPatience)));
+    ASSERT_TRUE(is_frame(frames.recv(kPatience), i));
+  }
+  Subscriber late = subscriber_of(logger);
+  ASSERT_TRUE(eventually([&] { return camera.stats().subscribers == 2; }));
+  wait_for_device_thread();  // it has tried
+  EXPECT_EQ(camera.stats().copies_d2h, 0u);
+  EXPECT_EQ(camera.stats().history_trimmed, 0u);
+  loans.clear();
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    const auto sample = late.recv(kPatience);
+    ASSERT_TRUE(is_frame(sample, i));
+    EXPECT_EQ(sample->sequence, i);
+    EXPECT_TRUE(sample->gaps.empty());
+  }
+}
+
+// No reader that stops takes from another one: one that holds its share is served by copies.
+TEST_P(DirectPublisher, AReaderThatStopsTakesNothingFromTheOthers) {
+  Program& robot = start("robot", {.device_cap_bytes = 32u << 20});
+  Program& planner = start("planner");
+  Program& logger = start("logger");
+  Publisher camera = publisher_of(robot, {.qos = {.history = keep_last(2)}});
+  Subscriber live = subscriber_of(planner);
+  Subscriber stopped = subscriber_of(logger, {.window = 64});
+  ASSERT_TRUE(succeeds(camera.wait_for_subscribers(2, kPatience)));
+  constexpr std::uint64_t kCount = 150;  // 32 slots are half of the pool
+  for (std::uint64_t i = 1; i <= kCount; ++i) {
+    ASSERT_TRUE(succeeds(camera.publish(frame(i), kPatience)));
+    const auto sample = live.recv(kPatience);
+    ASSERT_TRUE(is_frame(sample, i)) << i;
+    ASSERT_TRUE(sample->gaps.empty()) << i;
+    ASSERT_TRUE(is_view(*sample)) << i;
+  }
+  EXPECT_GE(held(robot), 32u) << "it has stopped with its share";
+  std::uint64_t accounted = 0;
+  while (accounted < kCount) {
+    const auto sample = stopped.recv(kPatience);
+    ASSERT_TRUE(succeeds(sample));
+    EXPECT_TRUE(is_frame(sample, sample->sequence));
+    accounted += 1 + missing_in(*sample);
+    EXPECT_EQ(accounted, sample->sequence);
+  }
+}
+
 TEST_P(DirectPublisher, AnOlderSubscriberBesideIsServedByWayOfHostMemory) {
   Program& robot = start("robot");
   Program& planner = start("planner");

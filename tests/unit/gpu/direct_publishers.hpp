@@ -7,44 +7,24 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "runtime/context_core.hpp"
-#include "support/batches.hpp"
-#include "support/cuda/pipe_gpus.hpp"
-#include "unit/fabric/nodes.hpp"
+#include "unit/gpu/gpu_nodes.hpp"
 
 namespace tendon::test {
 
 inline constexpr std::uint64_t kFrame = 300'000;
 
-class DirectPublisher : public NodesTest, protected ProgramGpus {
+class DirectPublisher : public GpuNodesTest {
  protected:
-  DirectPublisher() { wait_for_device_thread(); }
-
   [[nodiscard]] TensorDict frame(std::uint64_t seed, std::uint64_t size = kFrame,
                                  Device device = kGpu0) {
-    TensorDict batch = patterned(seed, size);
-    batch.set("x", on_gpu(batch["x"], device));
-    return batch;
+    return on_gpu_batch(seed, size, device);
   }
   testing::AssertionResult is_frame(const Result<Sample>& sample, std::uint64_t seed,
                                     Device device = kGpu0, std::uint64_t size = kFrame) {
-    if (!sample) return testing::AssertionFailure() << sample.error().message();
-    TensorDict batch = *sample->tensors;
-    if (batch["x"].device() != device)
-      return testing::AssertionFailure() << "it lies on " << batch["x"].device();
-    if (device != cpu()) batch.set("x", read(batch["x"]));
-    return is_patterned(batch, seed, size);
-  }
-  [[nodiscard]] static Publisher publisher_of(Program& program, PublisherOptions options = {}) {
-    return Publisher::declare(program.node, "camera", std::move(options)).value();
-  }
-  [[nodiscard]] static Subscriber subscriber_of(Program& program, SubscriberOptions options = {}) {
-    Subscriber subscriber = Subscriber::declare(program.node, "camera", std::move(options)).value();
-    EXPECT_TRUE(succeeds(subscriber.wait_for_publishers(1, kPatience)));
-    return subscriber;
+    return is_there(sample, seed, size, device);
   }
   static std::vector<std::shared_ptr<detail::Link>> links_of(const Program& program) {
     return *detail::ContextCore::of(program.context)->links().all();

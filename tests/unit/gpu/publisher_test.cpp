@@ -12,10 +12,8 @@
 #include <vector>
 
 #include "channel/gpu_offer.hpp"
-#include "support/batches.hpp"
-#include "support/cuda/pipe_gpus.hpp"
 #include "support/storage_on_gpu.hpp"
-#include "unit/fabric/nodes.hpp"
+#include "unit/gpu/gpu_nodes.hpp"
 
 namespace tendon::test {
 namespace {
@@ -24,38 +22,11 @@ using namespace std::chrono_literals;
 
 constexpr std::uint64_t kLarge = 300'000;  // lies in a slot
 
-class GpuPublisher : public NodesTest, protected ProgramGpus {
+class GpuPublisher : public GpuNodesTest {
  protected:
-  GpuPublisher() { wait_for_device_thread(); }
-
   Program& start(const std::string& name, ContextOptions options = {}) {
     options.device_path = DevicePath::staged;
     return NodesTest::start(name, std::move(options));
-  }
-  [[nodiscard]] TensorDict on_gpu_batch(std::uint64_t seed, std::uint64_t size,
-                                        Device device = kGpu0) {
-    TensorDict batch = patterned(seed, size);
-    batch.set("x", on_gpu(batch["x"], device));
-    return batch;
-  }
-  /// Is it that batch, there?
-  testing::AssertionResult is_there(const Result<Sample>& sample, std::uint64_t seed,
-                                    std::uint64_t size, Device device = kGpu0) {
-    if (!sample) return testing::AssertionFailure() << sample.error().message();
-    if (!sample->tensors) return testing::AssertionFailure() << "it has no tensors";
-    TensorDict batch = *sample->tensors;
-    const Device where = batch["x"].device();
-    if (where != device) return testing::AssertionFailure() << "it lies on " << where;
-    if (device != cpu()) batch.set("x", read(batch["x"]));
-    return is_patterned(batch, seed, size);
-  }
-  [[nodiscard]] static Publisher publisher_of(Program& program, PublisherOptions options = {}) {
-    return Publisher::declare(program.node, "camera", std::move(options)).value();
-  }
-  [[nodiscard]] static Subscriber subscriber_of(Program& program, SubscriberOptions options = {}) {
-    Subscriber subscriber = Subscriber::declare(program.node, "camera", std::move(options)).value();
-    EXPECT_TRUE(succeeds(subscriber.wait_for_publishers(1, kPatience)));
-    return subscriber;
   }
   /// The link of a program to the one of that name.
   [[nodiscard]] static std::shared_ptr<detail::Link> link_to(const Program& program,
