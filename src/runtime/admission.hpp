@@ -64,6 +64,8 @@ class Admission final : public FdHandler,
   void close_rendezvous() TENDON_REQUIRES(mutex_);
   void finish() TENDON_REQUIRES(mutex_);
   [[nodiscard]] ContextCore& context() const { return *acceptor_->context_; }
+  /// What a proof of the same host must be for: this connection, and its session.
+  [[nodiscard]] std::string connection() const { return connection_ + session_mark_; }
   /// The origin of the link that it makes. peer_ has a value by then.
   [[nodiscard]] LinkOrigin origin() const { return {.boot_id = peer_->boot_id, .source = source_}; }
 
@@ -81,6 +83,8 @@ class Admission final : public FdHandler,
 
   // Set once, before a child can exist that compares it with its own: so without the lock.
   std::optional<HelloMessage> peer_;
+  std::string identity_;      // that TLS proved
+  std::string session_mark_;  // of the session of TLS
   OwnedFd rendezvous_ TENDON_GUARDED_BY(mutex_);
   std::string rendezvous_path_ TENDON_GUARDED_BY(mutex_);
   std::optional<SameHostProof> proof_ TENDON_GUARDED_BY(mutex_);

@@ -19,6 +19,7 @@
 #include "runtime/watch.hpp"
 #include "session/proofs.hpp"
 #include "session/resolve.hpp"
+#include "secure/tls_handshake.hpp"
 #include "transport/stream/stream_link.hpp"
 
 namespace tendon::v0::detail {
@@ -32,14 +33,14 @@ class Connector {
             Deadline deadline)
       : context_(context),
         address_text_(address),
-        profile_(profile_of(options)),
+        security_(security_of(options)),
         deadline_(deadline),
         absent_(options.absent),
         stop_(options.stop) {}
   Connector(ContextCore& context, const Carrier& carrier, Profile profile, Deadline deadline)
       : context_(context),
         address_text_(carrier.name),
-        profile_(profile),
+        security_{profile},
         deadline_(deadline),
         carrier_(&carrier) {}
 
@@ -71,6 +72,11 @@ class Connector {
   [[nodiscard]] Result<OwnedFd> open_any(std::span<const SocketAddress> addresses);
   [[nodiscard]] Result<std::unique_ptr<ByteStream>> open_stream(
       std::span<const SocketAddress> addresses, Lane lane);
+  /// Over TLS, where the profile is secure.
+  [[nodiscard]] Result<std::unique_ptr<ByteStream>> secured(std::unique_ptr<ByteStream> stream,
+                                                            Lane lane) const;
+  /// Empty for a unix path.
+  [[nodiscard]] std::string host_dialled() const;
   [[nodiscard]] Result<std::vector<SocketAddress>> find_addresses() const;
   [[nodiscard]] Result<Talk> dial_listener();
   [[nodiscard]] Result<Talk> dial_lane(const HelloMessage& message);
@@ -94,13 +100,13 @@ class Connector {
     return wanted_ == PathKind::none || wanted_ == kind;
   }
   [[nodiscard]] bool must_be_proved() const {
-    return (profile_ == Profile::local && !is_unix()) || wanted_ == PathKind::shm;
+    return (security_.profile == Profile::local && !is_unix()) || wanted_ == PathKind::shm;
   }
   [[nodiscard]] Error explain(Error error) const;
 
   ContextCore& context_;
   const std::string address_text_;
-  const Profile profile_;
+  const Security security_;
   const Deadline deadline_;
   const Absent absent_ = Absent::fail;
   const std::stop_token stop_{};
@@ -114,6 +120,8 @@ class Connector {
   std::string why_not_;               // of the makers asked before
   bool is_elsewhere_ = false;         // the peer is of another host or user, or seems to be
   std::optional<Met> met_;
+  std::string session_id_;  // of a secure link, for its lanes
+  secure::Secret<secure::kSharedKeyBytes> lane_key_;
 };
 
 }  // namespace tendon::v0::detail

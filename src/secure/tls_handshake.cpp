@@ -8,6 +8,7 @@
 #include <array>
 #include <utility>
 
+#include "core/text.hpp"
 #include "secure/client_hello_gate.hpp"
 #include "secure/peer_names.hpp"
 
@@ -21,7 +22,6 @@ constexpr std::size_t kMaxInputBytes = std::size_t{24} << 10;
 
 // Identities of pre-shared keys, as a client sends them. A label never has the other prefix.
 constexpr std::string_view kKeyPrefix = "key:";
-constexpr std::string_view kSessionPrefix = "session:";
 
 Error failed_call(std::string what) {
   return Error{ErrorCode::system, "secure.handshake",
@@ -314,10 +314,13 @@ Result<void> TlsHandshake::finish() {
                                       secret.size(), label.data(), label.size(), nullptr, 0,
                                       0) == 1;
   };
-  if (!derive("EXPORTER-tendon-lane", session_.lane_key.bytes()) ||
+  std::array<std::byte, 16> id{};
+  if (!derive("EXPORTER-tendon-session", id) ||
+      !derive("EXPORTER-tendon-lane", session_.lane_key.bytes()) ||
       !derive("EXPORTER-tendon-same-host", session_.host_key.bytes()))
     return fail(failed_call("derive the keys of a session"));
 
+  session_.id = to_hex(id);
   const char* rest = nullptr;
   const long rest_bytes = BIO_get_mem_data(SSL_get_rbio(ssl_.get()), &rest);
   const Bytes records = std::as_bytes(std::span(rest, static_cast<std::size_t>(rest_bytes)));

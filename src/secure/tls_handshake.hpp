@@ -34,11 +34,15 @@ struct TlsSession {
   Secret<kTrafficSecretBytes> receiving;  ///< of the records from the peer
   Secret<kSharedKeyBytes> lane_key;       ///< of lanes that join this session
   Secret<kSharedKeyBytes> host_key;       ///< binds the proof of the same host to this session
+  std::string id;                         ///< of the session, for its lanes; no secret of itself
   PeerProof proof = PeerProof::key;
   std::string identity;            ///< `key:LABEL`, or a name of the peer's certificate
   std::vector<std::string> names;  ///< all of the certificate: URIs, then DNS names
   std::vector<std::byte> records;  ///< what arrived behind the handshake
 };
+
+/// The identity of a lane's connection is this and the id of the session that it joins.
+inline constexpr std::string_view kSessionPrefix = "session:";
 
 /// The key of a session that a lane wants to join; nothing for one that nobody has.
 using FindSession = std::function<std::optional<Secret<kSharedKeyBytes>>(std::string_view id)>;

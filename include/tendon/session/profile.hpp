@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <string_view>
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
@@ -18,13 +20,51 @@ enum class Profile : std::uint8_t {
   /// No protection, asked for by name: every routable bind, and every peer of another user, needs
   /// it.
   plaintext = 2,
+  /// TLS 1.3: the peer proved that it has a key or a certificate, and nobody between reads or
+  /// changes a byte. It needs Security::load(). For pipes; groups, topics, calls and the control
+  /// plane answer `not_supported`.
+  secure = 3,
 };
 
-TENDON_WORDS(Profile, local, plaintext);
+TENDON_WORDS(Profile, local, plaintext, secure);
 
-/// The protection of connections, in their options: .security = {Profile::plaintext}.
+namespace detail::secure {
+class Credentials;
+}
+
+/// Files of credentials: a key (`tendon key new`), or a certificate with its key and the authority
+/// of the peers' certificates (`tendon key ca`, `tendon key cert`). A listener may have both, and
+/// accepts either; a connection then offers the key.
+struct CredentialFiles {
+  std::string key = {};
+  std::string cert = {};
+  std::string cert_key = {};
+  std::string ca = {};
+};
+
+/// The protection of connections, in their options: .security = {Profile::plaintext}, or
+///
+///   Security secure = Security::load({.key = "fleet.key"}).value();
+///   Pipe pipe = Pipe::connect(context, "tcp:robot-7:7400", 5s, {.security = secure}).value();
+///
+/// Owns:    a share of the credentials.
+/// Threads: a value.
+/// Errors:  see load().
+/// Blocks:  load() on the disk.
+/// Cost:    that of its files.
 struct Security {
   Profile profile = Profile::local;
+  /// Of `secure`, by load().
+  std::shared_ptr<const detail::secure::Credentials> credentials = nullptr;
+  /// Of a connection by certificates: the name that the listener's has to have, a URI, a DNS name
+  /// or an address. Empty: the host that is dialled, which a unix path does not have.
+  std::string peer = {};
+
+  /// Profile::secure with what the files have. Errors: file_not_found; permission_denied for a file
+  /// of secrets that others may read; invalid_argument for what cannot be used; each names the
+  /// file.
+  [[nodiscard]] TENDON_API static Result<Security> load(const CredentialFiles& files,
+                                                        std::string peer = {});
 
   friend bool operator==(const Security&, const Security&) = default;
 };

@@ -14,6 +14,10 @@
 
 namespace tendon::v0::detail {
 
+namespace secure {
+struct TlsSession;
+}
+
 /// What one read or write did.
 struct StreamIo {
   enum class State : std::uint8_t {
@@ -81,6 +85,9 @@ class ByteStream {
   /// For epoll: EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLLHUP as a socket gives them.
   [[nodiscard]] virtual int fd() const noexcept = 0;
   [[nodiscard]] virtual const StreamPeer& peer() const noexcept = 0;
+  /// What a handshake of TLS has agreed on; null: there was none yet, or never is one. It lives as
+  /// long as the stream.
+  [[nodiscard]] virtual const secure::TlsSession* session() const noexcept { return nullptr; }
 
   /// A peer that takes nothing for so long is lost; zero: it may be silent as long as it likes. A
   /// hint.

@@ -60,7 +60,8 @@ class SecureStream final : public ByteStream {
 
   /// What both ends know once the handshake is done; null before. The traffic secrets are with the
   /// records already.
-  [[nodiscard]] const secure::TlsSession* session() const noexcept TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] const secure::TlsSession* session() const noexcept override
+      TENDON_EXCLUDES(mutex_);
 
   static constexpr std::size_t kSealedAtOnceBytes = std::size_t{256} << 10;
 
