@@ -49,8 +49,9 @@ void read_text(Bytes bytes, const detail::CredentialFile& opened, CheckedFile& f
   const std::string_view text = as_text(bytes);
   const bool has_certificate = text.find("-----BEGIN CERTIFICATE-----") != std::string_view::npos;
   const bool has_private_key = text.find("PRIVATE KEY-----") != std::string_view::npos;
-  const bool is_public = has_certificate && !has_private_key;
-  note(opened.check_access(is_public ? FileReaders::by_umask : FileReaders::owner_only), file);
+  // Nobody is told to change the mode of a file that only has the wrong name here.
+  const bool is_secret = has_private_key || text.find("tendon-key-") != std::string_view::npos;
+  note(opened.check_access(is_secret ? FileReaders::owner_only : FileReaders::by_umask), file);
   if (has_certificate)
     if (auto chain = taken(detail::parse_certificates(bytes, file.name), file))
       file.chain = *std::move(chain);
