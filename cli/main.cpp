@@ -13,6 +13,7 @@
 #include "cli/bench.hpp"
 #include "cli/collective_flags.hpp"
 #include "cli/flags.hpp"
+#include "cli/key_flags.hpp"
 #include "cli/manual.hpp"
 #include "cli/parse.hpp"
 #include "cli/peer_role.hpp"
@@ -433,6 +434,7 @@ int run(int argc, char** argv) {
   add_node(app, exit_code);
   add_router(app, exit_code);
   add_call(app, exit_code);
+  add_key(app, exit_code);
   add_info(app, exit_code);
   add_explain(app, exit_code);
   add_completion(app, exit_code);

@@ -121,7 +121,7 @@ class Connector {
   bool is_elsewhere_ = false;         // the peer is of another host or user, or seems to be
   std::optional<Met> met_;
   std::string session_id_;  // of a secure link, for its lanes
-  secure::Secret<secure::kSharedKeyBytes> lane_key_;
+  secure::Secret<kSharedKeyBytes> lane_key_;
 };
 
 }  // namespace tendon::v0::detail

@@ -25,11 +25,11 @@ bool LaneKeys::are_of(std::string_view identity, const StreamLink& link) const {
 
 secure::FindSession LaneKeys::finder() const {
   return [table = table_](
-             std::string_view id) -> std::optional<secure::Secret<secure::kSharedKeyBytes>> {
+             std::string_view id) -> std::optional<secure::Secret<kSharedKeyBytes>> {
     const Lock lock(table->mutex);
     const auto found = std::ranges::find(table->lanes, id, &Lane::session_id);
     if (found == table->lanes.end() || found->link.expired()) return std::nullopt;
-    secure::Secret<secure::kSharedKeyBytes> key;
+    secure::Secret<kSharedKeyBytes> key;
     std::ranges::copy(found->key.bytes(), key.bytes().begin());
     return key;
   };

@@ -34,7 +34,7 @@ class LaneKeys {
  private:
   struct Lane {
     std::string session_id;
-    secure::Secret<secure::kSharedKeyBytes> key;
+    secure::Secret<kSharedKeyBytes> key;
     std::weak_ptr<StreamLink> link;
   };
   struct Table {

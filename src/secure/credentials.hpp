@@ -2,31 +2,23 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <string_view>
 #include <tendon/core/result.hpp>
+#include <tendon/secure/credential_files.hpp>
 #include <vector>
 
-#include "secure/openssl.hpp"
-#include "secure/secret_bytes.hpp"
+#include "secure/certificate.hpp"
+#include "secure/crypto_library.hpp"
+#include "secure/shared_key.hpp"
 
 namespace tendon::v0::detail::secure {
 
-inline constexpr std::size_t kSharedKeyBytes = 32;
-inline constexpr std::size_t kMaxKeyLabelBytes = 64;
-
-/// A key that the ends of a link have in common. Whoever holds it is `key:LABEL`.
-struct SharedKey {
-  std::string label;
-  SecretBytes secret;  // kSharedKeyBytes
-};
-
-/// What Credentials are made of. Certificates and keys are PEM texts.
+/// What Credentials are made of.
 struct CredentialParts {
   std::vector<SharedKey> keys;  ///< the first is dialled with, all are accepted
-  std::string certificates;     ///< this end's own, then those that lead to its authority
-  SecretBytes certificate_key;
-  std::string authorities;  ///< who signs the certificates of peers
+  CertificateChain chain;       ///< this end's own, then those that lead to its authority
+  CryptoOwned<EVP_PKEY> certificate_key;
+  CertificateChain authorities;  ///< who signs the certificates of peers
 };
 
 /// How one end of secure links proves itself, and whom it believes: keys, or certificates of given
@@ -34,32 +26,30 @@ struct CredentialParts {
 ///
 /// Owns:    the keys and OpenSSL's configuration for handshakes.
 /// Threads: immutable.
-/// Errors:  invalid_argument, which names the part: keys of another size, labels that are empty,
-///          long or twice, PEM that OpenSSL cannot read, a certificate without its key, of another
-///          key, or without authorities for the peers; neither keys nor a certificate.
-/// Blocks:  never.
-/// Cost:    make(): about a millisecond.
+/// Errors:  invalid_argument, which says what is missing or does not belong together; those of the
+///          files.
+/// Blocks:  load(): on the disk.
+/// Cost:    about a millisecond.
 class Credentials {
  public:
   [[nodiscard]] static Result<std::shared_ptr<const Credentials>> make(CredentialParts parts);
+  [[nodiscard]] static Result<std::shared_ptr<const Credentials>> load(
+      const CredentialFiles& files);
 
   /// Null: this end has none.
   [[nodiscard]] const SharedKey* key_to_dial() const noexcept {
     return keys_.empty() ? nullptr : &keys_.front();
   }
   [[nodiscard]] const SharedKey* find_key(std::string_view label) const noexcept;
-  [[nodiscard]] bool has_certificate() const noexcept { return has_certificate_; }
-  /// For SSL_new(), of either role. The callbacks that belong to a handshake are TlsHandshake's.
+  /// For SSL_new(), of either role.
   [[nodiscard]] SSL_CTX* context() const noexcept { return context_.get(); }
 
  private:
   Credentials() = default;
-  [[nodiscard]] Result<void> take_keys(std::vector<SharedKey> keys);
   [[nodiscard]] Result<void> take_certificates(const CredentialParts& parts);
 
   std::vector<SharedKey> keys_;
-  SslContextPtr context_;
-  bool has_certificate_ = false;
+  CryptoOwned<SSL_CTX> context_;
 };
 
 }  // namespace tendon::v0::detail::secure

@@ -1,51 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <openssl/crypto.h>
-
 #include <cstddef>
+#include <memory>
 #include <tendon/core/bytes.hpp>
 #include <utility>
-#include <vector>
 
-namespace tendon::v0::detail::secure {
+namespace tendon::v0::detail {
 
-/// Bytes that nobody may learn: of a key, or made from one.
+/// Bytes that nobody may see: a key, or the text of a file that has one. Nothing prints them, and a
+/// copy of them is made by name.
 ///
-/// Owns:    its bytes, which are overwritten at its end and when others are moved into it.
-/// Threads: as a vector.
+/// Owns:    the bytes, which it overwrites when it is destroyed or gets others.
+/// Threads: a value.
 /// Errors:  none.
 /// Blocks:  never.
-/// Cost:    one allocation.
+/// Cost:    one allocation, and one pass over the bytes at its end.
 class SecretBytes {
  public:
   SecretBytes() = default;
-  explicit SecretBytes(std::size_t size) : bytes_(size) {}
-  explicit SecretBytes(Bytes copied) : bytes_(copied.begin(), copied.end()) {}
-  SecretBytes(SecretBytes&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
-  SecretBytes& operator=(SecretBytes&& other) noexcept {
-    if (this != &other) {
-      wipe();
-      bytes_ = std::exchange(other.bytes_, {});
-    }
-    return *this;
-  }
+  /// All zero, to be filled.
+  explicit SecretBytes(std::size_t size_bytes)
+      : bytes_(std::make_unique<std::byte[]>(size_bytes)), size_bytes_(size_bytes) {}
+  [[nodiscard]] static SecretBytes copy_of(Bytes bytes);
+  SecretBytes(SecretBytes&& other) noexcept
+      : bytes_(std::move(other.bytes_)), size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+  SecretBytes& operator=(SecretBytes&& other) noexcept;
   SecretBytes(const SecretBytes&) = delete;
   SecretBytes& operator=(const SecretBytes&) = delete;
   ~SecretBytes() { wipe(); }
 
-  [[nodiscard]] Bytes bytes() const noexcept { return bytes_; }
-  [[nodiscard]] MutableBytes mutable_bytes() noexcept { return bytes_; }
-  [[nodiscard]] std::size_t size() const noexcept { return bytes_.size(); }
-  [[nodiscard]] bool empty() const noexcept { return bytes_.empty(); }
+  [[nodiscard]] Bytes bytes() const noexcept { return {bytes_.get(), size_bytes_}; }
+  [[nodiscard]] MutableBytes writable() noexcept { return {bytes_.get(), size_bytes_}; }
 
  private:
-  void wipe() noexcept {
-    if (!bytes_.empty()) OPENSSL_cleanse(bytes_.data(), bytes_.size());
-    bytes_.clear();
-  }
+  void wipe() noexcept;
 
-  std::vector<std::byte> bytes_;
+  std::unique_ptr<std::byte[]> bytes_;
+  std::size_t size_bytes_ = 0;
 };
 
-}  // namespace tendon::v0::detail::secure
+}  // namespace tendon::v0::detail

@@ -3,6 +3,8 @@
 
 #include <openssl/err.h>
 #include <openssl/rand.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
 
 #include <algorithm>
 #include <array>
@@ -10,11 +12,11 @@
 
 #include "core/text.hpp"
 #include "secure/client_hello_gate.hpp"
-#include "secure/peer_names.hpp"
 
 namespace tendon::v0::detail::secure {
 namespace {
 
+constexpr std::string_view kWhere = "secure.handshake";
 constexpr std::string_view kProtocol = "tendon/1";
 constexpr std::array<unsigned char, 2> kSuite = {0x13, 0x02};  // TLS_AES_256_GCM_SHA384
 // All that a peer may send before it is authenticated.
@@ -22,11 +24,6 @@ constexpr std::size_t kMaxInputBytes = std::size_t{24} << 10;
 
 // Identities of pre-shared keys, as a client sends them. A label never has the other prefix.
 constexpr std::string_view kKeyPrefix = "key:";
-
-Error failed_call(std::string what) {
-  return Error{ErrorCode::system, "secure.handshake",
-               "OpenSSL failed to " + std::move(what) + ": " + take_openssl_errors()};
-}
 
 // Reasons of refusal that are about who the peer is, or this end for the peer. An alert of the peer
 // is the reason 1000 + its number (RFC 8446, section 6).
@@ -48,6 +45,34 @@ bool is_about_identity(unsigned long error) {
     default:
       return false;
   }
+}
+
+bool has_name(X509* certificate, const std::vector<std::string>& names, const std::string& name) {
+  const auto is_said = [&](const std::string& uri) {
+    return std::ranges::find(names, uri) != names.end();
+  };
+  // A DNS name or an address in `names` has a prefix, so none of them is taken for a URI.
+  if (name.find(':') != std::string::npos && !name.starts_with("dns:") &&
+      !name.starts_with("ip:") && is_said(name))
+    return true;
+  constexpr unsigned kFlags =
+      X509_CHECK_FLAG_NEVER_CHECK_SUBJECT | X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS;
+  return is_said("tendon:" + name) ||
+         X509_check_host(certificate, name.data(), name.size(), kFlags, nullptr) == 1 ||
+         X509_check_ip_asc(certificate, name.c_str(), 0) == 1;
+}
+
+// A URI is a better identity than the name of a host, which may serve several.
+void put_uris_first(std::vector<std::string>& names) {
+  std::ranges::stable_partition(names, [](const std::string& name) {
+    return !name.starts_with("dns:") && !name.starts_with("ip:");
+  });
+}
+
+std::string text_of(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "'" : ", '") + name + "'";
+  return text;
 }
 
 // The secret of a line "NAME RANDOM SECRET" of a key log; false: it is of another length.
@@ -79,7 +104,7 @@ struct TlsHandshake::Callbacks {
     if (self.options_.session_id.empty() && key == nullptr) return 1;
     const Bytes secret =
         self.options_.session_id.empty() ? key->secret.bytes() : self.options_.session_key;
-    SslSessionPtr made = self.session_of(secret);
+    CryptoOwned<ssl_session_st> made = self.session_of(secret);
     if (made == nullptr) return 0;
     *identity = reinterpret_cast<const unsigned char*>(self.client_identity_.data());
     *bytes = self.client_identity_.size();
@@ -95,7 +120,7 @@ struct TlsHandshake::Callbacks {
     const std::string_view said(reinterpret_cast<const char*>(identity), bytes);
     Secret<kSharedKeyBytes> secret;
     const MutableBytes writable = secret.bytes();
-    if (RAND_priv_bytes_ex(library_context(), reinterpret_cast<unsigned char*>(writable.data()),
+    if (RAND_priv_bytes_ex(crypto_library(), reinterpret_cast<unsigned char*>(writable.data()),
                            writable.size(), 0) != 1)
       return 0;
     if (said.starts_with(kKeyPrefix)) {
@@ -120,15 +145,15 @@ struct TlsHandshake::Callbacks {
     if (!is_signed) {
       self.why_refused_ = X509_verify_cert_error_string(X509_STORE_CTX_get_error(store));
     } else {
-      PeerNames names = PeerNames::of(certificate);
-      if (names.all().empty()) {
-        self.why_refused_ = "it names nobody: it has neither a URI nor a DNS name";
-      } else if (!self.options_.expected_peer.empty() &&
-                 !PeerNames::has(certificate, self.options_.expected_peer)) {
-        self.why_refused_ = "it is of " + names.to_string() + ", and '" +
-                            self.options_.expected_peer + "' is expected";
+      std::vector<std::string> names = names_in(certificate);
+      const std::string& expected = self.options_.expected_peer;
+      if (names.empty()) {
+        self.why_refused_ = "it names nobody: it has neither a URI nor a DNS name nor an address";
+      } else if (!expected.empty() && !has_name(certificate, names, expected)) {
+        self.why_refused_ = "it is of " + text_of(names) + ", and '" + expected + "' is expected";
       } else {
-        self.session_.names = std::move(names).take();
+        put_uris_first(names);
+        self.session_.names = std::move(names);
         return 1;
       }
     }
@@ -192,13 +217,13 @@ void TlsHandshake::prepare(SSL_CTX* context) {
 }
 
 Result<void> TlsHandshake::begin() {
-  ERR_clear_error();
+  const CryptoErrors errors;
   SSL_CTX* const context = credentials_->context();
   ssl_.reset(SSL_new(context));
-  BioPtr input(BIO_new(BIO_s_mem()));
-  BioPtr output(BIO_new(BIO_s_mem()));
+  CryptoOwned<BIO> input(BIO_new(BIO_s_mem()));
+  CryptoOwned<BIO> output(BIO_new(BIO_s_mem()));
   if (ssl_ == nullptr || input == nullptr || output == nullptr)
-    return fail(failed_call("begin a handshake"));
+    return fail(errors.failed(kWhere, "begin a handshake"));
   // An empty input is more to come, not the end.
   BIO_set_mem_eof_return(input.get(), -1);
   SSL_set_bio(ssl_.get(), input.release(), output.release());
@@ -223,14 +248,14 @@ Result<void> TlsHandshake::begin() {
   protocols += kProtocol;
   if (SSL_set_alpn_protos(ssl_.get(), reinterpret_cast<const unsigned char*>(protocols.data()),
                           static_cast<unsigned>(protocols.size())) != 0)
-    return fail(failed_call("begin a handshake"));
+    return fail(errors.failed(kWhere, "begin a handshake"));
   return {};
 }
 
 // The first key that OpenSSL gets of a session is the only one: it is overwritten when the session
 // is freed, with the object of the handshake.
-SslSessionPtr TlsHandshake::session_of(Bytes key) const {
-  SslSessionPtr made(SSL_SESSION_new());
+CryptoOwned<ssl_session_st> TlsHandshake::session_of(Bytes key) const {
+  CryptoOwned<ssl_session_st> made(SSL_SESSION_new());
   const SSL_CIPHER* const suite = SSL_CIPHER_find(ssl_.get(), kSuite.data());
   if (made == nullptr || suite == nullptr ||
       SSL_SESSION_set1_master_key(made.get(), reinterpret_cast<const unsigned char*>(key.data()),
@@ -251,7 +276,7 @@ Result<void> TlsHandshake::advance(Bytes input, std::vector<std::byte>& output) 
     case State::failed:
       break;
   }
-  return Error{ErrorCode::internal, "secure.handshake", "the handshake is over"};
+  return Error{ErrorCode::internal, kWhere, "the handshake is over"};
 }
 
 Result<void> TlsHandshake::take_hello(Bytes input, std::vector<std::byte>& output) {
@@ -268,14 +293,16 @@ Result<void> TlsHandshake::take_hello(Bytes input, std::vector<std::byte>& outpu
 Result<void> TlsHandshake::answer(Bytes input, std::vector<std::byte>& output) {
   input_bytes_ += input.size();
   if (input_bytes_ > kMaxInputBytes)
-    return fail(Error{ErrorCode::protocol_violation, "secure.handshake",
+    return fail(Error{ErrorCode::protocol_violation, kWhere,
                       "the peer sent " + std::to_string(input_bytes_) +
                           " bytes before it was authenticated; legal are " +
                           std::to_string(kMaxInputBytes)});
+  // OpenSSL takes an error of the program in this queue for its own.
+  const CryptoErrors errors;
   ERR_clear_error();
   if (!input.empty() && BIO_write(SSL_get_rbio(ssl_.get()), input.data(),
                                   static_cast<int>(input.size())) != std::ssize(input))
-    return fail(failed_call("take the peer's bytes"));
+    return fail(errors.failed(kWhere, "take the peer's bytes"));
   const int said = SSL_do_handshake(ssl_.get());
   const int wants = SSL_get_error(ssl_.get(), said);
   const char* waiting = nullptr;
@@ -286,15 +313,16 @@ Result<void> TlsHandshake::answer(Bytes input, std::vector<std::byte>& output) {
   (void)BIO_reset(source);
   if (said == 1) return finish();
   if (wants == SSL_ERROR_WANT_READ) return {};
-  return fail(explain_failure());
+  return fail(explain_failure(errors));
 }
 
 Result<void> TlsHandshake::finish() {
+  const CryptoErrors errors;
   const unsigned char* protocol = nullptr;
   unsigned protocol_bytes = 0;
   SSL_get0_alpn_selected(ssl_.get(), &protocol, &protocol_bytes);
   if (as_text(std::as_bytes(std::span(protocol, protocol_bytes))) != kProtocol)
-    return fail(Error{ErrorCode::protocol_violation, "secure.handshake",
+    return fail(Error{ErrorCode::protocol_violation, kWhere,
                       "the peer speaks TLS, but not " + std::string(kProtocol) +
                           ": it is no Tendon, or another protocol's port"});
 
@@ -306,7 +334,7 @@ Result<void> TlsHandshake::finish() {
     session_.proof = PeerProof::certificate;
     session_.identity = session_.names.front();
   } else {
-    return fail(Error{ErrorCode::authentication_failed, "secure.handshake",
+    return fail(Error{ErrorCode::authentication_failed, kWhere,
                       "the peer proved nothing"});
   }
   const auto derive = [&](std::string_view label, MutableBytes secret) {
@@ -318,7 +346,7 @@ Result<void> TlsHandshake::finish() {
   if (!derive("EXPORTER-tendon-session", id) ||
       !derive("EXPORTER-tendon-lane", session_.lane_key.bytes()) ||
       !derive("EXPORTER-tendon-same-host", session_.host_key.bytes()))
-    return fail(failed_call("derive the keys of a session"));
+    return fail(errors.failed(kWhere, "derive the keys of a session"));
 
   session_.id = to_hex(id);
   const char* rest = nullptr;
@@ -337,12 +365,12 @@ Error TlsHandshake::fail(Error error) {
 }
 
 // The first error of the queue is the cause of the others.
-Error TlsHandshake::explain_failure() {
+Error TlsHandshake::explain_failure(const CryptoErrors& errors) {
   const unsigned long first = ERR_peek_error();
   const int reason = ERR_GET_REASON(first);
-  const std::string openssl = take_openssl_errors();
+  const std::string openssl = errors.reason();
   if (why_refused_.empty() && !is_about_identity(first))
-    return Error{ErrorCode::protocol_violation, "secure.handshake",
+    return Error{ErrorCode::protocol_violation, kWhere,
                  "this is no handshake of TLS 1.3 for " + std::string(kProtocol) + ": " + openssl};
   std::string why;
   if (!why_refused_.empty()) {

@@ -37,7 +37,7 @@ struct TlsSession {
   std::string id;                         ///< of the session, for its lanes; no secret of itself
   PeerProof proof = PeerProof::key;
   std::string identity;            ///< `key:LABEL`, or a name of the peer's certificate
-  std::vector<std::string> names;  ///< all of the certificate: URIs, then DNS names
+  std::vector<std::string> names;  ///< all of the certificate, as names_in() has them
   std::vector<std::byte> records;  ///< what arrived behind the handshake
 };
 
@@ -49,8 +49,8 @@ using FindSession = std::function<std::optional<Secret<kSharedKeyBytes>>(std::st
 
 /// What a handshake is about, beside the credentials.
 struct TlsHandshakeOptions {
-  /// The peer must have this name in its certificate: a URI, a DNS name or an address. Empty: any
-  /// name will do. It says nothing about keys.
+  /// The peer must have this name in its certificate: a URI, a DNS name, an address, or NAME for
+  /// the URI tendon:NAME. Empty: any name will do. It says nothing about keys.
   std::string expected_peer{};
   /// A client that joins a session as a lane: the session's id and lane_key, and nothing else of
   /// the credentials.
@@ -108,14 +108,14 @@ class TlsHandshake {
   [[nodiscard]] Result<void> answer(Bytes input, std::vector<std::byte>& output);
   [[nodiscard]] Result<void> finish();
   [[nodiscard]] Error fail(Error error);
-  [[nodiscard]] Error explain_failure();
-  [[nodiscard]] SslSessionPtr session_of(Bytes key) const;
+  [[nodiscard]] Error explain_failure(const CryptoErrors& errors);
+  [[nodiscard]] CryptoOwned<ssl_session_st> session_of(Bytes key) const;
 
   const std::shared_ptr<const Credentials> credentials_;
   const Role role_;
   const TlsHandshakeOptions options_;
   State state_;
-  SslPtr ssl_;
+  CryptoOwned<SSL> ssl_;
   std::size_t input_bytes_ = 0;
   std::vector<std::byte> hello_;  // of a server, until it is whole
   std::string why_refused_;       // of a certificate

@@ -8,6 +8,7 @@
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/core/words.hpp>
+#include <tendon/secure/credential_files.hpp>
 
 namespace tendon {
 inline namespace v0 {
@@ -31,16 +32,6 @@ TENDON_WORDS(Profile, local, plaintext, secure);
 namespace detail::secure {
 class Credentials;
 }
-
-/// Files of credentials: a key (`tendon key new`), or a certificate with its key and the authority
-/// of the peers' certificates (`tendon key ca`, `tendon key cert`). A listener may have both, and
-/// accepts either; a connection then offers the key.
-struct CredentialFiles {
-  std::string key = {};
-  std::string cert = {};
-  std::string cert_key = {};
-  std::string ca = {};
-};
 
 /// The protection of connections, in their options: .security = {Profile::plaintext}, or
 ///

@@ -2,7 +2,8 @@
 #include "support/secure/certificates.hpp"
 
 #include <openssl/ec.h>
-#include <openssl/pem.h>
+#include <openssl/evp.h>
+#include <openssl/x509v3.h>
 
 #include <atomic>
 #include <stdexcept>
@@ -10,16 +11,10 @@
 namespace tendon::test {
 namespace {
 
-using namespace v0::detail::secure;
+using namespace tendon::detail;
 
 void need(bool ok, const char* what) {
-  if (!ok) throw std::runtime_error(std::string(what) + ": " + take_openssl_errors());
-}
-
-std::string text_of(BIO* bio) {
-  char* data = nullptr;
-  const long bytes = BIO_get_mem_data(bio, &data);
-  return {data, static_cast<std::size_t>(bytes)};
+  if (!ok) throw std::runtime_error(what);
 }
 
 void extend(X509* certificate, X509* issuer, int nid, const std::string& value) {
@@ -35,8 +30,8 @@ void extend(X509* certificate, X509* issuer, int nid, const std::string& value) 
 Certificate Certificate::make(const CertificateText& text, const Certificate* issuer) {
   static std::atomic<long> serial{1};
   Certificate made;
-  made.key_.reset(EVP_PKEY_Q_keygen(library_context(), nullptr, "EC", "P-256"));
-  made.certificate_.reset(X509_new_ex(library_context(), nullptr));
+  made.key_.reset(EVP_PKEY_Q_keygen(crypto_library(), nullptr, "EC", "P-256"));
+  made.certificate_.reset(X509_new_ex(crypto_library(), nullptr));
   X509* x = made.certificate_.get();
   need(made.key_ != nullptr && x != nullptr, "a key and a certificate");
   X509* const signer = issuer == nullptr ? x : issuer->certificate_.get();
@@ -70,18 +65,16 @@ Certificate Certificate::sign_authority(const std::string& name) const {
   return make({.subject = name, .names = "", .usage = "", .is_authority = true}, this);
 }
 
-std::string Certificate::pem() const {
-  const BioPtr bio(BIO_new(BIO_s_mem()));
-  need(PEM_write_bio_X509(bio.get(), certificate_.get()) == 1, "a certificate as PEM");
-  return text_of(bio.get());
+CryptoOwned<X509> Certificate::certificate() const {
+  CryptoOwned<X509> copy(X509_dup(certificate_.get()));
+  need(copy != nullptr, "a copy");
+  return copy;
 }
 
-std::string Certificate::key_pem() const {
-  const BioPtr bio(BIO_new(BIO_s_mem()));
-  need(PEM_write_bio_PKCS8PrivateKey(bio.get(), key_.get(), nullptr, nullptr, 0, nullptr,
-                                     nullptr) == 1,
-       "a key as PEM");
-  return text_of(bio.get());
+CryptoOwned<EVP_PKEY> Certificate::key() const {
+  CryptoOwned<EVP_PKEY> copy(EVP_PKEY_dup(key_.get()));
+  need(copy != nullptr, "a copy");
+  return copy;
 }
 
 }  // namespace tendon::test

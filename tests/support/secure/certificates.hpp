@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "secure/openssl.hpp"
+#include "secure/certificate.hpp"
 
 namespace tendon::test {
 
@@ -28,14 +28,15 @@ class Certificate {
   [[nodiscard]] Certificate sign(const CertificateText& text) const;
   [[nodiscard]] Certificate sign_authority(const std::string& name) const;
 
-  [[nodiscard]] std::string pem() const;
-  [[nodiscard]] std::string key_pem() const;
+  /// Copies.
+  [[nodiscard]] detail::CryptoOwned<X509> certificate() const;
+  [[nodiscard]] detail::CryptoOwned<EVP_PKEY> key() const;
 
  private:
   [[nodiscard]] static Certificate make(const CertificateText& text, const Certificate* issuer);
 
-  v0::detail::secure::EvpKeyPtr key_;
-  v0::detail::secure::X509Ptr certificate_;
+  detail::CryptoOwned<EVP_PKEY> key_;
+  detail::CryptoOwned<X509> certificate_;
 };
 
 }  // namespace tendon::test

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <openssl/ssl.h>
 
 #include <algorithm>
 
@@ -12,14 +13,15 @@
 namespace tendon::test {
 namespace {
 
-using namespace v0::detail::secure;
+using namespace tendon::detail;
+using namespace tendon::detail::secure;
 using Role = TlsHandshake::Role;
 using State = TlsHandshake::State;
 using ::testing::HasSubstr;
 using namespace std::string_view_literals;
 
 SharedKey shared_key(const std::string& label, char fill) {
-  return {label, SecretBytes(as_bytes(std::string(kSharedKeyBytes, fill)))};
+  return {label, SecretBytes::copy_of(as_bytes(std::string(kSharedKeyBytes, fill))), {}};
 }
 
 std::shared_ptr<const Credentials> with_key(const std::string& label, char fill) {
@@ -28,19 +30,20 @@ std::shared_ptr<const Credentials> with_key(const std::string& label, char fill)
   return Credentials::make(std::move(parts)).value();
 }
 
-std::shared_ptr<const Credentials> with_certificate(const std::string& chain,
-                                                    const Certificate& own,
-                                                    const Certificate& authority) {
-  return Credentials::make({.keys = {},
-                            .certificates = chain,
-                            .certificate_key = SecretBytes(as_bytes(own.key_pem())),
-                            .authorities = authority.pem()})
-      .value();
+/// The end's own certificate, then those of `issuers`.
+CredentialParts parts_of(const Certificate& own, const std::vector<const Certificate*>& issuers,
+                         const Certificate& authority) {
+  CredentialParts parts;
+  parts.chain.push_back(own.certificate());
+  for (const Certificate* issuer : issuers) parts.chain.push_back(issuer->certificate());
+  parts.certificate_key = own.key();
+  parts.authorities.push_back(authority.certificate());
+  return parts;
 }
 
 std::shared_ptr<const Credentials> with_certificate(const Certificate& own,
                                                     const Certificate& authority) {
-  return with_certificate(own.pem(), own, authority);
+  return Credentials::make(parts_of(own, {}, authority)).value();
 }
 
 /// Two ends, and what they have said.
@@ -195,8 +198,9 @@ TEST(TlsHandshake, ACertificateForAServerOfKeysIsRefused) {
 class Certificates : public ::testing::Test {
  protected:
   /// The client shows `client`, and the server a certificate as it should be.
-  Ends show_to_server(const std::string& chain, const Certificate& client) {
-    Ends ends = Ends::between(with_certificate(chain, client, authority_),
+  Ends show_to_server(const Certificate& client,
+                      const std::vector<const Certificate*>& issuers = {}) {
+    Ends ends = Ends::between(Credentials::make(parts_of(client, issuers, authority_)).value(),
                               with_certificate(authority_.sign({}), authority_));
     ends.run();
     return ends;
@@ -232,7 +236,7 @@ TEST_F(Certificates, AreAnIdentity) {
   const TlsSession session = ends.server->take_session();
   EXPECT_EQ(session.proof, PeerProof::certificate);
   EXPECT_EQ(session.identity, "tendon://robot/7");
-  EXPECT_THAT(session.names, ::testing::ElementsAre("tendon://robot/7", "robot-7.example"));
+  EXPECT_THAT(session.names, ::testing::ElementsAre("tendon://robot/7", "dns:robot-7.example", "ip:127.0.0.1"));
   EXPECT_EQ(ends.client->take_session().identity, "tendon://robot/7");
 }
 
@@ -266,7 +270,7 @@ TEST_F(Certificates, OfOthersOrOutOfDateAreRefused) {
 
 TEST_F(Certificates, OfAServerAloneAreNoneOfAClient) {
   const Certificate only = authority_.sign({.usage = "serverAuth"});
-  Ends ends = show_to_server(only.pem(), only);
+  Ends ends = show_to_server(only);
   ASSERT_TRUE(ends.server_error);
   EXPECT_EQ(ends.server_error->code, ErrorCode::authentication_failed);
   EXPECT_THAT(ends.server_error->detail, HasSubstr("purpose"));
@@ -277,13 +281,13 @@ TEST_F(Certificates, ThreeFitInAFirstFlightAndFourAreTooMany) {
   const Certificate second = first.sign_authority("an intermediate authority, the second");
   const Certificate third = second.sign_authority("an intermediate authority, the third");
   const Certificate end = second.sign({});
-  Ends ends = show_to_server(end.pem() + second.pem() + first.pem(), end);
+  Ends ends = show_to_server(end, {&second, &first});
   expect_agreement(ends);
   // The asking end of a cable has room for so much before it is answered.
   EXPECT_LE(ends.client_bytes, 8192u);
   EXPECT_LE(ends.server_bytes, 8192u);
   const Certificate far = third.sign({});
-  Ends refused = show_to_server(far.pem() + third.pem() + second.pem() + first.pem(), far);
+  Ends refused = show_to_server(far, {&third, &second, &first});
   ASSERT_TRUE(refused.server_error);
   EXPECT_EQ(refused.server_error->code, ErrorCode::authentication_failed);
 }
@@ -383,11 +387,11 @@ TEST(TlsHandshake, AFlippedBitAnywhereEndsIt) {
 
 // A client of OpenSSL that may do what ours does not.
 struct ForeignClient {
-  SslContextPtr context;
-  SslPtr ssl;
+  CryptoOwned<SSL_CTX> context;
+  CryptoOwned<SSL> ssl;
 
   explicit ForeignClient(bool says_protocol = true) {
-    context.reset(SSL_CTX_new_ex(library_context(), nullptr, TLS_client_method()));
+    context.reset(SSL_CTX_new_ex(crypto_library(), nullptr, TLS_client_method()));
     SSL_CTX_set_psk_use_session_callback(context.get(), &use_key);
     if (says_protocol) {
       SSL_CTX_set_alpn_protos(context.get(), reinterpret_cast<const unsigned char*>("\x08tendon/1"),
@@ -465,37 +469,21 @@ TEST(Credentials, SayWhichPartIsWrong) {
   };
   const Certificate authority = Certificate::authority("ours");
   const Certificate own = authority.sign({});
-  const auto key = [&](const Certificate& of) { return SecretBytes(as_bytes(of.key_pem())); };
   EXPECT_THAT(why({}), HasSubstr("need a key"));
-  CredentialParts twice;
-  twice.keys.push_back(shared_key("fleet", 'a'));
-  twice.keys.push_back(shared_key("fleet", 'b'));
-  EXPECT_THAT(why(std::move(twice)), HasSubstr("two keys"));
-  CredentialParts short_key;
-  short_key.keys.push_back({"fleet", SecretBytes(16)});
-  EXPECT_THAT(why(std::move(short_key)), HasSubstr("has 16 bytes"));
-  CredentialParts no_label;
-  no_label.keys.push_back(shared_key("", 'a'));
-  EXPECT_THAT(why(std::move(no_label)), HasSubstr("label"));
-  EXPECT_THAT(why({.certificates = own.pem()}), HasSubstr("without its key"));
-  EXPECT_THAT(why({.certificates = own.pem(), .certificate_key = key(own)}),
-              HasSubstr("no authority"));
-  EXPECT_THAT(why({.certificates = "no PEM",
-                   .certificate_key = key(own),
-                   .authorities = authority.pem()}),
-              HasSubstr("no certificate in PEM form"));
-  EXPECT_THAT(why({.certificates = own.pem() + "-----BEGIN CERTIFICATE-----\nAAAA\n",
-                   .certificate_key = key(own),
-                   .authorities = authority.pem()}),
-              HasSubstr("certificate 2"));
-  EXPECT_THAT(why({.certificates = own.pem(),
-                   .certificate_key = key(authority),
-                   .authorities = authority.pem()}),
-              HasSubstr("not that of the certificate"));
-  EXPECT_EQ(why({.certificates = own.pem(),
-                 .certificate_key = key(own),
-                 .authorities = authority.pem()}),
-            "nothing");
+  CredentialParts no_key = parts_of(own, {}, authority);
+  no_key.certificate_key.reset();
+  EXPECT_THAT(why(std::move(no_key)), HasSubstr("a certificate has no key"));
+  CredentialParts no_authority = parts_of(own, {}, authority);
+  no_authority.authorities.clear();
+  EXPECT_THAT(why(std::move(no_authority)), HasSubstr("no CA"));
+  CredentialParts other_key = parts_of(own, {}, authority);
+  other_key.certificate_key = authority.key();
+  EXPECT_THAT(why(std::move(other_key)), HasSubstr("not that of the certificate"));
+  CredentialParts key_alone;
+  key_alone.keys.push_back(shared_key("fleet", 'a'));
+  key_alone.certificate_key = own.key();
+  EXPECT_THAT(why(std::move(key_alone)), HasSubstr("has no certificate"));
+  EXPECT_EQ(why(parts_of(own, {}, authority)), "nothing");
 }
 
 }  // namespace

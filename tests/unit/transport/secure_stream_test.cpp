@@ -22,7 +22,7 @@ std::shared_ptr<const secure::Credentials> fleet_key(char fill = 'a') {
   secure::CredentialParts parts;
   parts.keys.push_back(
       {"fleet",
-       secure::SecretBytes(as_bytes(std::string(secure::kSharedKeyBytes, fill)))});
+       SecretBytes::copy_of(as_bytes(std::string(kSharedKeyBytes, fill))), {}});
   return secure::Credentials::make(std::move(parts)).value();
 }
 
