@@ -18,6 +18,7 @@
 #include "cli/parse.hpp"
 #include "cli/peer_role.hpp"
 #include "cli/program.hpp"
+#include "cli/security_flags.hpp"
 #include "cli/verbs.hpp"
 #include "group/membership/agreement_message.hpp"
 
@@ -30,8 +31,7 @@ void add_transfer_flags(CLI::App* verb, Options& options) {
   add_choice<Transport>(verb, "--path", options.transport, "How bytes travel [automatic]");
   add_choice<ProgressStyle>(verb, "--progress", options.progress,
                             "What is said on stderr [automatic]");
-  add_switch(verb, "--insecure-plaintext", options.profile, Profile::plaintext,
-             "Other users and machines too; nothing is encrypted");
+  add_security_flags(verb, options.security);
   add_json(verb, options.format);
 }
 
@@ -45,6 +45,8 @@ void add_send(CLI::App& app, int& exit_code) {
                    "Seconds to wait for the receiver, and for each step after that [30]")
       ->check(CLI::Range(0.0, kMaxTimeoutSeconds));
   verb->add_option("--name", options->name, "The file's name at the receiver [that of FILE]");
+  verb->add_option("--peer", options->security.peer,
+                   "A name that the receiver's certificate has [the host of ADDR]");
   add_choice<SendMode>(
       verb, "--mode", options->mode,
       "loan: written where the peer reads; copy: sent from the mapped file [loan]");

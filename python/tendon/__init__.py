@@ -41,7 +41,7 @@ __all__ = [
     "__version__", "aconnect", "bench", "connect", "copied_read_only", "default_context", "listen",
     "load", "load_consolidated", "load_memmap", "recv_from_stage", "save", "save_consolidated",
     "save_memmap", "send_to_stage", "serve", "set_log_callback", "AddressInUse", "AlreadyTaken",
-    "BlocksEventLoop", "Busy", "CallAllReplies", "CallStats", "Cancelled", "Context",
+    "AuthenticationFailed", "BlocksEventLoop", "Busy", "CallAllReplies", "CallStats", "Cancelled", "Context",
     "ContextClosed", "CorruptData", "DeviceLost", "Divergence", "EndOfStream", "Ended",
     "EntityInfo", "Error", "FabricEvent", "FabricEvents", "FileNotFound", "Forked", "Future", "Gap",
     "Group", "GroupAborted", "GroupMember", "GroupStatus", "HandlerFailed", "InternalError",

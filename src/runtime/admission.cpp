@@ -107,7 +107,7 @@ void Admission::on_ready(int fd, std::uint32_t) {
 void Admission::advance() {
   while (!finished_) {
     HandshakeStep step = stream_.advance();
-    if (step.next == Next::read) return listen();
+    if (step.next == Next::read) return wait_for_more();
     if (step.next == Next::failed) {
       // A connector that found a better way, or none, just closes, as a probe of a port does.
       if (step.send.empty())
@@ -150,6 +150,18 @@ void Admission::advance() {
   }
 }
 
+// A ClientHello is a first message as a hello is: the place of a silent connection goes to another.
+void Admission::wait_for_more() {
+  if (!secured_.answered && stream_.stream()->has_answered()) {
+    secured_.answered = true;
+    if (!acceptor_->heard(number_)) {
+      note_refused(kNoPlace);
+      return finish();
+    }
+  }
+  listen();
+}
+
 void Admission::listen() {
   const bool wants_room = stream_.has_unsent();
   if (std::exchange(wants_room_, wants_room) == wants_room) return;
@@ -190,8 +202,8 @@ bool Admission::on_hello(const HelloMessage& hello) {
   if (const auto* session = stream_.stream()->session()) {
     if (session->proof == secure::PeerProof::session)
       return refuse({ErrorCode::protocol_violation, kWhere, "a lane began as a link"});
-    identity_ = session->identity;
-    session_mark_ = mark_of(*session);
+    secured_.identity = session->identity;
+    secured_.mark = mark_of(*session);
   }
   if (parent_ == nullptr) {
     // Pipes opened just before are in rings that were not looked at yet: they count.
@@ -305,7 +317,7 @@ bool Admission::on_ready_frame() {
   auto link = proof_->make_link(visitor_->release(), *peer_, context());
   if (link) {
     const auto added = context().add_link(
-        *link, LinkRole::acceptor, Proofs{Proofs::Host::same_user, parent_->identity_},
+        *link, LinkRole::acceptor, Proofs{Proofs::Host::same_user, parent_->secured_.identity},
         Features(peer_->features), origin());
     if (!added) note_refused(added.error().detail);
   }
@@ -316,7 +328,7 @@ bool Admission::on_path(const HelloMessage& path) {
   if (path.reuse == Reuse::reuse) {
     // The link may also be still on its way here; then the ticket decides.
     auto may =
-        context().links().may_reuse(peer_->context_id, acceptor_->security_.profile, identity_);
+        context().links().may_reuse(peer_->context_id, acceptor_->security_.profile, secured_.identity);
     if (!may) return refuse(std::move(may).error());
     return say_last(ready_frame());
   }
@@ -339,7 +351,7 @@ bool Admission::accept_stream(const HelloMessage& path) {
         {ErrorCode::not_supported, kWhere, "this listener's context takes shared memory only"});
   const bool is_unix = stream_.stream()->peer().user.has_value();
   const bool is_here = is_unix || proved_;
-  const Proofs proofs{is_here ? Proofs::Host::same_user : Proofs::Host::unknown, identity_};
+  const Proofs proofs{is_here ? Proofs::Host::same_user : Proofs::Host::unknown, secured_.identity};
   if (!proofs.satisfy(acceptor_->security_.profile)) {
     return refuse(
         {ErrorCode::permission_denied, kWhere,

@@ -58,6 +58,7 @@ class Admission final : public FdHandler,
   /// True while a part of it waits for room in the stream.
   bool say_last(const HelloMessage& frame) TENDON_REQUIRES(mutex_);
   void on_said_last() TENDON_REQUIRES(mutex_);
+  void wait_for_more() TENDON_REQUIRES(mutex_);
   /// Listens to the stream: for input, or for room while a frame waits for it.
   void listen() TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<Nonce128> open_rendezvous() TENDON_REQUIRES(mutex_);
@@ -65,7 +66,7 @@ class Admission final : public FdHandler,
   void finish() TENDON_REQUIRES(mutex_);
   [[nodiscard]] ContextCore& context() const { return *acceptor_->context_; }
   /// What a proof of the same host must be for: this connection, and its session.
-  [[nodiscard]] std::string connection() const { return connection_ + session_mark_; }
+  [[nodiscard]] std::string connection() const { return connection_ + secured_.mark; }
   /// The origin of the link that it makes. peer_ has a value by then.
   [[nodiscard]] LinkOrigin origin() const { return {.boot_id = peer_->boot_id, .source = source_}; }
 
@@ -83,8 +84,13 @@ class Admission final : public FdHandler,
 
   // Set once, before a child can exist that compares it with its own: so without the lock.
   std::optional<HelloMessage> peer_;
-  std::string identity_;      // that TLS proved
-  std::string session_mark_;  // of the session of TLS
+  /// What TLS says of this connection; nothing of one without.
+  struct Secured {
+    std::string identity;
+    std::string mark;  // of the session, for the proof of the same host
+    bool answered = false;
+  };
+  Secured secured_;
   OwnedFd rendezvous_ TENDON_GUARDED_BY(mutex_);
   std::string rendezvous_path_ TENDON_GUARDED_BY(mutex_);
   std::optional<SameHostProof> proof_ TENDON_GUARDED_BY(mutex_);

@@ -29,15 +29,17 @@ enum class ContentType : std::uint8_t {
   application_data = 23,
 };
 
-/// Those that a RecordLayer says (RFC 8446, section 6).
+/// Those that a RecordLayer says, or knows what to say of (RFC 8446, section 6).
 enum class Alert : std::uint8_t {
   close_notify = 0,
   unexpected_message = 10,
   bad_record_mac = 20,
   record_overflow = 22,
+  bad_certificate = 42,  ///< only heard
   illegal_parameter = 47,
   decode_error = 50,
   internal_error = 80,
+  certificate_required = 116,  ///< only heard
 };
 
 /// A KeyUpdate (RFC 8446, section 4.6.3): this type, three bytes of a length, and whether the peer

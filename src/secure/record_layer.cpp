@@ -199,8 +199,16 @@ Result<void> RecordLayer::hear_alert(Bytes content) {
   receiving_.reset();
   if (content[1] == static_cast<std::byte>(Alert::close_notify)) return {};
   sending_.reset();  // nothing may follow to a peer that has said so
-  error_ = violation("the peer ended the link with alert " +
-                     std::to_string(std::to_integer<int>(content[1])) + " of TLS");
+  const auto alert = static_cast<Alert>(content[1]);
+  // A client is done with its handshake before the server has looked at its certificate.
+  if (alert == Alert::bad_certificate || alert == Alert::certificate_required) {
+    error_ = Error{ErrorCode::authentication_failed, kWhere,
+                   "the peer refused the certificate of this end: its log has the reason, and "
+                   "`tendon key check` may find it"};
+  } else {
+    error_ = violation("the peer ended the link with alert " +
+                       std::to_string(std::to_integer<int>(content[1])) + " of TLS");
+  }
   return *error_;
 }
 

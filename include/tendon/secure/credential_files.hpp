@@ -14,6 +14,8 @@ struct CredentialFiles {
   std::string cert = {};      ///< PEM: this end's own, then those between it and its CA
   std::string cert_key = {};  ///< PEM, without a passphrase
   std::string ca = {};        ///< PEM
+
+  friend bool operator==(const CredentialFiles&, const CredentialFiles&) = default;
 };
 
 }  // namespace v0

@@ -88,6 +88,8 @@ class ByteStream {
   /// What a handshake of TLS has agreed on; null: there was none yet, or never is one. It lives as
   /// long as the stream.
   [[nodiscard]] virtual const secure::TlsSession* session() const noexcept { return nullptr; }
+  /// The peer has begun a handshake of TLS, and this end has answered it.
+  [[nodiscard]] virtual bool has_answered() const noexcept { return false; }
 
   /// A peer that takes nothing for so long is lost; zero: it may be silent as long as it likes. A
   /// hint.

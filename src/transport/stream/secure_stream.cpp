@@ -281,6 +281,11 @@ std::optional<Error> SecureStream::why_lost() const {
   return why_lost_;
 }
 
+bool SecureStream::has_answered() const noexcept {
+  const Lock lock(mutex_);
+  return !handshake_ || handshake_->state() != secure::TlsHandshake::State::hello;
+}
+
 const secure::TlsSession* SecureStream::session() const noexcept {
   const Lock lock(mutex_);
   return stage_ == Stage::handshake || !records_ ? nullptr : &session_;

@@ -62,6 +62,7 @@ class SecureStream final : public ByteStream {
   /// records already.
   [[nodiscard]] const secure::TlsSession* session() const noexcept override
       TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] bool has_answered() const noexcept override TENDON_EXCLUDES(mutex_);
 
   static constexpr std::size_t kSealedAtOnceBytes = std::size_t{256} << 10;
 
