@@ -52,7 +52,7 @@ __all__ = [
     "PipeStats", "Pool", "PoolSummary", "ProtocolViolation", "Published", "Publisher",
     "PublisherStats", "ReadOnly", "Received", "ReduceOp", "Rendezvous", "Reply", "Request",
     "ResourceExhausted", "Responder", "ResponderStats", "RosterClosed", "Sample", "Schema",
-    "SchemaMismatch", "Server", "ServerBusy", "StorageFull", "Subscriber", "SubscriberStats",
+    "SchemaMismatch", "Security", "Server", "ServerBusy", "StorageFull", "Subscriber", "SubscriberStats",
     "SystemFailure", "Tensor", "TensorDict", "Timeout", "TooManyOpenFiles", "Unanswered",
     "Unreachable", "UnsupportedDType", "UnsupportedDevice", "VersionMismatch", "WorkerLost",
     "WrongKind", "WrongLink",
