@@ -7,7 +7,7 @@
 
 namespace tendon::v0::detail::secure {
 
-/// Each thread has one queue of errors of libcrypto, which belongs to the program: what our calls in
+/// The queue of errors that libcrypto has for each thread belongs to the program: what our calls in
 /// this scope add to it leaves with the scope.
 class ErrorQueueScope {
  public:
