@@ -3,6 +3,7 @@
 
 #include <openssl/evp.h>
 
+#include "secure/error_queue.hpp"
 #include "secure/octets.hpp"
 
 namespace tendon::v0::detail::secure {
@@ -23,6 +24,7 @@ class EvpSealer final : public Sealer {
 
   bool seal(const Nonce& nonce, Bytes header, std::span<const Bytes> pieces,
             MutableBytes sealed) override {
+    const ErrorQueueScope errors;
     if (!begin(kSeals, nonce, header)) return false;
     for (const Bytes piece : pieces) {
       if (!pass(piece, sealed.first(piece.size()))) return false;
@@ -33,6 +35,7 @@ class EvpSealer final : public Sealer {
   }
 
   bool open(const Nonce& nonce, Bytes header, MutableBytes sealed, MutableBytes front) override {
+    const ErrorQueueScope errors;
     const MutableBytes tag = sealed.last(kTagBytes);
     const MutableBytes rest = sealed.first(sealed.size() - kTagBytes).subspan(front.size());
     return begin(kOpens, nonce, header) && pass(sealed.first(front.size()), front) &&
@@ -68,6 +71,7 @@ class EvpSealer final : public Sealer {
 }  // namespace
 
 Result<std::unique_ptr<Sealer>> make_evp_sealer(const AeadKey& key) {
+  const ErrorQueueScope errors;
   EvpSealer::Context context(EVP_CIPHER_CTX_new());
   if (context == nullptr ||
       EVP_CipherInit_ex(context.get(), EVP_aes_256_gcm(), nullptr, as_octets(key.bytes().data()),

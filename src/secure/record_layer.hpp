@@ -52,6 +52,9 @@ class RecordLayer {
   [[nodiscard]] static Result<RecordLayer> make(RecordSecrets secrets, SealerKind kind,
                                                 const RecordLimits& limits = {});
 
+  /// A KeyUpdate, the longest of the records that carry no content.
+  static constexpr std::size_t kLeastRoomBytes = kRecordOverheadBytes + kKeyUpdateBytes;
+
   struct Sealed {
     std::size_t taken_bytes = 0;    ///< of the pieces
     std::size_t written_bytes = 0;  ///< into `room`
@@ -59,7 +62,6 @@ class RecordLayer {
   /// Writes records of as much of the pieces, one after the other, as `room` holds, and KeyUpdates
   /// where they are due. Less room than kLeastRoomBytes gets neither. Precondition: `room` overlaps
   /// no piece.
-  static constexpr std::size_t kLeastRoomBytes = kRecordOverheadBytes + kKeyUpdateBytes;
   [[nodiscard]] Result<Sealed> seal(std::span<const Bytes> pieces, MutableBytes room,
                                     TimePoint now);
   /// Writes the last record: close_notify or, after an error, the alert that tells the peer of it.

@@ -31,13 +31,14 @@ using TrafficSecret = Secret<48>;
 /// Cost:    one pass over the bytes of a record. advance() derives and expands a key.
 class RecordProtection {
  public:
+  static constexpr std::size_t kMaxPieces = 15;
+
   /// The handshake ends before the first record; tests begin later.
   [[nodiscard]] static Result<RecordProtection> make(TrafficSecret secret, SealerKind kind,
                                                      std::uint64_t first_sequence = 0);
 
   /// Writes one record, and says how long it is. Precondition: no piece is empty, there are at most
   /// kMaxPieces with kMaxContentBytes, and `record` has room for them and kRecordOverheadBytes.
-  static constexpr std::size_t kMaxPieces = 15;
   [[nodiscard]] Result<std::size_t> seal(ContentType type, std::span<const Bytes> pieces,
                                          MutableBytes record);
 

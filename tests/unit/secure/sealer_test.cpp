@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <openssl/err.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -114,6 +115,16 @@ TEST_P(Sealers, WrongKeysNoncesAndHeadersOpenNothing) {
     const auto other = make_sealer(GetParam(), key_of(Buffer(1, std::byte{1}))).value();
     EXPECT_EQ(open(*other, nonce, header, sealed, 0), Buffer());
   }
+}
+
+TEST_P(Sealers, LeaveTheErrorsOfTheProgramAlone) {
+  ERR_clear_error();
+  ERR_raise(ERR_LIB_USER, 7);
+  const unsigned long before = ERR_peek_last_error();
+  const auto sealer = make_sealer(GetParam(), key_of(Buffer(32))).value();
+  EXPECT_EQ(open(*sealer, {}, Buffer(5), Buffer(100), 10), Buffer());
+  EXPECT_EQ(ERR_peek_last_error(), before);
+  ERR_clear_error();
 }
 
 TEST(Sealer, AutomaticIsTheFasterOneWhereItIsBuilt) {
