@@ -11,8 +11,8 @@
 
 namespace tendon::cli {
 
-/// Longest life of a certificate that `key cert` makes [days].
-inline constexpr int kMaxCertificateDays = 3650;
+/// Longest life of a certificate that `key cert` makes [days]: nothing can revoke it.
+inline constexpr int kMaxCertificateDays = 825;
 
 /// A verb below `key`, whose options `run` gets.
 template <class Options>
