@@ -18,9 +18,9 @@
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
+#include "cli/security_flags.hpp"
 #include "cli/transfer.hpp"
 #include "cli/verbs.hpp"
-#include "cli/security_flags.hpp"
 
 namespace tendon::cli {
 namespace {

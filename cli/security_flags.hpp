@@ -28,21 +28,21 @@ inline void add_security_flags(CLI::App* verb, SecurityOptions& options) {
 /// credentials beside --insecure-plaintext.
 [[nodiscard]] inline Result<Security> load_security(const SecurityOptions& options) {
   CredentialFiles files = options.files;
-  const auto from_environment = [](std::string& file, const char* name) {
-    if (file.empty()) file = detail::environment_variable(name);
-  };
-  const bool is_asked_for = !files.key.empty() || !files.cert.empty() ||
-                            !files.cert_key.empty() || !files.ca.empty();
+  const bool is_asked_for =
+      !files.key.empty() || !files.cert.empty() || !files.cert_key.empty() || !files.ca.empty();
   if (options.profile == Profile::plaintext) {
     // The environment is for all commands, and this one has said that it wants none of it.
     if (!is_asked_for) return Security{Profile::plaintext};
     return Error{ErrorCode::invalid_argument, "cli.security",
                  "--insecure-plaintext uses no key and no certificate: leave one of the two out"};
   }
-  from_environment(files.key, "TENDON_KEY");
-  from_environment(files.cert, "TENDON_CERT");
-  from_environment(files.cert_key, "TENDON_CERT_KEY");
-  from_environment(files.ca, "TENDON_CA");
+  const auto use = [](std::string& file, std::string_view said) {
+    if (file.empty()) file = said;
+  };
+  use(files.key, detail::environment_variable("TENDON_KEY"));
+  use(files.cert, detail::environment_variable("TENDON_CERT"));
+  use(files.cert_key, detail::environment_variable("TENDON_CERT_KEY"));
+  use(files.ca, detail::environment_variable("TENDON_CA"));
   if (files == CredentialFiles{}) return Security{options.profile};
   forbid_dumps();
   return Security::load(files, options.peer);

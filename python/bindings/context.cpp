@@ -169,9 +169,11 @@ void bind_context(nb::module_& module) {
                    "'local', *, security: Security | None = None, wait: bool = True) -> Pipe"))
       .def("aconnect", connect_async, nb::arg("address"),
            nb::arg("timeout").none() = nb::ellipsis(), nb::arg("profile") = "local", nb::kw_only(),
-           nb::arg("security") = nb::none(), nb::arg("wait") = true, "`pipe = await context.aconnect(address)`.",
+           nb::arg("security") = nb::none(), nb::arg("wait") = true,
+           "`pipe = await context.aconnect(address)`.",
            nb::sig("def aconnect(self, address: str, timeout: float | None = ..., profile: str = "
-                   "'local', *, security: Security | None = None, wait: bool = True) -> collections.abc.Coroutine[typing.Any, "
+                   "'local', *, security: Security | None = None, wait: bool = True) -> "
+                   "collections.abc.Coroutine[typing.Any, "
                    "typing.Any, Pipe]"))
       .def("listen", bind_listener_to, nb::arg("address"), nb::arg("profile") = "local",
            nb::kw_only(), nb::arg("security") = nb::none(), kListenDoc,

@@ -613,9 +613,8 @@ PipeHandle connect_pipe(nb::object context, const std::string& address, nb::obje
                         const Security& security, bool wait, std::stop_source stop) {
   prepare_conversions();
   const auto& handle = nb::cast<const ContextHandle&>(context);
-  const ConnectOptions options{.security = security,
-                               .absent = wait ? Absent::wait : Absent::fail,
-                               .stop = stop.get_token()};
+  const ConnectOptions options{
+      .security = security, .absent = wait ? Absent::wait : Absent::fail, .stop = stop.get_token()};
   auto connected = wait_beside(
       deadline_of(timeout, handle.timeout_s),
       [shared = handle.context, address, options](Deadline deadline) {

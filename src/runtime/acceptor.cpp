@@ -82,9 +82,7 @@ Error cannot_bind(const Address& address, const SocketAddress& chosen, int cause
 
 Acceptor::Acceptor(std::shared_ptr<ContextCore> context, Security security,
                    std::weak_ptr<OpenHandler> handler)
-    : context_(std::move(context)),
-      security_(std::move(security)),
-      handler_(std::move(handler)) {}
+    : context_(std::move(context)), security_(std::move(security)), handler_(std::move(handler)) {}
 
 Acceptor::~Acceptor() { close(); }
 
@@ -265,8 +263,7 @@ Result<std::unique_ptr<ByteStream>> Acceptor::secured(std::unique_ptr<ByteStream
 void Acceptor::admit(std::unique_ptr<ByteStream> plain, const std::optional<Source>& source) {
   if (!serves(*plain)) return;
   auto secured_stream = secured(std::move(plain));
-  if (!secured_stream)
-    return say_at_pace(LogLevel::error, kAccept, secured_stream.error().detail);
+  if (!secured_stream) return say_at_pace(LogLevel::error, kAccept, secured_stream.error().detail);
   std::unique_ptr<ByteStream> stream = *std::move(secured_stream);
   const ByteStream& refused = *stream;  // stays here unless it is admitted
   std::shared_ptr<Admission> admission;

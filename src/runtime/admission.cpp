@@ -152,12 +152,9 @@ void Admission::advance() {
 
 // A ClientHello is a first message as a hello is: the place of a silent connection goes to another.
 void Admission::wait_for_more() {
-  if (!secured_.answered && stream_.stream()->has_answered()) {
-    secured_.answered = true;
-    if (!acceptor_->heard(number_)) {
-      note_refused(kNoPlace);
-      return finish();
-    }
+  if (stream_.stream()->has_answered() && connection_.note_begun() && !acceptor_->heard(number_)) {
+    note_refused(kNoPlace);
+    return finish();
   }
   listen();
 }
@@ -202,8 +199,7 @@ bool Admission::on_hello(const HelloMessage& hello) {
   if (const auto* session = stream_.stream()->session()) {
     if (session->proof == secure::PeerProof::session)
       return refuse({ErrorCode::protocol_violation, kWhere, "a lane began as a link"});
-    secured_.identity = session->identity;
-    secured_.mark = mark_of(*session);
+    connection_.note_session(session);
   }
   if (parent_ == nullptr) {
     // Pipes opened just before are in rings that were not looked at yet: they count.
@@ -301,9 +297,10 @@ bool Admission::on_attach(const HelloMessage& attach) {
     return refuse(
         {ErrorCode::protocol_violation, kWhere, "another context came to the rendezvous"});
   }
-  if (attach.connection != parent_->connection()) {
+  if (attach.connection != parent_->connection_.to_prove()) {
     return refuse({ErrorCode::permission_denied, kWhere,
-                   "the proof of the same host is not for the connection '" + parent_->connection_ +
+                   "the proof of the same host is not for the connection '" +
+                       parent_->connection_.addresses() +
                        "' and its session: another process relays bytes between the two"});
   }
   parent_->proved_ = true;
@@ -317,7 +314,7 @@ bool Admission::on_ready_frame() {
   auto link = proof_->make_link(visitor_->release(), *peer_, context());
   if (link) {
     const auto added = context().add_link(
-        *link, LinkRole::acceptor, Proofs{Proofs::Host::same_user, parent_->secured_.identity},
+        *link, LinkRole::acceptor, Proofs{Proofs::Host::same_user, parent_->connection_.identity()},
         Features(peer_->features), origin());
     if (!added) note_refused(added.error().detail);
   }
@@ -327,8 +324,8 @@ bool Admission::on_ready_frame() {
 bool Admission::on_path(const HelloMessage& path) {
   if (path.reuse == Reuse::reuse) {
     // The link may also be still on its way here; then the ticket decides.
-    auto may =
-        context().links().may_reuse(peer_->context_id, acceptor_->security_.profile, secured_.identity);
+    auto may = context().links().may_reuse(peer_->context_id, acceptor_->security_.profile,
+                                           connection_.identity());
     if (!may) return refuse(std::move(may).error());
     return say_last(ready_frame());
   }
@@ -351,7 +348,8 @@ bool Admission::accept_stream(const HelloMessage& path) {
         {ErrorCode::not_supported, kWhere, "this listener's context takes shared memory only"});
   const bool is_unix = stream_.stream()->peer().user.has_value();
   const bool is_here = is_unix || proved_;
-  const Proofs proofs{is_here ? Proofs::Host::same_user : Proofs::Host::unknown, secured_.identity};
+  const Proofs proofs{is_here ? Proofs::Host::same_user : Proofs::Host::unknown,
+                      connection_.identity()};
   if (!proofs.satisfy(acceptor_->security_.profile)) {
     return refuse(
         {ErrorCode::permission_denied, kWhere,
@@ -396,8 +394,8 @@ bool Admission::on_lane(const HelloMessage& lane) {
                    "no link here expects a lane with this ticket: connect again"});
   const auto* session = stream_.stream()->session();
   if (session != nullptr && !acceptor_->lane_keys_.are_of(session->identity, *lane_of_))
-    return refuse({ErrorCode::protocol_violation, kWhere,
-                   "the lane is of another session than its link"});
+    return refuse(
+        {ErrorCode::protocol_violation, kWhere, "the lane is of another session than its link"});
   auto next = acceptor_->lanes_.issue(lane_of_);
   if (!next) return refuse(next.error());
   return say_last(ready_frame(*next));

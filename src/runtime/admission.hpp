@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "runtime/acceptor.hpp"
+#include "runtime/admitted_connection.hpp"
 #include "runtime/handshake_stream.hpp"
 #include "runtime/same_host.hpp"
 #include "runtime/strangers.hpp"
@@ -65,8 +66,6 @@ class Admission final : public FdHandler,
   void close_rendezvous() TENDON_REQUIRES(mutex_);
   void finish() TENDON_REQUIRES(mutex_);
   [[nodiscard]] ContextCore& context() const { return *acceptor_->context_; }
-  /// What a proof of the same host must be for: this connection, and its session.
-  [[nodiscard]] std::string connection() const { return connection_ + secured_.mark; }
   /// The origin of the link that it makes. peer_ has a value by then.
   [[nodiscard]] LinkOrigin origin() const { return {.boot_id = peer_->boot_id, .source = source_}; }
 
@@ -78,19 +77,12 @@ class Admission final : public FdHandler,
   const std::shared_ptr<Admission> parent_;
   const std::optional<Source> source_;
   const Stranger stranger_;
-  const std::string connection_;  // of a TCP connection: what a proof must be for
+  AdmittedConnection connection_;
   bool finished_ TENDON_GUARDED_BY(mutex_) = false;
   std::uint64_t timer_ TENDON_GUARDED_BY(mutex_) = 0;
 
   // Set once, before a child can exist that compares it with its own: so without the lock.
   std::optional<HelloMessage> peer_;
-  /// What TLS says of this connection; nothing of one without.
-  struct Secured {
-    std::string identity;
-    std::string mark;  // of the session, for the proof of the same host
-    bool answered = false;
-  };
-  Secured secured_;
   OwnedFd rendezvous_ TENDON_GUARDED_BY(mutex_);
   std::string rendezvous_path_ TENDON_GUARDED_BY(mutex_);
   std::optional<SameHostProof> proof_ TENDON_GUARDED_BY(mutex_);

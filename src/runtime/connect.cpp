@@ -17,7 +17,6 @@
 #include "runtime/stream_options.hpp"
 #include "session/machine.hpp"
 #include "session/resolve.hpp"
-#include "transport/stream/secure_stream.hpp"
 #include "transport/stream/socket_stream.hpp"
 #include "transport/stream/stream_link.hpp"
 
@@ -99,23 +98,7 @@ Result<std::unique_ptr<ByteStream>> Connector::open_stream(std::span<const Socke
                                                            Lane lane) {
   if (carrier_ != nullptr) return carrier_->open(lane, deadline_);
   TENDON_TRY(fd, open_any(addresses));
-  return secured(std::make_unique<SocketStream>(std::move(fd)), lane);
-}
-
-// A lane proves by a key of the link's own session that it is of the same two ends.
-Result<std::unique_ptr<ByteStream>> Connector::secured(std::unique_ptr<ByteStream> stream,
-                                                       Lane lane) const {
-  if (security_.profile != Profile::secure) return stream;
-  SecureStreamOptions options{.role = secure::TlsHandshake::Role::client,
-                              .credentials = security_.credentials};
-  if (lane == Lane::bulk) {
-    options.handshake.session_id = session_id_;
-    options.handshake.session_key = lane_key_.bytes();
-  } else {
-    options.handshake.expected_peer = security_.peer.empty() ? host_dialled() : security_.peer;
-  }
-  TENDON_TRY(secure, SecureStream::make(std::move(stream), std::move(options)));
-  return std::unique_ptr<ByteStream>(std::move(secure));
+  return dial_.over(std::make_unique<SocketStream>(std::move(fd)), lane, host_dialled());
 }
 
 std::string Connector::host_dialled() const {
@@ -183,7 +166,7 @@ Result<Connector::Talk> Connector::dial_listener() {
   return dial(absent_, [this]() -> Result<Talk> {
     auto addresses = find_addresses();
     if (!addresses) return explain(std::move(addresses).error());
-    return dial_once(*addresses, context_.hello(security_.profile));
+    return dial_once(*addresses, context_.hello(dial_.profile()));
   });
 }
 
@@ -206,7 +189,7 @@ Result<Connector::Talk> Connector::dial(Absent absent, const std::function<Resul
 
 Result<Connected> Connector::run() {
   TENDON_CHECK(context_.usable(kWhere));
-  TENDON_CHECK(check_credentials(security_, kWhere));
+  TENDON_CHECK(dial_.check(kWhere));
   TENDON_TRY(dialled, dial_listener());
   Talk& talk = talk_.emplace(std::move(dialled));
   const HelloMessage& peer = talk.peer;
@@ -225,7 +208,7 @@ Result<Connected> Connector::run() {
   std::shared_ptr<Link> link;
   const auto settled = [&] {
     if (context_.unusable()) return true;
-    link = context_.links().usable(peer.context_id, security_.profile,
+    link = context_.links().usable(peer.context_id, dial_.profile(),
                                    carrier_ == nullptr ? ReachBy::address : ReachBy::any,
                                    proofs_.identity);
     return link != nullptr || place.take();
@@ -247,7 +230,7 @@ Result<Connected> Connector::run() {
 
 // What either side insists on; `none` when neither does.
 Result<PathKind> Connector::agree_on_path(const HelloMessage& peer) const {
-  const PathKind ours = context_.hello(security_.profile).path;
+  const PathKind ours = context_.hello(dial_.profile()).path;
   if (ours == PathKind::none || peer.path == PathKind::none || ours == peer.path)
     return ours == PathKind::none ? peer.path : ours;
   return explain({ErrorCode::not_supported, kWhere,
@@ -290,7 +273,7 @@ Result<std::string> Connector::why_no_memory() {
   is_elsewhere_ = true;
   if (stream_kind() == PathKind::routed) return talk_->stream.stream()->peer().why;
   if (is_unix() && !may_take(PathKind::shm)) return std::string("asked for; over a unix socket");
-  const Nonce128 here = context_.hello(security_.profile).boot_id;
+  const Nonce128 here = context_.hello(dial_.profile()).boot_id;
   if (is_none(here) || is_none(peer.boot_id)) {
     is_elsewhere_ = identity_of(peer).host != host_name();
     return std::string(is_none(here) ? "this process" : "the peer") +
@@ -346,7 +329,7 @@ Result<Connector::Met> Connector::meet() {
   }
   TENDON_TRY(watch, Watch::make(context_, socket.fd(), kTalking));
   Talk talk{HandshakeStream(std::move(meeting), Handshake::connector()), std::move(watch), {}};
-  TENDON_TRY(again, exchange(talk, talk.stream.reply(context_.hello(security_.profile))));
+  TENDON_TRY(again, exchange(talk, talk.stream.reply(context_.hello(dial_.profile()))));
   if (again.context_id != talk_->peer.context_id) {
     return Error{ErrorCode::protocol_violation, kWhere,
                  "another context answered at the rendezvous"};
@@ -382,7 +365,7 @@ Result<std::string> Connector::why_no_cable() {
 }
 
 Result<std::string> Connector::why_no_stream() {
-  if (!proofs_.satisfy(security_.profile)) {
+  if (!proofs_.satisfy(dial_.profile())) {
     (void)talk_->stream.reject({ErrorCode::permission_denied, kWhere, why_not_});
     return explain(
         {ErrorCode::permission_denied, kWhere,
@@ -401,10 +384,7 @@ Result<std::shared_ptr<Link>> Connector::link_by_stream() {
   TENDON_TRY(ready, say_path(path));
   const HelloMessage& peer = talk_->peer;
   talk_->watch.stop();
-  if (const auto* session = talk_->stream.stream()->session()) {
-    session_id_ = session->id;
-    std::ranges::copy(session->lane_key.bytes(), lane_key_.bytes().begin());
-  }
+  dial_.use(talk_->stream.stream()->session());
   TENDON_TRY(link, make_stream_link(stream_options(context_, peer, path, talk_->stream.release())));
   TENDON_CHECK(context_.add_link(link, LinkRole::connector, proofs_, Features(peer.features),
                                  {.boot_id = peer.boot_id}));

@@ -16,10 +16,10 @@
 #include "runtime/handshake_stream.hpp"
 #include "runtime/redial.hpp"
 #include "runtime/same_host.hpp"
+#include "runtime/secure_dial.hpp"
 #include "runtime/watch.hpp"
 #include "session/proofs.hpp"
 #include "session/resolve.hpp"
-#include "secure/tls_handshake.hpp"
 #include "transport/stream/stream_link.hpp"
 
 namespace tendon::v0::detail {
@@ -33,14 +33,14 @@ class Connector {
             Deadline deadline)
       : context_(context),
         address_text_(address),
-        security_(security_of(options)),
+        dial_(security_of(options)),
         deadline_(deadline),
         absent_(options.absent),
         stop_(options.stop) {}
   Connector(ContextCore& context, const Carrier& carrier, Profile profile, Deadline deadline)
       : context_(context),
         address_text_(carrier.name),
-        security_{profile},
+        dial_(Security{profile}),
         deadline_(deadline),
         carrier_(&carrier) {}
 
@@ -72,9 +72,6 @@ class Connector {
   [[nodiscard]] Result<OwnedFd> open_any(std::span<const SocketAddress> addresses);
   [[nodiscard]] Result<std::unique_ptr<ByteStream>> open_stream(
       std::span<const SocketAddress> addresses, Lane lane);
-  /// Over TLS, where the profile is secure.
-  [[nodiscard]] Result<std::unique_ptr<ByteStream>> secured(std::unique_ptr<ByteStream> stream,
-                                                            Lane lane) const;
   /// Empty for a unix path.
   [[nodiscard]] std::string host_dialled() const;
   [[nodiscard]] Result<std::vector<SocketAddress>> find_addresses() const;
@@ -100,13 +97,13 @@ class Connector {
     return wanted_ == PathKind::none || wanted_ == kind;
   }
   [[nodiscard]] bool must_be_proved() const {
-    return (security_.profile == Profile::local && !is_unix()) || wanted_ == PathKind::shm;
+    return (dial_.profile() == Profile::local && !is_unix()) || wanted_ == PathKind::shm;
   }
   [[nodiscard]] Error explain(Error error) const;
 
   ContextCore& context_;
   const std::string address_text_;
-  const Security security_;
+  SecureDial dial_;
   const Deadline deadline_;
   const Absent absent_ = Absent::fail;
   const std::stop_token stop_{};
@@ -120,8 +117,6 @@ class Connector {
   std::string why_not_;               // of the makers asked before
   bool is_elsewhere_ = false;         // the peer is of another host or user, or seems to be
   std::optional<Met> met_;
-  std::string session_id_;  // of a secure link, for its lanes
-  secure::Secret<kSharedKeyBytes> lane_key_;
 };
 
 }  // namespace tendon::v0::detail

@@ -30,8 +30,7 @@ class HandshakeStream {
   /// A part of a frame is still here or inside the stream. Wait for room then: the peer has nothing
   /// to say before it has heard the frame.
   [[nodiscard]] bool has_unsent() const noexcept {
-    return !unsent_.empty() || inside_bytes_ != 0 ||
-           (stream_ != nullptr && stream_->wants_room());
+    return !unsent_.empty() || inside_bytes_ != 0 || (stream_ != nullptr && stream_->wants_room());
   }
 
   [[nodiscard]] Handshake& handshake() noexcept { return handshake_; }

@@ -24,8 +24,7 @@ bool LaneKeys::are_of(std::string_view identity, const StreamLink& link) const {
 }
 
 secure::FindSession LaneKeys::finder() const {
-  return [table = table_](
-             std::string_view id) -> std::optional<secure::Secret<kSharedKeyBytes>> {
+  return [table = table_](std::string_view id) -> std::optional<secure::Secret<kSharedKeyBytes>> {
     const Lock lock(table->mutex);
     const auto found = std::ranges::find(table->lanes, id, &Lane::session_id);
     if (found == table->lanes.end() || found->link.expired()) return std::nullopt;

@@ -59,8 +59,7 @@ Result<std::shared_ptr<const Credentials>> Credentials::make(CredentialParts par
     return wrong("secure links need a key, or a certificate with its key and an authority");
   const CryptoErrors errors;
   made->context_ = make_context();
-  if (made->context_ == nullptr)
-    return errors.failed(kWhere, "offer TLS 1.3 with AES-256-GCM");
+  if (made->context_ == nullptr) return errors.failed(kWhere, "offer TLS 1.3 with AES-256-GCM");
   TENDON_CHECK(made->take_certificates(parts));
   made->keys_ = std::move(parts.keys);
   return std::shared_ptr<const Credentials>(made);

@@ -184,11 +184,11 @@ struct TlsHandshake::Callbacks {
     const std::string_view line(text);
     const bool is_client = self.role_ == Role::client;
     if (line.starts_with("CLIENT_TRAFFIC_SECRET_0 "))
-      (void)read_secret(line, is_client ? self.session_.sending.bytes()
-                                        : self.session_.receiving.bytes());
+      (void)read_secret(
+          line, is_client ? self.session_.sending.bytes() : self.session_.receiving.bytes());
     if (line.starts_with("SERVER_TRAFFIC_SECRET_0 "))
-      (void)read_secret(line, is_client ? self.session_.receiving.bytes()
-                                        : self.session_.sending.bytes());
+      (void)read_secret(
+          line, is_client ? self.session_.receiving.bytes() : self.session_.sending.bytes());
     if (self.options_.keylog) self.options_.keylog(line);
   }
 };
@@ -334,8 +334,7 @@ Result<void> TlsHandshake::finish() {
     session_.proof = PeerProof::certificate;
     session_.identity = session_.names.front();
   } else {
-    return fail(Error{ErrorCode::authentication_failed, kWhere,
-                      "the peer proved nothing"});
+    return fail(Error{ErrorCode::authentication_failed, kWhere, "the peer proved nothing"});
   }
   const auto derive = [&](std::string_view label, MutableBytes secret) {
     return SSL_export_keying_material(ssl_.get(), reinterpret_cast<unsigned char*>(secret.data()),

@@ -16,8 +16,9 @@ Result<void> check_credentials(const Security& security, std::string_view where)
 Result<void> refuse_secure(Profile profile, std::string_view where, std::string_view what) {
   if (profile != Profile::secure) return {};
   return Error{ErrorCode::not_supported, where,
-               std::string(what) + " have no profile 'secure' yet: pipes, listeners and servers "
-                                   "have (docs/security.md)"};
+               std::string(what) +
+                   " have no profile 'secure' yet: pipes, listeners and servers "
+                   "have (docs/keys.md)"};
 }
 
 }  // namespace tendon::v0::detail

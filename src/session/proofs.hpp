@@ -18,10 +18,9 @@ struct Proofs {
                 ///< kernel said so of a unix socket
   };
   Host host = Host::unknown;
-  /// Whom a handshake of TLS proved; empty: none did.
+  /// The peer, as a handshake of TLS has proved it; empty: none has.
   std::string identity{};
 
-  [[nodiscard]] static Proofs of_this_user() { return {.host = Host::same_user}; }
   [[nodiscard]] bool any() const { return host != Host::unknown || !identity.empty(); }
   [[nodiscard]] bool satisfy(Profile required) const {
     switch (required) {

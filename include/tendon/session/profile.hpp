@@ -36,7 +36,7 @@ class Credentials;
 /// The protection of connections, in their options: .security = {Profile::plaintext}, or
 ///
 ///   Security secure = Security::load({.key = "fleet.key"}).value();
-///   Pipe pipe = Pipe::connect(context, "tcp:robot-7:7400", 5s, {.security = secure}).value();
+///   Pipe pipe = Pipe::connect(context, "robot-7:7400", 5s, {.security = secure}).value();
 ///
 /// Owns:    a share of the credentials.
 /// Threads: a value.

@@ -11,7 +11,7 @@ namespace {
 
 using secure::kMaxRecordBytes;
 
-// Of one read: more than that would not be cheaper.
+// More in one read would not be cheaper.
 constexpr std::size_t kMaxFetchBytes = std::size_t{128} << 10;
 
 MutableBytes memory_of_thread() {
@@ -27,7 +27,8 @@ StreamIo SealedInput::fetch(ByteStream& below, std::size_t wanted_bytes) {
   const std::size_t held = unopened_.size();
   if (held != 0) std::memmove(memory.data(), unopened_.data(), held);
   // A record more than what is wanted: with its end comes what has arrived behind it.
-  const std::size_t most = std::min(wanted_bytes, kMaxFetchBytes - kMaxRecordBytes) + kMaxRecordBytes;
+  const std::size_t most =
+      std::min(wanted_bytes, kMaxFetchBytes - kMaxRecordBytes) + kMaxRecordBytes;
   const iovec piece{memory.data() + held, most};
   const StreamIo io = below.read({&piece, 1});
   unopened_ = memory.first(held + io.bytes);

@@ -144,8 +144,7 @@ void SecureStream::on_end_below() {
 
 std::optional<std::size_t> SecureStream::open_record(MutableBytes destination) {
   using State = secure::RecordLayer::Opened::State;
-  auto opened =
-      records_->open(input_.unopened(), destination, std::chrono::steady_clock::now());
+  auto opened = records_->open(input_.unopened(), destination, std::chrono::steady_clock::now());
   if (!opened) {
     lose(std::move(opened).error());
     return std::nullopt;
@@ -210,8 +209,8 @@ StreamIo SecureStream::write_locked(std::span<const iovec> wanted) {
   while (stage_ != Stage::lost && takes_more && !pieces.empty() && output_.is_sent()) {
     std::array<Bytes, secure::RecordProtection::kMaxPieces> some;
     const std::size_t room = sealed_bytes_of(std::min(pieces.size_bytes(), kSealedAtOnceBytes));
-    auto sealed = records_->seal(pieces.to_seal(some), output_.room(room),
-                                 std::chrono::steady_clock::now());
+    auto sealed =
+        records_->seal(pieces.to_seal(some), output_.room(room), std::chrono::steady_clock::now());
     if (!sealed) {
       lose(std::move(sealed).error());
       break;

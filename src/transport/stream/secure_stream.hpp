@@ -60,8 +60,7 @@ class SecureStream final : public ByteStream {
 
   /// What both ends know once the handshake is done; null before. The traffic secrets are with the
   /// records already.
-  [[nodiscard]] const secure::TlsSession* session() const noexcept override
-      TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] const secure::TlsSession* session() const noexcept override TENDON_EXCLUDES(mutex_);
   [[nodiscard]] bool has_answered() const noexcept override TENDON_EXCLUDES(mutex_);
 
   static constexpr std::size_t kSealedAtOnceBytes = std::size_t{256} << 10;
@@ -103,7 +102,7 @@ class SecureStream final : public ByteStream {
   secure::TlsSession session_ TENDON_GUARDED_BY(mutex_);
   SealedInput input_ TENDON_GUARDED_BY(mutex_);
   SealedOutput output_ TENDON_GUARDED_BY(mutex_);
-  bool ends_output_ TENDON_GUARDED_BY(mutex_) = false;         // once all was sent
+  bool ends_output_ TENDON_GUARDED_BY(mutex_) = false;  // once all was sent
   int lost_error_ TENDON_GUARDED_BY(mutex_) = 0;
   std::optional<Error> why_lost_ TENDON_GUARDED_BY(mutex_);
 };

@@ -2,9 +2,9 @@
 // Pipes, listeners and servers with Profile::secure, on each path.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <tendon/tendon.hpp>
 
 #include <string>
+#include <tendon/tendon.hpp>
 #include <thread>
 
 #include "secure/certificate_files.hpp"
@@ -62,7 +62,7 @@ class SecurePipe : public ::testing::Test {
 };
 
 TEST_F(SecurePipe, OverTcp) {
-  open("tcp:127.0.0.1:0", key("fleet.key"), Transport::tcp);
+  open("127.0.0.1:0", key("fleet.key"), Transport::tcp);
   EXPECT_THAT(out_->path().to_string(), StartsWith("tcp"));
   expect_moved(1);
   expect_moved(1 << 20);  // over the lanes
@@ -77,7 +77,7 @@ TEST_F(SecurePipe, OverAUnixSocket) {
 }
 
 TEST_F(SecurePipe, OnOneHostItIsSharedMemory) {
-  open("tcp:127.0.0.1:0", key("fleet.key"), Transport::automatic);
+  open("127.0.0.1:0", key("fleet.key"), Transport::automatic);
   EXPECT_THAT(out_->path().to_string(), StartsWith("shm"));
   expect_moved(1 << 20);
 }
@@ -97,7 +97,7 @@ TEST_F(SecurePipe, ByCertificates) {
                                     .cert = files.certificate.string(),
                                     .cert_key = files.key.string(),
                                     .ca = files.authority.string()};
-  open("tcp:127.0.0.1:0", Security::load(credentials, "robot-7").value(), Transport::tcp);
+  open("127.0.0.1:0", Security::load(credentials, "robot-7").value(), Transport::tcp);
   expect_moved(1 << 20);
   // The dialled address is not a name of the certificate.
   const auto refused = Pipe::connect(*here_, listener_->address(), kPatience,
@@ -106,46 +106,46 @@ TEST_F(SecurePipe, ByCertificates) {
 }
 
 TEST_F(SecurePipe, AWrongKeyIsRefused) {
-  open("tcp:127.0.0.1:0", key("fleet.key"), Transport::tcp);
-  EXPECT_TRUE(fails_with(Pipe::connect(*here_, listener_->address(), kPatience,
-                                       {.security = key("other.key")}),
-                         ErrorCode::authentication_failed, "refused the credentials"));
+  open("127.0.0.1:0", key("fleet.key"), Transport::tcp);
+  EXPECT_TRUE(fails_with(
+      Pipe::connect(*here_, listener_->address(), kPatience, {.security = key("other.key")}),
+      ErrorCode::authentication_failed, "refused the credentials"));
   expect_moved(10);
 }
 
 TEST_F(SecurePipe, NeitherEndSpeaksPlaintextWithTheOther) {
-  open("tcp:127.0.0.1:0", key("fleet.key"), Transport::tcp);
+  open("127.0.0.1:0", key("fleet.key"), Transport::tcp);
   // The listener hangs up without a word, as it does to all that is no TLS.
   EXPECT_FALSE(Pipe::connect(*here_, listener_->address(), std::chrono::milliseconds(300),
                              {.security = {Profile::plaintext}}));
   const auto plain =
-      Listener::bind(*there_, "tcp:127.0.0.1:0", {.security = {Profile::plaintext}}).value();
-  EXPECT_TRUE(fails_with(
-      Pipe::connect(*here_, plain.address(), kPatience, {.security = key("fleet.key")}),
-      ErrorCode::protocol_violation, "TLS"));
+      Listener::bind(*there_, "127.0.0.1:0", {.security = {Profile::plaintext}}).value();
+  EXPECT_TRUE(
+      fails_with(Pipe::connect(*here_, plain.address(), kPatience, {.security = key("fleet.key")}),
+                 ErrorCode::protocol_violation, "TLS"));
 }
 
 TEST_F(SecurePipe, ALinkWithoutProofServesNoSecureListener) {
-  open("tcp:127.0.0.1:0", key("fleet.key"), Transport::tcp);
-  const auto local = Listener::bind(*there_, "tcp:127.0.0.1:0", {}).value();
+  open("127.0.0.1:0", key("fleet.key"), Transport::tcp);
+  const auto local = Listener::bind(*there_, "127.0.0.1:0", {}).value();
   auto pipe = Pipe::connect(*here_, local.address(), kPatience, {});
   ASSERT_TRUE(succeeds(pipe));
-  auto again = Pipe::connect(*here_, listener_->address(), kPatience,
-                             {.security = key("fleet.key")});
+  auto again =
+      Pipe::connect(*here_, listener_->address(), kPatience, {.security = key("fleet.key")});
   ASSERT_TRUE(succeeds(again));
 }
 
 TEST_F(SecurePipe, NeedsCredentials) {
   const auto context = Context::create({}).value();
   here_ = Context::create({.name = "here"}).value();
-  EXPECT_TRUE(fails_with(Listener::bind(*here_, "tcp:127.0.0.1:0", {.security = {Profile::secure}}),
+  EXPECT_TRUE(fails_with(Listener::bind(*here_, "127.0.0.1:0", {.security = {Profile::secure}}),
                          ErrorCode::invalid_argument, "credentials"));
-  EXPECT_TRUE(fails_with(Pipe::connect(*here_, "tcp:127.0.0.1:1", kPatience,
-                                       {.security = {Profile::secure}}),
-                         ErrorCode::invalid_argument, "credentials"));
+  EXPECT_TRUE(
+      fails_with(Pipe::connect(*here_, "127.0.0.1:1", kPatience, {.security = {Profile::secure}}),
+                 ErrorCode::invalid_argument, "credentials"));
   Security both = key("fleet.key");
   both.profile = Profile::plaintext;
-  EXPECT_TRUE(fails_with(Listener::bind(*here_, "tcp:127.0.0.1:0", {.security = both}),
+  EXPECT_TRUE(fails_with(Listener::bind(*here_, "127.0.0.1:0", {.security = both}),
                          ErrorCode::invalid_argument, "leave one"));
 }
 
@@ -153,13 +153,12 @@ TEST_F(SecurePipe, AServerHasItToo) {
   const Security security = key("fleet.key");
   here_ = Context::create({.name = "here", .transport = Transport::tcp}).value();
   there_ = Context::create({.name = "there"}).value();
-  auto server = Server::serve(
-      *there_, "tcp:127.0.0.1:0",
-      [](Pipe client) {
-        const auto request = client.recv(kPatience);
-        if (request) (void)client.send(*request, kPatience);
-      },
-      {.security = security});
+  auto server = Server::serve(*there_, "127.0.0.1:0",
+                              [](Pipe client) {
+                                const auto request = client.recv(kPatience);
+                                if (request) (void)client.send(*request, kPatience);
+                              },
+                              {.security = security});
   ASSERT_TRUE(succeeds(server));
   auto pipe = Pipe::connect(*here_, server->address(), kPatience, {.security = security}).value();
   TensorDict request;

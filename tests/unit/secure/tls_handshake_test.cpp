@@ -104,7 +104,8 @@ void expect_agreement(Ends& ends) {
   EXPECT_TRUE(std::ranges::equal(here.host_key.bytes(), there.host_key.bytes()));
   EXPECT_FALSE(std::ranges::equal(here.sending.bytes(), here.receiving.bytes()));
   EXPECT_FALSE(std::ranges::equal(here.lane_key.bytes(), here.host_key.bytes()));
-  EXPECT_TRUE(std::ranges::any_of(here.sending.bytes(), [](std::byte b) { return b != std::byte{}; }));
+  EXPECT_TRUE(
+      std::ranges::any_of(here.sending.bytes(), [](std::byte b) { return b != std::byte{}; }));
 }
 
 TEST(TlsHandshake, BothEndsOfAKeyKnowTheSame) {
@@ -188,7 +189,8 @@ TEST(TlsHandshake, AServerWithoutTheKeyIsRefused) {
 
 TEST(TlsHandshake, ACertificateForAServerOfKeysIsRefused) {
   const Certificate authority = Certificate::authority("ours");
-  Ends ends = Ends::between(with_certificate(authority.sign({}), authority), with_key("fleet", 'a'));
+  Ends ends =
+      Ends::between(with_certificate(authority.sign({}), authority), with_key("fleet", 'a'));
   ends.run();
   ASSERT_TRUE(ends.client_error && ends.server_error);
   EXPECT_EQ(ends.client_error->code, ErrorCode::authentication_failed);
@@ -236,7 +238,8 @@ TEST_F(Certificates, AreAnIdentity) {
   const TlsSession session = ends.server->take_session();
   EXPECT_EQ(session.proof, PeerProof::certificate);
   EXPECT_EQ(session.identity, "tendon://robot/7");
-  EXPECT_THAT(session.names, ::testing::ElementsAre("tendon://robot/7", "dns:robot-7.example", "ip:127.0.0.1"));
+  EXPECT_THAT(session.names,
+              ::testing::ElementsAre("tendon://robot/7", "dns:robot-7.example", "ip:127.0.0.1"));
   EXPECT_EQ(ends.client->take_session().identity, "tendon://robot/7");
 }
 
@@ -293,7 +296,8 @@ TEST_F(Certificates, ThreeFitInAFirstFlightAndFourAreTooMany) {
 }
 
 TEST_F(Certificates, AClientWithoutOneIsRefused) {
-  Ends ends = Ends::between(with_key("fleet", 'a'), with_certificate(authority_.sign({}), authority_));
+  Ends ends =
+      Ends::between(with_key("fleet", 'a'), with_certificate(authority_.sign({}), authority_));
   ends.run();
   EXPECT_NE(ends.server->state(), State::done);
 }
@@ -327,8 +331,8 @@ TEST(TlsHandshake, ALaneJoinsItsSessionAlone) {
 }
 
 TEST(TlsHandshake, WhatIsNotTlsIsRefusedByItsFirstBytes) {
-  for (const std::string_view said : {"TNDN"sv, "GET / HTTP/1.1"sv, "\x16\x02"sv,
-                                      "\x16\x03\x01\x20\x00"sv, "\x15\x03\x03"sv}) {
+  for (const std::string_view said :
+       {"TNDN"sv, "GET / HTTP/1.1"sv, "\x16\x02"sv, "\x16\x03\x01\x20\x00"sv, "\x15\x03\x03"sv}) {
     auto server = TlsHandshake::make(with_key("fleet", 'a'), Role::server).value();
     std::vector<std::byte> output;
     const auto done = server->advance(as_bytes(said), output);

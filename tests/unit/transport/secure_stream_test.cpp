@@ -21,8 +21,7 @@ using ::testing::HasSubstr;
 std::shared_ptr<const secure::Credentials> fleet_key(char fill = 'a') {
   secure::CredentialParts parts;
   parts.keys.push_back(
-      {"fleet",
-       SecretBytes::copy_of(as_bytes(std::string(kSharedKeyBytes, fill))), {}});
+      {"fleet", SecretBytes::copy_of(as_bytes(std::string(kSharedKeyBytes, fill))), {}});
   return secure::Credentials::make(std::move(parts)).value();
 }
 
@@ -150,8 +149,8 @@ TEST(SecureStream, GathersAndScattersManyPieces) {
     out.push_back(piece_of(MutableBytes(bytes).subspan(n * 1001, 1001)));
     out.push_back({nullptr, 0});
     in.push_back(piece_of(MutableBytes(read).subspan(n * 1001, n % 2 == 0 ? 1000 : 1)));
-    in.push_back(piece_of(MutableBytes(read).subspan(n * 1001 + (n % 2 == 0 ? 1000 : 1),
-                                                     n % 2 == 0 ? 1 : 1000)));
+    in.push_back(piece_of(
+        MutableBytes(read).subspan(n * 1001 + (n % 2 == 0 ? 1000 : 1), n % 2 == 0 ? 1 : 1000)));
   }
   EXPECT_EQ(pair.client->write(out).bytes, bytes.size());
   EXPECT_EQ(pair.server->read(in).bytes, bytes.size());
