@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a verb declares who its peer has to be, and how it proves itself.
+// How a verb declares its credentials, and the peer that it wants.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -29,7 +29,7 @@ TENDON_WORDS(SendMode, loan, copy);
       std::chrono::duration<double>(seconds));
 }
 
-/// Who the peer has to be, and how this command proves itself.
+/// The peer that a command wants, and its own credentials.
 struct SecurityOptions {
   Profile profile = Profile::local;
   CredentialFiles files;

@@ -11,7 +11,7 @@ namespace tendon::python {
 namespace {
 
 constexpr const char* kSecurityDoc =
-    "Who the peer of a secure link has to be, and how this end proves itself.\n\n"
+    "The peer that a secure link has to have, and the proof of this end.\n\n"
     "    fleet = tendon.Security(key='fleet.key')\n"
     "    listener = tendon.listen('0.0.0.0:7400', security=fleet)\n"
     "    pipe = tendon.connect('robot-7:7400', security=fleet)\n\n"

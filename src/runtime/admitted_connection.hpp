@@ -27,7 +27,7 @@ class AdmittedConnection {
     identity_ = session->identity;
     mark_ = mark_of(*session);
   }
-  /// Whom TLS proved; empty: nobody.
+  /// The peer, as TLS has proved it; empty: it has not.
   [[nodiscard]] const std::string& identity() const noexcept { return identity_; }
   /// Its two ends, of TCP.
   [[nodiscard]] const std::string& addresses() const noexcept { return addresses_; }

@@ -7,7 +7,7 @@
 #include <tendon/core/result.hpp>
 #include <tendon/session/profile.hpp>
 
-#include "runtime/connect.hpp"
+#include "runtime/lane.hpp"
 #include "secure/tls_handshake.hpp"
 #include "transport/stream/byte_stream.hpp"
 

@@ -21,7 +21,7 @@
 
 namespace tendon::v0::detail::secure {
 
-/// Of SHA-384 (RFC 8446, section 7.1).
+/// As long as the hash SHA-384 (RFC 8446, section 7.1).
 inline constexpr std::size_t kTrafficSecretBytes = 48;
 
 /// How a peer proved who it is.
@@ -85,7 +85,7 @@ class TlsHandshake {
   /// Errors: system for want of memory; invalid_argument for a client without credentials.
   [[nodiscard]] static Result<std::unique_ptr<TlsHandshake>> make(
       std::shared_ptr<const Credentials> credentials, Role role, TlsHandshakeOptions options = {});
-  /// Of Credentials: what OpenSSL asks during each handshake is answered by its TlsHandshake.
+  /// For Credentials: what OpenSSL asks during each handshake is answered by its TlsHandshake.
   static void prepare(SSL_CTX* context);
   TlsHandshake(const TlsHandshake&) = delete;
   TlsHandshake& operator=(const TlsHandshake&) = delete;

@@ -45,10 +45,10 @@ class Credentials;
 /// Cost:    that of its files.
 struct Security {
   Profile profile = Profile::local;
-  /// Of `secure`, by load().
+  /// They are for `secure`; load() makes them.
   std::shared_ptr<const detail::secure::Credentials> credentials = nullptr;
-  /// Of a connection by certificates: the name that the listener's has to have, a URI, a DNS name
-  /// or an address. Empty: the host that is dialled, which a unix path does not have.
+  /// A connection by certificates wants this name in the listener's: NAME of a URI tendon:NAME, a
+  /// URI, a DNS name or an address. Empty: the host that is dialled, which a unix path has not.
   std::string peer = {};
 
   /// Profile::secure with what the files have. Errors: file_not_found; permission_denied for a file
