@@ -25,18 +25,18 @@ engine: ## run a language model on workers that Tendon connects; ENGINE_ARGS="--
 	@tools/engine.sh $(ENGINE_ARGS)
 
 engine-soak: ## kill, stop and hang workers of the engine while clients ask; SOAK_ARGS="--layout 3,2,1 --seconds 600"
-	@tools/setup.sh build test control engine
+	@tools/setup.sh build test control secure engine
 	@[ -f build/test/build.ninja ] || cmake --preset test-quick
 	@tools/engine_soak.sh $(SOAK_ARGS)
 
 test: ## build and run all tests
-	@tools/setup.sh build test zenoh control engine
+	@tools/setup.sh build test zenoh control secure engine
 	@[ -f build/test/build.ninja ] || cmake --preset test-quick
 	@# Both, whatever the first says: one run shows all there is.
 	@status=0; tools/run_tests.sh test || status=1; tools/python_tests.sh || status=1; exit $$status
 
 bench: ## measure beside memcpy, sockets, MPI, UCX and Python peers; writes docs/benchmarks.md
-	@tools/setup.sh build bench zenoh control
+	@tools/setup.sh build bench zenoh control secure
 	@tools/build.sh release
 	@tools/bench.sh
 	@tools/bench_hand_over.sh 3
@@ -48,22 +48,22 @@ bench: ## measure beside memcpy, sockets, MPI, UCX and Python peers; writes docs
 	@tools/bench_fabric.sh
 
 lint: ## formatting, naming, layers and the rules of the house
-	@tools/setup.sh build test control engine lint
+	@tools/setup.sh build test control secure engine lint
 	@tools/lint.sh
 
 asan: ## run the tests under the address and undefined sanitizers
-	@tools/setup.sh build test control engine
+	@tools/setup.sh build test control secure engine
 	@cmake --preset asan >/dev/null # all tests and checks, if .ci/run chose some
 	@tools/run_tests.sh asan -LE 'lint|install'
 
 python-asan: ## run the tests of the Python package under the same
-	@tools/setup.sh build test control engine
+	@tools/setup.sh build test control secure engine
 	@tools/python_env.sh tests
 	@cmake --preset python-asan >/dev/null
 	@tools/python_sanitized.sh
 
 tsan: ## run the tests under the thread sanitizer
-	@tools/setup.sh build test control engine
+	@tools/setup.sh build test control secure engine
 	@cmake --preset tsan >/dev/null
 	@tools/run_tests.sh tsan -LE 'lint|install'
 
@@ -73,7 +73,7 @@ fuzz: ## fuzz each parser for FUZZ_SECONDS (60)
 	@tools/fuzz.sh
 
 test-long: ## run the tests 20 times each in random order, the engine in all layouts, torch's own tests, then the fuzzers
-	@tools/setup.sh build test control engine fuzz
+	@tools/setup.sh build test control secure engine fuzz
 	@TENDON_TEST_LONG=1 tools/python_tests.sh tests/python/test_engine_model.py tests/python/test_examples.py \
 	  tests/python/test_torch_backend.py tests/python/test_torch_processes.py
 	@tools/torch_conformance.sh

@@ -13,10 +13,12 @@
 #include "cli/bench.hpp"
 #include "cli/collective_flags.hpp"
 #include "cli/flags.hpp"
+#include "cli/key_flags.hpp"
 #include "cli/manual.hpp"
 #include "cli/parse.hpp"
 #include "cli/peer_role.hpp"
 #include "cli/program.hpp"
+#include "cli/security_flags.hpp"
 #include "cli/verbs.hpp"
 #include "group/membership/agreement_message.hpp"
 
@@ -29,8 +31,7 @@ void add_transfer_flags(CLI::App* verb, Options& options) {
   add_choice<Transport>(verb, "--path", options.transport, "How bytes travel [automatic]");
   add_choice<ProgressStyle>(verb, "--progress", options.progress,
                             "What is said on stderr [automatic]");
-  add_switch(verb, "--insecure-plaintext", options.profile, Profile::plaintext,
-             "Other users and machines too; nothing is encrypted");
+  add_security_flags(verb, options.security);
   add_json(verb, options.format);
 }
 
@@ -44,6 +45,8 @@ void add_send(CLI::App& app, int& exit_code) {
                    "Seconds to wait for the receiver, and for each step after that [30]")
       ->check(CLI::Range(0.0, kMaxTimeoutSeconds));
   verb->add_option("--name", options->name, "The file's name at the receiver [that of FILE]");
+  verb->add_option("--peer", options->security.peer,
+                   "A name that the receiver's certificate has [the host of ADDR]");
   add_choice<SendMode>(
       verb, "--mode", options->mode,
       "loan: written where the peer reads; copy: sent from the mapped file [loan]");
@@ -433,6 +436,7 @@ int run(int argc, char** argv) {
   add_node(app, exit_code);
   add_router(app, exit_code);
   add_call(app, exit_code);
+  add_key(app, exit_code);
   add_info(app, exit_code);
   add_explain(app, exit_code);
   add_completion(app, exit_code);

@@ -18,6 +18,7 @@
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
+#include "cli/security_flags.hpp"
 #include "cli/transfer.hpp"
 #include "cli/verbs.hpp"
 
@@ -259,12 +260,14 @@ int run_recv(const RecvOptions& options) {
   };
   if (auto started = interrupt.start(); !started) return fail(started.error());
   if (auto checked = check_directory(options.directory); !checked) return fail(checked.error());
+  auto security = load_security(options.security);
+  if (!security) return fail(security.error());
   auto context = Context::create({.name = "tendon recv",
                                   .transport = options.transport,
                                   .link_cap_bytes = kTransferCapBytes,
                                   .pool_cap_bytes = kTransferCapBytes});
   if (!context) return fail(context.error());
-  auto listener = Listener::bind(*context, options.address, {.security = {options.profile}});
+  auto listener = Listener::bind(*context, options.address, {.security = *security});
   if (!listener) return fail(listener.error());
   say(fmt::format("tendon: listening on {}", listener->address()));
   while (true) {

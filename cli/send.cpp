@@ -22,6 +22,7 @@
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
+#include "cli/security_flags.hpp"
 #include "cli/transfer.hpp"
 #include "cli/verbs.hpp"
 #include "core/environment.hpp"
@@ -81,9 +82,9 @@ class SaysThatItDials {
 // Dials until the receiver is there, or the deadline.
 Result<Pipe> connect(Context& context, const SendOptions& options, Interrupt& interrupt) {
   const Interrupt::Guard end_on_signal(interrupt, [&] { (void)context.close(Deadline::now()); });
+  TENDON_TRY(security, load_security(options.security));
   const SaysThatItDials says;
-  auto pipe =
-      Pipe::connect(context, options.address, options.step(), {.security = {options.profile}});
+  auto pipe = Pipe::connect(context, options.address, options.step(), {.security = security});
   if (interrupt.requested()) return interrupt.error(kWhere);
   return pipe;
 }

@@ -29,6 +29,13 @@ TENDON_WORDS(SendMode, loan, copy);
       std::chrono::duration<double>(seconds));
 }
 
+/// The peer that a command wants, and its own credentials.
+struct SecurityOptions {
+  Profile profile = Profile::local;
+  CredentialFiles files;
+  std::string peer;  ///< a name of the peer's certificate; empty: the host that is dialled
+};
+
 struct SendOptions {
   std::string file;
   std::string address;
@@ -38,7 +45,7 @@ struct SendOptions {
   SendMode mode = SendMode::loan;
   Transport transport = Transport::automatic;
   ProgressStyle progress = ProgressStyle::automatic;
-  Profile profile = Profile::local;
+  SecurityOptions security;
   Format format = Format::text;
 
   [[nodiscard]] Deadline step() const { return to_duration(timeout_s); }
@@ -55,7 +62,7 @@ struct RecvOptions {
   Duration duration = Duration::one_file;
   Transport transport = Transport::automatic;
   ProgressStyle progress = ProgressStyle::automatic;
-  Profile profile = Profile::local;
+  SecurityOptions security;
   Format format = Format::text;
 
   /// Silence of a connected sender.

@@ -18,8 +18,8 @@ from checker import DEBTS
 
 # From the bottom up: a layer may include itself and those before it. docs/architecture.md has the
 # reasons. A folder that is not listed is a fault, so that a new layer is a decision.
-LAYERS = ["core", "observe", "memory", "cuda", "tensor", "session", "transport", "runtime", "channel",
-          "fabric", "pipe", "group", "control"]
+LAYERS = ["core", "observe", "memory", "cuda", "tensor", "secure", "session", "transport", "runtime",
+          "channel", "fabric", "pipe", "group", "control"]
 # They meet in the layers below them, and in programs.
 SIBLINGS = {"fabric", "pipe", "group"}
 # Folders of a layer in src/, from the bottom up: likewise. A file above them may include all.
@@ -195,6 +195,7 @@ def self_test() -> None:
         ("src/runtime/a.hpp", '#include "channel/window.hpp"', "runtime may not include channel"),
         ("include/tendon/session/hello.hpp", "#include <tendon/transport/path.hpp>",
          "session may not include transport"),
+        ("src/secure/a.hpp", '#include "transport/stream/byte_stream.hpp"', "secure may not include transport"),
         ("include/tendon/core/a.hpp", '#include "core/a.hpp"', "a public header includes only"),
         ("include/tendon/core/a.hpp", "#include <nlohmann/json.hpp>", "no third-party header"),
         ("include/tendon/tendon.hpp", "#include <openssl/evp.h>", "no third-party header"),

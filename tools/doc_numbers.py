@@ -11,6 +11,9 @@ docs/protocol.md, docs/errors, and the texts of the library, the command and the
 NUMBERS = {
     "docs/protocol.md": [
         ("an encoding of at most {} bytes of UTF-8", "kMaxEncodingBytes"),
+        ("one ClientHello, of at most {} in all", "kMaxClientHelloBytes"),
+        ("until the peer is\n  authenticated, {}.", "kMaxInputBytes"),
+        ("2^24 records, {} or 10 minutes", "64 GiB"),
         ("bytes that follow, at most {}: a frame", "kMaxHelloBytes - 16"),
         ("a frame has at most {} bytes", "kMaxHelloBytes"),
         ("| host | text | 1-{} bytes |", "kMaxIdentityTextBytes"),

@@ -21,6 +21,7 @@ void bind_log(nb::module_& module);
 void bind_loan(nb::module_& module);
 void bind_pipe(nb::module_& module);
 void bind_listener(nb::module_& module);
+void bind_security(nb::module_& module);
 void bind_context(nb::module_& module);
 void bind_sample(nb::module_& module);
 void bind_publisher(nb::module_& module);

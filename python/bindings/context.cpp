@@ -16,6 +16,7 @@
 #include "first_use.hpp"
 #include "listener.hpp"
 #include "pipe.hpp"
+#include "security.hpp"
 #include "wait.hpp"
 
 namespace tendon::python {
@@ -100,17 +101,18 @@ void make_context(ContextHandle* self, const std::string& name, const std::strin
 }
 
 PipeHandle connect(nb::object self, const std::string& address, nb::object timeout,
-                   const std::string& profile, bool wait) {
-  return connect_pipe(std::move(self), address, std::move(timeout), profile, wait);
+                   const std::string& profile, const nb::object& security, bool wait) {
+  return connect_pipe(std::move(self), address, std::move(timeout),
+                      security_from(profile, security), wait);
 }
 
 /// A coroutine: the call waits on a thread of its own, and is told to stop where it is cancelled.
 nb::object connect_async(nb::object self, const std::string& address, nb::object timeout,
-                         const std::string& profile, bool wait) {
+                         const std::string& profile, const nb::object& given, bool wait) {
   (void)deadline_of(timeout, 0);  // a mistake should not need an await to be noticed
-  (void)word_from<Profile>("profile", profile);
+  const Security security = security_from(profile, given);
   const std::stop_source stop;
-  const auto call = [=] { return connect_pipe(self, address, timeout, profile, wait, stop); };
+  const auto call = [=] { return connect_pipe(self, address, timeout, security, wait, stop); };
   const auto request = [=] {
     const WithoutGil unlocked;
     std::stop_source(stop).request_stop();
@@ -161,17 +163,22 @@ void bind_context(nb::module_& module) {
                    "None = ..., publish_bytes: int = 0, device_cap_bytes: int = 0, device_path: "
                    "str = 'automatic') -> None"))
       .def("connect", connect, nb::arg("address"), nb::arg("timeout").none() = nb::ellipsis(),
-           nb::arg("profile") = "local", nb::kw_only(), nb::arg("wait") = true, kConnectDoc,
+           nb::arg("profile") = "local", nb::kw_only(), nb::arg("security") = nb::none(),
+           nb::arg("wait") = true, kConnectDoc,
            nb::sig("def connect(self, address: str, timeout: float | None = ..., profile: str = "
-                   "'local', *, wait: bool = True) -> Pipe"))
+                   "'local', *, security: Security | None = None, wait: bool = True) -> Pipe"))
       .def("aconnect", connect_async, nb::arg("address"),
            nb::arg("timeout").none() = nb::ellipsis(), nb::arg("profile") = "local", nb::kw_only(),
-           nb::arg("wait") = true, "`pipe = await context.aconnect(address)`.",
+           nb::arg("security") = nb::none(), nb::arg("wait") = true,
+           "`pipe = await context.aconnect(address)`.",
            nb::sig("def aconnect(self, address: str, timeout: float | None = ..., profile: str = "
-                   "'local', *, wait: bool = True) -> collections.abc.Coroutine[typing.Any, "
+                   "'local', *, security: Security | None = None, wait: bool = True) -> "
+                   "collections.abc.Coroutine[typing.Any, "
                    "typing.Any, Pipe]"))
-      .def("listen", bind_listener_to, nb::arg("address"), nb::arg("profile") = "local", kListenDoc,
-           nb::sig("def listen(self, address: str, profile: str = 'local') -> Listener"))
+      .def("listen", bind_listener_to, nb::arg("address"), nb::arg("profile") = "local",
+           nb::kw_only(), nb::arg("security") = nb::none(), kListenDoc,
+           nb::sig("def listen(self, address: str, profile: str = 'local', *, security: Security | "
+                   "None = None) -> Listener"))
       .def(
           "close",
           [](ContextHandle& self, nb::object timeout) {

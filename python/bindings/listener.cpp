@@ -10,6 +10,7 @@
 #include "first_use.hpp"
 #include "future.hpp"
 #include "pipe.hpp"
+#include "security.hpp"
 
 namespace tendon::python {
 namespace {
@@ -47,10 +48,10 @@ std::unique_ptr<Future> accept_async(const ListenerHandle& self, nb::object time
 }  // namespace
 
 ListenerHandle bind_listener_to(nb::object context, const std::string& address,
-                                const std::string& profile) {
+                                const std::string& profile, const nb::object& security) {
   const auto shared = nb::cast<const ContextHandle&>(context).context;
   ListenOptions options;
-  options.security.profile = word_from<Profile>("profile", profile);
+  options.security = security_from(profile, security);
   // It waits for names alone, so an event loop may call it.
   const auto bind = [shared, address, options](Deadline) {
     return Listener::bind(*shared, address, options);

@@ -637,12 +637,11 @@ PipeHandle make_pipe(Pipe pipe, nb::object context) {
 }
 
 PipeHandle connect_pipe(nb::object context, const std::string& address, nb::object timeout,
-                        const std::string& profile, bool wait, std::stop_source stop) {
+                        const Security& security, bool wait, std::stop_source stop) {
   prepare_conversions();
   const auto& handle = nb::cast<const ContextHandle&>(context);
-  const ConnectOptions options{.security = {word_from<Profile>("profile", profile)},
-                               .absent = wait ? Absent::wait : Absent::fail,
-                               .stop = stop.get_token()};
+  const ConnectOptions options{
+      .security = security, .absent = wait ? Absent::wait : Absent::fail, .stop = stop.get_token()};
   auto connected = wait_beside(
       deadline_of(timeout, handle.timeout_s),
       [shared = handle.context, address, options](Deadline deadline) {

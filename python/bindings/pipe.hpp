@@ -31,11 +31,13 @@ inline constexpr const char* kConnectDoc =
     "timeout: seconds, None for ever; by default that of the context.\n"
     "profile: 'local' (the peer proves to be this user on this host) or\n"
     "'plaintext' (anybody, unprotected; both ends must say it).\n"
+    "security: a tendon.Security for an encrypted link, which both ends must have.\n"
     "wait: dials until the timeout while nobody listens there; False: one answer is enough.\n\n"
-    "Raises Unreachable, Timeout, PermissionDenied, VersionMismatch, ServerBusy.";
+    "Raises Unreachable, Timeout, PermissionDenied, AuthenticationFailed, VersionMismatch,\n"
+    "ServerBusy.";
 /// `Context.connect`.
 [[nodiscard]] PipeHandle connect_pipe(nb::object context, const std::string& address,
-                                      nb::object timeout, const std::string& profile, bool wait,
+                                      nb::object timeout, const Security& security, bool wait,
                                       std::stop_source stop = {});
 
 }  // namespace tendon::python

@@ -10,7 +10,7 @@ from types import EllipsisType
 from typing import Any
 
 from ._fork import free_lock
-from ._tendon import Context, Listener, Pipe
+from ._tendon import Context, Listener, Pipe, Security
 
 _lock = free_lock()
 _context: Context | None = None
@@ -39,26 +39,27 @@ def _given(context: Context | None) -> Context:
 
 
 def connect(address: str, timeout: float | None | EllipsisType = ..., *, profile: str = "local",
-            wait: bool = True, context: Context | None = None) -> Pipe:
+            security: Security | None = None, wait: bool = True, context: Context | None = None) -> Pipe:
     """Connects to a listener: Context.connect of `context`, or of the default one.
 
     timeout: seconds; None: for ever; left out: as the context says.
     """
-    return _given(context).connect(address, timeout, profile, wait=wait)
+    return _given(context).connect(address, timeout, profile, security=security, wait=wait)
 
 
 def aconnect(address: str, timeout: float | None | EllipsisType = ..., *, profile: str = "local",
-             wait: bool = True, context: Context | None = None) -> Coroutine[Any, Any, Pipe]:
+             security: Security | None = None, wait: bool = True, context: Context | None = None) -> Coroutine[Any, Any, Pipe]:
     """`pipe = await tendon.aconnect(address)`: Context.aconnect of `context`, or of the default one.
 
     timeout: seconds; None: for ever; left out: as the context says.
     """
-    return _given(context).aconnect(address, timeout, profile, wait=wait)
+    return _given(context).aconnect(address, timeout, profile, security=security, wait=wait)
 
 
-def listen(address: str, *, profile: str = "local", context: Context | None = None) -> Listener:
+def listen(address: str, *, profile: str = "local", security: Security | None = None,
+           context: Context | None = None) -> Listener:
     """Listens at an address: Context.listen of `context`, or of the default one."""
-    return _given(context).listen(address, profile)
+    return _given(context).listen(address, profile, security=security)
 
 
 @atexit.register

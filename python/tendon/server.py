@@ -21,6 +21,7 @@ from ._tendon import (
     HandlerFailed,
     Pipe,
     ResourceExhausted,
+    Security,
     ServerBusy,
     Timeout,
 )
@@ -43,12 +44,12 @@ class Server:
     """
 
     def __init__(self, address: str, handler: Callable[[Pipe], object], *, profile: str = "local",
-                 max_clients: int = 64, context: Context | None = None) -> None:
+                 security: Security | None = None, max_clients: int = 64, context: Context | None = None) -> None:
         _check_handler(handler)
         if type(max_clients) is not int or max_clients < 0:
             raise (ValueError if type(max_clients) is int else TypeError)(
                 f"max_clients is {max_clients!r}, a '{type(max_clients).__qualname__}'; legal are whole numbers from 0")
-        self._listener = listen(address, profile=profile, context=context)
+        self._listener = listen(address, profile=profile, security=security, context=context)
         self._handler = handler
         self._max_clients = max_clients
         self._closing = threading.Event()
@@ -184,9 +185,9 @@ async def _wait(returned: Awaitable[object]) -> None:
 
 
 def serve(address: str, handler: Callable[[Pipe], object], *, profile: str = "local",
-          max_clients: int = 64, context: Context | None = None) -> Server:
+          security: Security | None = None, max_clients: int = 64, context: Context | None = None) -> Server:
     """Listens at an address and calls `handler(pipe)` for each client, on a thread of its own.
 
     handler: a function or an async function.
     """
-    return Server(address, handler, profile=profile, max_clients=max_clients, context=context)
+    return Server(address, handler, profile=profile, security=security, max_clients=max_clients, context=context)

@@ -6,6 +6,7 @@
 #include "group/epochs/group_core.hpp"
 #include "group/epochs/tuning.hpp"
 #include "group/messages/point_to_point.hpp"
+#include "session/proofs.hpp"
 
 namespace tendon::v0 {
 namespace {
@@ -67,6 +68,7 @@ Result<Group> Group::join(Context& context, const Rendezvous& rendezvous, Deadli
 Result<Group> Group::join(const std::shared_ptr<detail::ContextCore>& context,
                           const Rendezvous& rendezvous, Deadline deadline,
                           const GroupOptions& options) {
+  TENDON_CHECK(detail::refuse_secure(detail::profile_of(options), "group.join", "groups"));
   auto core = GroupCore::join(context, rendezvous, options, deadline);
   if (core) return Group(*std::move(core));
   Error error = std::move(core).error();

@@ -41,9 +41,9 @@ class ListenerCore::AcceptCompletion final : public Awaited<Pipe> {
 };
 
 Result<std::shared_ptr<ListenerCore>> ListenerCore::bind(
-    const std::shared_ptr<ContextCore>& context, std::string_view address, Profile profile) {
+    const std::shared_ptr<ContextCore>& context, std::string_view address, Security security) {
   auto core = std::make_shared<ListenerCore>(context);
-  TENDON_TRY(acceptor, Acceptor::bind(context, address, profile, core));
+  TENDON_TRY(acceptor, Acceptor::bind(context, address, std::move(security), core));
   core->acceptor_ = std::move(acceptor);
   context->add_handler(core);
   return core;
@@ -259,7 +259,7 @@ Listener::~Listener() {
 
 Result<Listener> Listener::bind(Context& context, std::string_view address, ListenOptions options) {
   TENDON_TRY(core, detail::ListenerCore::bind(detail::ContextCore::of(context), address,
-                                              detail::profile_of(options)));
+                                              detail::security_of(options)));
   return Listener(std::move(core));
 }
 

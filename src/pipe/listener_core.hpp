@@ -16,7 +16,7 @@ namespace tendon::v0::detail {
 class ListenerCore final : public OpenHandler, public std::enable_shared_from_this<ListenerCore> {
  public:
   [[nodiscard]] static Result<std::shared_ptr<ListenerCore>> bind(
-      const std::shared_ptr<ContextCore>& context, std::string_view address, Profile profile);
+      const std::shared_ptr<ContextCore>& context, std::string_view address, Security security);
   explicit ListenerCore(std::shared_ptr<ContextCore> context) : context_(std::move(context)) {}
   [[nodiscard]] static Listener make_listener(std::shared_ptr<ListenerCore> core) {
     return Listener(std::move(core));

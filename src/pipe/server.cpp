@@ -203,7 +203,7 @@ Result<Server> Server::serve(Context& context, std::string_view address, Handler
   }
   if (!handler) return Error{ErrorCode::invalid_argument, "server.serve", "the handler is empty"};
   TENDON_TRY(listener,
-             Listener::bind(context, address, {.security = {detail::profile_of(options)}}));
+             Listener::bind(context, address, {.security = detail::security_of(options)}));
   auto state = std::make_shared<State>(std::move(listener), std::move(handler), options);
   TENDON_CHECK(state->start());
   return Server(std::move(state));

@@ -14,7 +14,9 @@
 #include "session/holder.hpp"
 #include "session/interfaces.hpp"
 #include "session/machine.hpp"
+#include "session/proofs.hpp"
 #include "session/socket_names.hpp"
+#include "transport/stream/secure_stream.hpp"
 #include "transport/stream/socket_stream.hpp"
 
 namespace tendon::v0::detail {
@@ -78,18 +80,20 @@ Error cannot_bind(const Address& address, const SocketAddress& chosen, int cause
 
 }  // namespace
 
-Acceptor::Acceptor(std::shared_ptr<ContextCore> context, Profile profile,
+Acceptor::Acceptor(std::shared_ptr<ContextCore> context, Security security,
                    std::weak_ptr<OpenHandler> handler)
-    : context_(std::move(context)), profile_(profile), handler_(std::move(handler)) {}
+    : context_(std::move(context)), security_(std::move(security)), handler_(std::move(handler)) {}
 
 Acceptor::~Acceptor() { close(); }
 
 Result<std::shared_ptr<Acceptor>> Acceptor::bind(std::shared_ptr<ContextCore> context,
-                                                 std::string_view text, Profile profile,
+                                                 std::string_view text, Security security,
                                                  std::weak_ptr<OpenHandler> handler) {
   TENDON_CHECK(context->usable(kWhere));
   TENDON_TRY(address, Address::parse(text));
-  auto acceptor = std::make_shared<Acceptor>(std::move(context), profile, std::move(handler));
+  TENDON_CHECK(check_credentials(security, kWhere));
+  auto acceptor =
+      std::make_shared<Acceptor>(std::move(context), std::move(security), std::move(handler));
   TENDON_CHECK(acceptor->open(address));
   return acceptor;
 }
@@ -97,7 +101,8 @@ Result<std::shared_ptr<Acceptor>> Acceptor::bind(std::shared_ptr<ContextCore> co
 std::shared_ptr<Acceptor> Acceptor::without_socket(std::shared_ptr<ContextCore> context,
                                                    Profile profile,
                                                    std::weak_ptr<OpenHandler> handler) {
-  auto acceptor = std::make_shared<Acceptor>(std::move(context), profile, std::move(handler));
+  auto acceptor =
+      std::make_shared<Acceptor>(std::move(context), Security{profile}, std::move(handler));
   acceptor->tickets_as_ = acceptor->context_->tickets().add({acceptor->handler_, profile});
   return acceptor;
 }
@@ -105,12 +110,13 @@ std::shared_ptr<Acceptor> Acceptor::without_socket(std::shared_ptr<ContextCore> 
 Result<void> Acceptor::open(const Address& address) {
   TENDON_TRY(addresses, resolve(address, kLookUp, ResolveFor::bind));
   const SocketAddress& chosen = addresses.front();
-  if (profile_ == Profile::local && !chosen.is_loopback()) {
+  if (security_.profile == Profile::local && !chosen.is_loopback()) {
     return Error{ErrorCode::permission_denied, kWhere,
                  address.to_string() +
                      " can be reached from other machines, and profile 'local' serves this "
-                     "user on this host only; bind to 127.0.0.1, or ask for profile 'plaintext' by "
-                     "name (Profile::plaintext, `tendon --insecure-plaintext`)"};
+                     "user on this host only; bind to 127.0.0.1, give it a key (Security::load()), "
+                     "or ask for profile 'plaintext' by name (Profile::plaintext, `tendon "
+                     "--insecure-plaintext`)"};
   }
   const bool is_unix = chosen.family() == AF_UNIX;
   const bool has_file = is_unix && !address.path().starts_with('@');
@@ -137,7 +143,7 @@ Result<void> Acceptor::open(const Address& address) {
 }
 
 Result<void> Acceptor::begin(OwnedFd socket, std::optional<Place> place) {
-  tickets_as_ = context_->tickets().add({handler_, profile_});
+  tickets_as_ = context_->tickets().add({handler_, security_.profile});
   const Lock lock(mutex_);
   socket_ = std::move(socket);
   place_ = std::move(place);
@@ -245,8 +251,20 @@ bool Acceptor::serves(ByteStream& stream) const {
   return false;
 }
 
-void Acceptor::admit(std::unique_ptr<ByteStream> stream, const std::optional<Source>& source) {
-  if (!serves(*stream)) return;
+Result<std::unique_ptr<ByteStream>> Acceptor::secured(std::unique_ptr<ByteStream> stream) {
+  if (security_.profile != Profile::secure) return stream;
+  TENDON_TRY(secure, SecureStream::make(std::move(stream),
+                                        {.role = secure::TlsHandshake::Role::server,
+                                         .credentials = security_.credentials,
+                                         .handshake = {.find_session = lane_keys_.finder()}}));
+  return std::unique_ptr<ByteStream>(std::move(secure));
+}
+
+void Acceptor::admit(std::unique_ptr<ByteStream> plain, const std::optional<Source>& source) {
+  if (!serves(*plain)) return;
+  auto secured_stream = secured(std::move(plain));
+  if (!secured_stream) return say_at_pace(LogLevel::error, kAccept, secured_stream.error().detail);
+  std::unique_ptr<ByteStream> stream = *std::move(secured_stream);
   const ByteStream& refused = *stream;  // stays here unless it is admitted
   std::shared_ptr<Admission> admission;
   {

@@ -16,6 +16,7 @@
 #include "observe/line_pace.hpp"
 #include "runtime/context_core.hpp"
 #include "runtime/door.hpp"
+#include "runtime/lane_keys.hpp"
 #include "runtime/lane_tickets.hpp"
 #include "session/resolve.hpp"
 #include "session/socket_names.hpp"
@@ -38,12 +39,12 @@ class Acceptor final : public FdHandler,
  public:
   [[nodiscard]] static Result<std::shared_ptr<Acceptor>> bind(std::shared_ptr<ContextCore> context,
                                                               std::string_view address,
-                                                              Profile profile,
+                                                              Security security,
                                                               std::weak_ptr<OpenHandler> handler);
   /// It listens nowhere: what it lets in is handed to admit().
   [[nodiscard]] static std::shared_ptr<Acceptor> without_socket(
       std::shared_ptr<ContextCore> context, Profile profile, std::weak_ptr<OpenHandler> handler);
-  Acceptor(std::shared_ptr<ContextCore> context, Profile profile,
+  Acceptor(std::shared_ptr<ContextCore> context, Security security,
            std::weak_ptr<OpenHandler> handler);
   ~Acceptor() override;
 
@@ -80,6 +81,8 @@ class Acceptor final : public FdHandler,
   [[nodiscard]] OwnedFd accept_one();
   /// A visitor of a rendezvous has a place already: that of the peer that opened it.
   void admit_visitor(OwnedFd fd, std::shared_ptr<Admission> parent);
+  /// Over TLS, where the listener is secure.
+  [[nodiscard]] Result<std::unique_ptr<ByteStream>> secured(std::unique_ptr<ByteStream> stream);
   /// Refuses another user.
   [[nodiscard]] bool serves(ByteStream& stream) const;
   /// A line that one cause repeats as often as others connect.
@@ -94,7 +97,7 @@ class Acceptor final : public FdHandler,
   [[nodiscard]] bool obey(const Door::Verdict& verdict) TENDON_REQUIRES(mutex_);
 
   const std::shared_ptr<ContextCore> context_;
-  const Profile profile_;
+  const Security security_;
   const std::weak_ptr<OpenHandler> handler_;
   std::string address_;
   OwnedFd socket_ TENDON_GUARDED_BY(mutex_);
@@ -106,6 +109,7 @@ class Acceptor final : public FdHandler,
   Door::Number next_admission_ TENDON_GUARDED_BY(mutex_) = 1;
   std::uint32_t tickets_as_ = 0;  // its number in the Context's Tickets
   LaneTickets lanes_;
+  LaneKeys lane_keys_;
   LinePace pace_;
   bool closed_ TENDON_GUARDED_BY(mutex_) = false;
 };

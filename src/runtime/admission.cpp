@@ -107,7 +107,7 @@ void Admission::on_ready(int fd, std::uint32_t) {
 void Admission::advance() {
   while (!finished_) {
     HandshakeStep step = stream_.advance();
-    if (step.next == Next::read) return listen();
+    if (step.next == Next::read) return wait_for_more();
     if (step.next == Next::failed) {
       // A connector that found a better way, or none, just closes, as a probe of a port does.
       if (step.send.empty())
@@ -150,6 +150,15 @@ void Admission::advance() {
   }
 }
 
+// A ClientHello is a first message as a hello is: the place of a silent connection goes to another.
+void Admission::wait_for_more() {
+  if (stream_.stream()->has_answered() && connection_.note_begun() && !acceptor_->heard(number_)) {
+    note_refused(kNoPlace);
+    return finish();
+  }
+  listen();
+}
+
 void Admission::listen() {
   const bool wants_room = stream_.has_unsent();
   if (std::exchange(wants_room_, wants_room) == wants_room) return;
@@ -187,6 +196,11 @@ void Admission::note_refused(std::string_view why) const {
 
 bool Admission::on_hello(const HelloMessage& hello) {
   peer_ = hello;
+  if (const auto* session = stream_.stream()->session()) {
+    if (session->proof == secure::PeerProof::session)
+      return refuse({ErrorCode::protocol_violation, kWhere, "a lane began as a link"});
+    connection_.note_session(session);
+  }
   if (parent_ == nullptr) {
     // Pipes opened just before are in rings that were not looked at yet: they count.
     context().poll_every_link();
@@ -197,7 +211,7 @@ bool Admission::on_hello(const HelloMessage& hello) {
     if (auto room = context().make_room(identity_of(hello), origin()); !room)
       return refuse(std::move(room).error());
   }
-  HelloMessage answer = context().hello(acceptor_->profile_);
+  HelloMessage answer = context().hello(acceptor_->security_.profile);
   if (parent_ == nullptr) {
     auto ticket = context().tickets().issue(acceptor_->tickets_as_, hello.context_id);
     if (!ticket) return refuse(std::move(ticket).error());
@@ -213,7 +227,7 @@ bool Admission::on_hello(const HelloMessage& hello) {
 }
 
 bool Admission::may_be_here() const {
-  const Nonce128 here = context().hello(acceptor_->profile_).boot_id;
+  const Nonce128 here = context().hello(acceptor_->security_.profile).boot_id;
   return !is_none(here) && peer_->boot_id == here && peer_->uid == user_id();
 }
 
@@ -283,11 +297,11 @@ bool Admission::on_attach(const HelloMessage& attach) {
     return refuse(
         {ErrorCode::protocol_violation, kWhere, "another context came to the rendezvous"});
   }
-  if (attach.connection != parent_->connection_) {
+  if (attach.connection != parent_->connection_.to_prove()) {
     return refuse({ErrorCode::permission_denied, kWhere,
-                   "the proof of the same host is for the connection '" + attach.connection +
-                       "', not for '" + parent_->connection_ +
-                       "': another process relays bytes between the two"});
+                   "the proof of the same host is not for the connection '" +
+                       parent_->connection_.addresses() +
+                       "' and its session: another process relays bytes between the two"});
   }
   parent_->proved_ = true;
   proof_ = *std::move(proof);
@@ -299,8 +313,9 @@ bool Admission::on_ready_frame() {
   context().loop().forget(visitor_->fd());
   auto link = proof_->make_link(visitor_->release(), *peer_, context());
   if (link) {
-    const auto added = context().add_link(*link, LinkRole::acceptor, Proofs::of_this_user(),
-                                          Features(peer_->features), origin());
+    const auto added = context().add_link(
+        *link, LinkRole::acceptor, Proofs{Proofs::Host::same_user, parent_->connection_.identity()},
+        Features(peer_->features), origin());
     if (!added) note_refused(added.error().detail);
   }
   return false;
@@ -309,7 +324,8 @@ bool Admission::on_ready_frame() {
 bool Admission::on_path(const HelloMessage& path) {
   if (path.reuse == Reuse::reuse) {
     // The link may also be still on its way here; then the ticket decides.
-    auto may = context().links().may_reuse(peer_->context_id, acceptor_->profile_);
+    auto may = context().links().may_reuse(peer_->context_id, acceptor_->security_.profile,
+                                           connection_.identity());
     if (!may) return refuse(std::move(may).error());
     return say_last(ready_frame());
   }
@@ -331,8 +347,10 @@ bool Admission::accept_stream(const HelloMessage& path) {
     return refuse(
         {ErrorCode::not_supported, kWhere, "this listener's context takes shared memory only"});
   const bool is_unix = stream_.stream()->peer().user.has_value();
-  const Proofs proofs = is_unix || proved_ ? Proofs::of_this_user() : Proofs{};
-  if (!proofs.satisfy(acceptor_->profile_)) {
+  const bool is_here = is_unix || proved_;
+  const Proofs proofs{is_here ? Proofs::Host::same_user : Proofs::Host::unknown,
+                      connection_.identity()};
+  if (!proofs.satisfy(acceptor_->security_.profile)) {
     return refuse(
         {ErrorCode::permission_denied, kWhere,
          std::string("profile 'local' needs the same user on the same host; ") +
@@ -345,10 +363,12 @@ bool Admission::accept_stream(const HelloMessage& path) {
     return refuse(std::move(may).error());
   std::string reason = path.reason.empty() ? "chosen by the peer" : path.reason;
   context().loop().forget(stream_.stream()->fd());
+  const secure::TlsSession* const session = stream_.stream()->session();
   StreamLinkOptions options =
       stream_options(context(), *peer_, {path.path, std::move(reason)}, stream_.release());
   options.lanes = lanes_of(path.path, context().options(), *peer_->limits);
   auto link = make_stream_link(std::move(options));
+  if (link && session != nullptr) acceptor_->lane_keys_.add(*session, *link);
   auto lane = link ? acceptor_->lanes_.issue(*link) : Result<Nonce128>(link.error());
   const HandshakeStep last = lane ? stream_.handshake().reply(ready_frame(*lane))
                                   : stream_.handshake().reject(lane.error());
@@ -372,6 +392,10 @@ bool Admission::on_lane(const HelloMessage& lane) {
   if (lane_of_ == nullptr || lane_of_->peer().context != lane.context_id)
     return refuse({ErrorCode::server_busy, kWhere,
                    "no link here expects a lane with this ticket: connect again"});
+  const auto* session = stream_.stream()->session();
+  if (session != nullptr && !acceptor_->lane_keys_.are_of(session->identity, *lane_of_))
+    return refuse(
+        {ErrorCode::protocol_violation, kWhere, "the lane is of another session than its link"});
   auto next = acceptor_->lanes_.issue(lane_of_);
   if (!next) return refuse(next.error());
   return say_last(ready_frame(*next));

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "runtime/acceptor.hpp"
+#include "runtime/admitted_connection.hpp"
 #include "runtime/handshake_stream.hpp"
 #include "runtime/same_host.hpp"
 #include "runtime/strangers.hpp"
@@ -58,6 +59,7 @@ class Admission final : public FdHandler,
   /// True while a part of it waits for room in the stream.
   bool say_last(const HelloMessage& frame) TENDON_REQUIRES(mutex_);
   void on_said_last() TENDON_REQUIRES(mutex_);
+  void wait_for_more() TENDON_REQUIRES(mutex_);
   /// Listens to the stream: for input, or for room while a frame waits for it.
   void listen() TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<Nonce128> open_rendezvous() TENDON_REQUIRES(mutex_);
@@ -75,7 +77,7 @@ class Admission final : public FdHandler,
   const std::shared_ptr<Admission> parent_;
   const std::optional<Source> source_;
   const Stranger stranger_;
-  const std::string connection_;  // of a TCP connection: what a proof must be for
+  AdmittedConnection connection_;
   bool finished_ TENDON_GUARDED_BY(mutex_) = false;
   std::uint64_t timer_ TENDON_GUARDED_BY(mutex_) = 0;
 

@@ -98,7 +98,12 @@ Result<std::unique_ptr<ByteStream>> Connector::open_stream(std::span<const Socke
                                                            Lane lane) {
   if (carrier_ != nullptr) return carrier_->open(lane, deadline_);
   TENDON_TRY(fd, open_any(addresses));
-  return std::unique_ptr<ByteStream>(std::make_unique<SocketStream>(std::move(fd)));
+  return dial_.over(std::make_unique<SocketStream>(std::move(fd)), lane, host_dialled());
+}
+
+std::string Connector::host_dialled() const {
+  const auto address = Address::parse(address_text_);
+  return address ? address->host() : std::string();
 }
 
 // Until the machine has a message or an error, or this side has said its last frame.
@@ -161,7 +166,7 @@ Result<Connector::Talk> Connector::dial_listener() {
   return dial(absent_, [this]() -> Result<Talk> {
     auto addresses = find_addresses();
     if (!addresses) return explain(std::move(addresses).error());
-    return dial_once(*addresses, context_.hello(profile_));
+    return dial_once(*addresses, context_.hello(dial_.profile()));
   });
 }
 
@@ -184,6 +189,7 @@ Result<Connector::Talk> Connector::dial(Absent absent, const std::function<Resul
 
 Result<Connected> Connector::run() {
   TENDON_CHECK(context_.usable(kWhere));
+  TENDON_CHECK(dial_.check(kWhere));
   TENDON_TRY(dialled, dial_listener());
   Talk& talk = talk_.emplace(std::move(dialled));
   const HelloMessage& peer = talk.peer;
@@ -194,6 +200,7 @@ Result<Connected> Connector::run() {
                  "at " + address_text_ + " there is " + identity_of(peer).to_string() +
                      ", the context " + peer.context_id.to_string()};
   }
+  proofs_.identity = talk.stream.stream()->peer().identity;
   const std::string local = local_host(talk.stream.stream()->fd());
 
   // One link per pair: the first of several connects makes it, the others wait for it and use it.
@@ -201,8 +208,9 @@ Result<Connected> Connector::run() {
   std::shared_ptr<Link> link;
   const auto settled = [&] {
     if (context_.unusable()) return true;
-    link = context_.links().usable(peer.context_id, profile_,
-                                   carrier_ == nullptr ? ReachBy::address : ReachBy::any);
+    link = context_.links().usable(peer.context_id, dial_.profile(),
+                                   carrier_ == nullptr ? ReachBy::address : ReachBy::any,
+                                   proofs_.identity);
     return link != nullptr || place.take();
   };
   if (!context_.wait(nullptr, deadline_, settled))
@@ -222,7 +230,7 @@ Result<Connected> Connector::run() {
 
 // What either side insists on; `none` when neither does.
 Result<PathKind> Connector::agree_on_path(const HelloMessage& peer) const {
-  const PathKind ours = context_.hello(profile_).path;
+  const PathKind ours = context_.hello(dial_.profile()).path;
   if (ours == PathKind::none || peer.path == PathKind::none || ours == peer.path)
     return ours == PathKind::none ? peer.path : ours;
   return explain({ErrorCode::not_supported, kWhere,
@@ -237,7 +245,7 @@ Result<std::shared_ptr<Link>> Connector::make_link() {
   TENDON_TRY(wanted, agree_on_path(talk_->peer));
   wanted_ = wanted;
   // check_user() has seen whose the other end of a unix socket is.
-  if (is_unix()) proofs_ = Proofs::of_this_user();
+  if (is_unix()) proofs_.host = Proofs::Host::same_user;
   for (const LinkMaker& maker : kLinkMakers) {
     TENDON_TRY(why_not, (this->*maker.why_not)());
     if (why_not.empty()) return (this->*maker.connect)();
@@ -265,7 +273,7 @@ Result<std::string> Connector::why_no_memory() {
   is_elsewhere_ = true;
   if (stream_kind() == PathKind::routed) return talk_->stream.stream()->peer().why;
   if (is_unix() && !may_take(PathKind::shm)) return std::string("asked for; over a unix socket");
-  const Nonce128 here = context_.hello(profile_).boot_id;
+  const Nonce128 here = context_.hello(dial_.profile()).boot_id;
   if (is_none(here) || is_none(peer.boot_id)) {
     is_elsewhere_ = identity_of(peer).host != host_name();
     return std::string(is_none(here) ? "this process" : "the peer") +
@@ -280,7 +288,7 @@ Result<std::string> Connector::why_no_memory() {
   }
   auto met = meet();
   if (met) {
-    proofs_ = Proofs::of_this_user();
+    proofs_.host = Proofs::Host::same_user;
     if (!may_take(PathKind::shm)) return std::string("asked for; same host");
     met_.emplace(*std::move(met));
     return std::string();
@@ -321,15 +329,17 @@ Result<Connector::Met> Connector::meet() {
   }
   TENDON_TRY(watch, Watch::make(context_, socket.fd(), kTalking));
   Talk talk{HandshakeStream(std::move(meeting), Handshake::connector()), std::move(watch), {}};
-  TENDON_TRY(again, exchange(talk, talk.stream.reply(context_.hello(profile_))));
+  TENDON_TRY(again, exchange(talk, talk.stream.reply(context_.hello(dial_.profile()))));
   if (again.context_id != talk_->peer.context_id) {
     return Error{ErrorCode::protocol_violation, kWhere,
                  "another context answered at the rendezvous"};
   }
   TENDON_TRY(proof, SameHostProof::make());
+  const secure::TlsSession* const session = talk_->stream.stream()->session();
   const HandshakeStep said =
       proof.send_attach(talk.stream, socket, context_.loop().doorbell_fd(),
-                        connection_text(talk_->stream.stream()->fd(), ConnectionEnd::connector));
+                        connection_text(talk_->stream.stream()->fd(), ConnectionEnd::connector) +
+                            (session == nullptr ? std::string() : mark_of(*session)));
   TENDON_TRY(attach, exchange(talk, said));
   TENDON_CHECK(proof.receive_attach(socket, attach));
   return Met{std::move(talk), &socket, std::move(proof)};
@@ -355,7 +365,7 @@ Result<std::string> Connector::why_no_cable() {
 }
 
 Result<std::string> Connector::why_no_stream() {
-  if (!proofs_.satisfy(profile_)) {
+  if (!proofs_.satisfy(dial_.profile())) {
     (void)talk_->stream.reject({ErrorCode::permission_denied, kWhere, why_not_});
     return explain(
         {ErrorCode::permission_denied, kWhere,
@@ -374,6 +384,7 @@ Result<std::shared_ptr<Link>> Connector::link_by_stream() {
   TENDON_TRY(ready, say_path(path));
   const HelloMessage& peer = talk_->peer;
   talk_->watch.stop();
+  dial_.use(talk_->stream.stream()->session());
   TENDON_TRY(link, make_stream_link(stream_options(context_, peer, path, talk_->stream.release())));
   TENDON_CHECK(context_.add_link(link, LinkRole::connector, proofs_, Features(peer.features),
                                  {.boot_id = peer.boot_id}));

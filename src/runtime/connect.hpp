@@ -12,6 +12,7 @@
 #include <tendon/session/profile.hpp>
 
 #include "runtime/context_core.hpp"
+#include "runtime/lane.hpp"
 #include "transport/stream/byte_stream.hpp"
 
 namespace tendon::v0::detail {
@@ -24,9 +25,6 @@ struct Connected {
   /// peer. Empty for a unix socket.
   std::string local_host;
 };
-
-/// What a connection of a link is for.
-enum class Lane : std::uint8_t { control = 0, bulk = 1 };
 
 /// Connections to one peer that another layer makes, where an address would be dialled.
 struct Carrier {

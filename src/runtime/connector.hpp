@@ -16,6 +16,7 @@
 #include "runtime/handshake_stream.hpp"
 #include "runtime/redial.hpp"
 #include "runtime/same_host.hpp"
+#include "runtime/secure_dial.hpp"
 #include "runtime/watch.hpp"
 #include "session/proofs.hpp"
 #include "session/resolve.hpp"
@@ -32,14 +33,14 @@ class Connector {
             Deadline deadline)
       : context_(context),
         address_text_(address),
-        profile_(profile_of(options)),
+        dial_(security_of(options)),
         deadline_(deadline),
         absent_(options.absent),
         stop_(options.stop) {}
   Connector(ContextCore& context, const Carrier& carrier, Profile profile, Deadline deadline)
       : context_(context),
         address_text_(carrier.name),
-        profile_(profile),
+        dial_(Security{profile}),
         deadline_(deadline),
         carrier_(&carrier) {}
 
@@ -71,6 +72,8 @@ class Connector {
   [[nodiscard]] Result<OwnedFd> open_any(std::span<const SocketAddress> addresses);
   [[nodiscard]] Result<std::unique_ptr<ByteStream>> open_stream(
       std::span<const SocketAddress> addresses, Lane lane);
+  /// Empty for a unix path.
+  [[nodiscard]] std::string host_dialled() const;
   [[nodiscard]] Result<std::vector<SocketAddress>> find_addresses() const;
   [[nodiscard]] Result<Talk> dial_listener();
   [[nodiscard]] Result<Talk> dial_lane(const HelloMessage& message);
@@ -94,13 +97,13 @@ class Connector {
     return wanted_ == PathKind::none || wanted_ == kind;
   }
   [[nodiscard]] bool must_be_proved() const {
-    return (profile_ == Profile::local && !is_unix()) || wanted_ == PathKind::shm;
+    return (dial_.profile() == Profile::local && !is_unix()) || wanted_ == PathKind::shm;
   }
   [[nodiscard]] Error explain(Error error) const;
 
   ContextCore& context_;
   const std::string address_text_;
-  const Profile profile_;
+  SecureDial dial_;
   const Deadline deadline_;
   const Absent absent_ = Absent::fail;
   const std::stop_token stop_{};

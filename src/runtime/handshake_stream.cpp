@@ -44,7 +44,7 @@ HandshakeStep HandshakeStream::advance() {
     const iovec piece{buffer.data(), wanted};
     const StreamIo io = stream_->read({&piece, 1});
     if (io.state == StreamIo::State::later) return {};
-    if (io.state != StreamIo::State::moved) return handshake_.on_end();
+    if (io.state != StreamIo::State::moved) return on_end();
     has_heard_ = true;
     frame_.insert(frame_.end(), buffer.begin(),
                   buffer.begin() + static_cast<std::ptrdiff_t>(io.bytes));
@@ -59,6 +59,12 @@ HandshakeStep HandshakeStream::advance() {
       }
     }
   }
+}
+
+HandshakeStep HandshakeStream::on_end() {
+  HandshakeStep step = handshake_.on_end();
+  if (auto why = stream_->why_lost()) step.error = std::move(why);
+  return step;
 }
 
 HandshakeStep HandshakeStream::reply(const HelloMessage& message) {
@@ -88,6 +94,7 @@ Result<void> HandshakeStream::flush() {
     const iovec piece{unsent_.data(), unsent_.size()};
     const std::size_t inside_before = inside_bytes_;
     const StreamIo io = stream_->write({&piece, unsent_.empty() ? 0u : 1u});
+    if (io.state == StreamIo::State::lost && stream_->why_lost()) return *stream_->why_lost();
     if (io.state == StreamIo::State::lost)
       return system_error("context.handshake", "sending a frame of the handshake", io.error);
     if (io.state == StreamIo::State::moved) inside_bytes_ = io.inside_bytes;

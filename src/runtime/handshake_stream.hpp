@@ -29,7 +29,9 @@ class HandshakeStream {
   HandshakeStep reject(Error error);
   /// A part of a frame is still here or inside the stream. Wait for room then: the peer has nothing
   /// to say before it has heard the frame.
-  [[nodiscard]] bool has_unsent() const noexcept { return !unsent_.empty() || inside_bytes_ != 0; }
+  [[nodiscard]] bool has_unsent() const noexcept {
+    return !unsent_.empty() || inside_bytes_ != 0 || (stream_ != nullptr && stream_->wants_room());
+  }
 
   [[nodiscard]] Handshake& handshake() noexcept { return handshake_; }
   /// Null once it was released.
@@ -41,6 +43,8 @@ class HandshakeStream {
  private:
   [[nodiscard]] HandshakeStep send(HandshakeStep step);
   [[nodiscard]] Result<void> flush();
+  /// The stream ended, or broke.
+  [[nodiscard]] HandshakeStep on_end();
 
   std::unique_ptr<ByteStream> stream_;
   Handshake handshake_;

@@ -37,6 +37,11 @@ struct Dropped {
 
 Result<void> LinkEntry::satisfies(Profile required) const {
   if (proofs.satisfy(required)) return {};
+  if (required == Profile::secure) {
+    return Error{ErrorCode::permission_denied, "context.profile",
+                 "the link to " + link->peer_name() +
+                     " is not secured by TLS, and the pipe requires profile 'secure'"};
+  }
   return Error{ErrorCode::permission_denied, "context.profile",
                "the link to " + link->peer_name() +
                    " has no proof of the same host, as in profile 'plaintext', and the pipe "
@@ -66,7 +71,8 @@ LinkEntry* LinkTable::find(const Link& link) {
   return found == entries_.end() ? nullptr : &*found;
 }
 
-std::shared_ptr<Link> LinkTable::usable(const ContextId& peer, Profile profile, ReachBy by) {
+std::shared_ptr<Link> LinkTable::usable(const ContextId& peer, Profile profile, ReachBy by,
+                                        std::string_view identity) {
   const LinkRole preferred = self_ < peer ? LinkRole::connector : LinkRole::acceptor;
   const Lock lock(mutex_);
   LinkEntry* best = nullptr;
@@ -78,6 +84,7 @@ std::shared_ptr<Link> LinkTable::usable(const ContextId& peer, Profile profile, 
     if (!entry.started || !is_of(entry, peer) || !entry.link->may_open()) continue;
     if (!entry.retirement.may_open()) continue;
     if (!entry.proofs.satisfy(profile)) continue;
+    if (profile == Profile::secure && entry.proofs.identity != identity) continue;
     const bool may_be_chosen = by == ReachBy::any || (by == ReachBy::context && entry.chosen);
     if (is_anybodys(entry) && !may_be_chosen) continue;
     if (best == nullptr || rank(*best) < rank(entry)) best = &entry;
@@ -88,12 +95,18 @@ std::shared_ptr<Link> LinkTable::usable(const ContextId& peer, Profile profile, 
   return best->link;
 }
 
-Result<void> LinkTable::may_reuse(const ContextId& peer, Profile profile) const {
+Result<void> LinkTable::may_reuse(const ContextId& peer, Profile profile,
+                                  std::string_view identity) const {
   const Lock lock(mutex_);
   Result<void> may;
   for (const LinkEntry& entry : entries_) {
     if (!entry.started || !is_of(entry, peer)) continue;
     may = entry.satisfies(profile);
+    if (may && profile == Profile::secure && entry.proofs.identity != identity) {
+      may = Error{ErrorCode::permission_denied, "context.profile",
+                  "the link to " + entry.link->peer_name() + " is of '" + entry.proofs.identity +
+                      "', and '" + std::string(identity) + "' asks for it"};
+    }
     if (may) return {};
   }
   return may;

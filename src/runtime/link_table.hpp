@@ -84,9 +84,13 @@ class LinkTable {
   /// there is none that `by` allows. One with proofs comes first, then one that this side made or
   /// has chosen, then one that is not routed, then the one that the smaller Context id made. It
   /// counts as used, and as chosen, from now on.
-  [[nodiscard]] std::shared_ptr<Link> usable(const ContextId& peer, Profile profile, ReachBy by);
-  /// permission_denied when there are live links to `peer` and none satisfies `profile`.
-  [[nodiscard]] Result<void> may_reuse(const ContextId& peer, Profile profile) const;
+  /// A secure one is of the same `identity`.
+  [[nodiscard]] std::shared_ptr<Link> usable(const ContextId& peer, Profile profile, ReachBy by,
+                                             std::string_view identity = {});
+  /// permission_denied when there are live links to `peer` and none satisfies `profile`, or is of
+  /// the same `identity`.
+  [[nodiscard]] Result<void> may_reuse(const ContextId& peer, Profile profile,
+                                       std::string_view identity = {}) const;
   /// As it is now; nothing for a link that has ended.
   [[nodiscard]] std::optional<LinkEntry> entry_of(const Link& link) const;
 

@@ -85,4 +85,9 @@ Result<std::shared_ptr<Link>> SameHostProof::make_link(OwnedFd socket,
   });
 }
 
+std::string mark_of(const secure::TlsSession& session) {
+  constexpr std::size_t kMarkBytes = 16;
+  return " session " + to_hex(Bytes(session.host_key.bytes()).first(kMarkBytes));
+}
+
 }  // namespace tendon::v0::detail

@@ -11,8 +11,13 @@
 #include "runtime/context_core.hpp"
 #include "runtime/handshake_stream.hpp"
 #include "runtime/rendezvous_socket.hpp"
+#include "secure/tls_handshake.hpp"
 
 namespace tendon::v0::detail {
+
+/// What stands behind the text of a connection in the proof of the same host, where the connection
+/// has a session of TLS: both ends know it, and nobody else.
+[[nodiscard]] std::string mark_of(const secure::TlsSession& session);
 
 /// One side's half of the proof, and with it everything a shm link needs.
 class SameHostProof {

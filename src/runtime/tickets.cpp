@@ -10,6 +10,8 @@
 #include <string>
 #include <tendon/session/limits.hpp>
 
+#include "secure/octets.hpp"
+
 namespace tendon::v0::detail {
 namespace {
 
@@ -24,9 +26,8 @@ Result<Nonce128> make_ticket(const Nonce128& secret, std::uint32_t listener,
   std::memcpy(claim.data(), &listener, kNumberBytes);
   std::memcpy(claim.data() + kNumberBytes, peer.bytes.data(), peer.bytes.size());
   std::array<unsigned char, EVP_MAX_MD_SIZE> code{};
-  if (HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
-           reinterpret_cast<const unsigned char*>(claim.data()), claim.size(), code.data(),
-           nullptr) == nullptr) {
+  if (HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()), as_octets(claim.data()),
+           claim.size(), code.data(), nullptr) == nullptr) {
     return Error{ErrorCode::internal, kWhere, "libcrypto has no HMAC with SHA-256"};
   }
   Nonce128 ticket{};

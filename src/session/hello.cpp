@@ -271,10 +271,11 @@ Result<void> read_profile(const Field& field, std::optional<Profile>& into) {
   switch (static_cast<Profile>(value)) {
     case Profile::local:
     case Profile::plaintext:
+    case Profile::secure:
       into = static_cast<Profile>(value);
       return {};
   }
-  return wrong_value(field, value, "1 (local), 2 (plaintext)");
+  return wrong_value(field, value, "1 (local) to 3 (secure)");
 }
 
 Result<void> read_progress(const Field& field, std::optional<ProgressMode>& into) {

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <tendon/core/export.hpp>
+#include <tendon/core/result.hpp>
 #include <tendon/session/profile.hpp>
 
 namespace tendon::v0::detail {
@@ -15,10 +18,9 @@ struct Proofs {
                 ///< kernel said so of a unix socket
   };
   Host host = Host::unknown;
-  /// What a handshake proved; empty while no profile has one.
+  /// The peer, as a handshake of TLS has proved it; empty: none has.
   std::string identity{};
 
-  [[nodiscard]] static Proofs of_this_user() { return {.host = Host::same_user}; }
   [[nodiscard]] bool any() const { return host != Host::unknown || !identity.empty(); }
   [[nodiscard]] bool satisfy(Profile required) const {
     switch (required) {
@@ -26,12 +28,29 @@ struct Proofs {
         return host == Host::same_user;
       case Profile::plaintext:
         return true;
+      case Profile::secure:
+        return !identity.empty();
     }
     return false;  // what this Context does not know is not proved
   }
 
   friend bool operator==(const Proofs&, const Proofs&) = default;
 };
+
+/// invalid_argument for a `secure` without credentials, and for credentials beside another profile.
+[[nodiscard]] TENDON_API Result<void> check_credentials(const Security& security,
+                                                        std::string_view where);
+/// not_supported for a `secure` where there is none yet, naming `what`.
+[[nodiscard]] TENDON_API Result<void> refuse_secure(Profile profile, std::string_view where,
+                                                    std::string_view what);
+
+/// The protection that options ask for, by its former name too.
+template <class Options>
+[[nodiscard]] Security security_of(const Options& options) {
+  Security security = options.security;
+  security.profile = options.profile.over(security.profile);
+  return security;
+}
 
 /// The profile that options ask for, by its former name too.
 template <class Options>

@@ -50,6 +50,7 @@ std::string hidden_name(const std::string& name) {
 struct AtomicFile::State {
   std::filesystem::path path;  // as the caller wrote it, for errors
   ExistingFile existing = ExistingFile::replace;
+  FileReaders readers = FileReaders::by_umask;
   detail::OwnedFd directory;
   std::string name;    // in the directory
   std::string hidden;  // the file's name until commit; empty while it has none
@@ -72,14 +73,14 @@ struct AtomicFile::State {
 
 // A nameless file, or a hidden one where there are none.
 Result<void> AtomicFile::State::open_file() {
-  constexpr mode_t kMode = 0666;  // less the umask
+  const mode_t mode = readers == FileReaders::owner_only ? 0600 : 0666;  // less the umask
   // A nameless file is given its name through /proc.
   if (access("/proc/self/fd", X_OK) == 0 && !TENDON_FAILPOINT("atomic_file.nameless"))
-    fd = detail::OwnedFd(openat(directory.get(), ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, kMode));
+    fd = detail::OwnedFd(openat(directory.get(), ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, mode));
   if (fd) return {};
   std::string name_for_now = hidden_name(name);
-  fd = detail::OwnedFd(openat(directory.get(), name_for_now.c_str(),
-                              O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, kMode));
+  fd = detail::OwnedFd(
+      openat(directory.get(), name_for_now.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, mode));
   if (!fd) return call_failed("open", path, errno);
   hidden = std::move(name_for_now);
   return {};
@@ -131,7 +132,8 @@ AtomicFile::AtomicFile(AtomicFile&&) noexcept = default;
 AtomicFile& AtomicFile::operator=(AtomicFile&&) noexcept = default;
 AtomicFile::~AtomicFile() = default;
 
-Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path, ExistingFile existing) {
+Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path, ExistingFile existing,
+                                      FileReaders readers) {
   struct stat status {};
   if (existing == ExistingFile::keep && lstat(path.c_str(), &status) == 0)
     return existing_file(path);
@@ -142,6 +144,7 @@ Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path, Existin
   auto state = std::make_unique<State>();
   state->path = path;
   state->existing = existing;
+  state->readers = readers;
   state->name = path.filename().string();
   const std::filesystem::path parent =
       path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");

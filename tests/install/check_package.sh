@@ -73,6 +73,7 @@ doc=$work/installed/share/doc/tendon
 cmp "$here/../../LICENSE" "$doc/LICENSE" || fail "LICENSE is not the repository's"
 parts=("JSON for Modern C++" Highway CLI11 "{fmt}")
 if [ "$control" = ON ]; then parts+=(cppzmq Protobuf); fi
+if grep -q '^TENDON_IPSEC_MB_LIBRARY:[A-Z]*=/' "$build/CMakeCache.txt"; then parts+=(libipsec-mb); fi
 for part in "${parts[@]}"; do
   grep -F "$part (" "$doc/THIRD_PARTY_NOTICES" >/dev/null || fail "THIRD_PARTY_NOTICES has no $part"
 done

@@ -86,8 +86,8 @@ TEST(Cli, VersionAndHelpAreDataAndSucceed) {
   EXPECT_EQ(run_tendon({"--version"}).out, "tendon " + std::string(kVersion) + "\n");
   const Ended help = run_tendon({"--help"});
   EXPECT_TRUE(succeeded(help));
-  for (const char* verb : {"send", "recv", "bench", "launch", "topic", "node", "call", "info",
-                           "explain", "completion"})
+  for (const char* verb : {"send", "recv", "bench", "launch", "topic", "node", "call", "key",
+                           "info", "explain", "completion"})
     EXPECT_NE(help.out.find(verb), std::string::npos) << verb;
   EXPECT_EQ(help.out.find("make-checkpoint"), std::string::npos) << "a hidden verb is shown";
 }
@@ -1064,6 +1064,8 @@ TEST(Cli, CompletionCompletesVerbsAndFlags) {
   EXPECT_EQ(complete("topic pub --su", 3), "--subscribers\n");
   EXPECT_EQ(complete("info co", 2), "collectives\n");
   EXPECT_EQ(complete("info collectives --ho", 3), "--hosts\n");
+  EXPECT_EQ(complete("key ch", 2), "check\n");
+  EXPECT_EQ(complete("key cert --na", 3), "--name\n");
   EXPECT_EQ(complete("explain peer_", 2), "peer_lost\n");
   EXPECT_EQ(complete("send file --path ''", 4), "automatic shm tcp\n");
   EXPECT_EQ(complete("bench allreduce --policy bl", 4), "blocking\n");

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <string_view>
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/core/words.hpp>
+#include <tendon/secure/credential_files.hpp>
 
 namespace tendon {
 inline namespace v0 {
@@ -18,13 +21,41 @@ enum class Profile : std::uint8_t {
   /// No protection, asked for by name: every routable bind, and every peer of another user, needs
   /// it.
   plaintext = 2,
+  /// TLS 1.3: the peer proved that it has a key or a certificate, and nobody between reads or
+  /// changes a byte. It needs Security::load(). For pipes; groups, topics, calls and the control
+  /// plane answer `not_supported`.
+  secure = 3,
 };
 
-TENDON_WORDS(Profile, local, plaintext);
+TENDON_WORDS(Profile, local, plaintext, secure);
 
-/// The protection of connections, in their options: .security = {Profile::plaintext}.
+namespace detail::secure {
+class Credentials;
+}
+
+/// The protection of connections, in their options: .security = {Profile::plaintext}, or
+///
+///   Security secure = Security::load({.key = "fleet.key"}).value();
+///   Pipe pipe = Pipe::connect(context, "robot-7:7400", 5s, {.security = secure}).value();
+///
+/// Owns:    a share of the credentials.
+/// Threads: a value.
+/// Errors:  see load().
+/// Blocks:  load() on the disk.
+/// Cost:    that of its files.
 struct Security {
   Profile profile = Profile::local;
+  /// They are for `secure`; load() makes them.
+  std::shared_ptr<const detail::secure::Credentials> credentials = nullptr;
+  /// A connection by certificates wants this name in the listener's: NAME of a URI tendon:NAME, a
+  /// URI, a DNS name or an address. Empty: the host that is dialled, which a unix path has not.
+  std::string peer = {};
+
+  /// Profile::secure with what the files have. Errors: file_not_found; permission_denied for a file
+  /// of secrets that others may read; invalid_argument for what cannot be used; each names the
+  /// file.
+  [[nodiscard]] TENDON_API static Result<Security> load(const CredentialFiles& files,
+                                                        std::string peer = {});
 
   friend bool operator==(const Security&, const Security&) = default;
 };

@@ -15,6 +15,10 @@ inline namespace v0 {
 /// What becomes of a file that has the name already.
 enum class ExistingFile : std::uint8_t { replace, keep };
 
+/// The users that may read a file: those that the umask leaves (0666 less the umask), or its owner
+/// alone (mode 0600), as a file of keys wants it.
+enum class FileReaders : std::uint8_t { by_umask, owner_only };
+
 /// A file that appears under its name only when it is whole: bytes go to a nameless file in the
 /// same directory (where the file system has none, to a hidden one), and commit gives it the name.
 ///
@@ -42,7 +46,8 @@ class TENDON_API AtomicFile {
   /// or fails with `keep`: permission_denied with system_errno EEXIST, here already if it can be
   /// seen. `keep` needs a file system with nameless files, hard links or RENAME_NOREPLACE.
   [[nodiscard]] static Result<AtomicFile> create(const std::filesystem::path& path,
-                                                 ExistingFile existing = ExistingFile::replace);
+                                                 ExistingFile existing = ExistingFile::replace,
+                                                 FileReaders readers = FileReaders::by_umask);
   AtomicFile(AtomicFile&&) noexcept;
   AtomicFile& operator=(AtomicFile&&) noexcept;
   ~AtomicFile();

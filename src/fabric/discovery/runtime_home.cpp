@@ -31,7 +31,7 @@ Result<std::shared_ptr<RuntimeHome>> RuntimeHome::create(
 
 Result<void> RuntimeHome::serve(Profile profile, const std::weak_ptr<OpenHandler>& handler) {
   TENDON_TRY(acceptor,
-             Acceptor::bind(context_, "unix:" + socket_in(directory()), profile, handler));
+             Acceptor::bind(context_, "unix:" + socket_in(directory()), {profile}, handler));
   acceptor_ = std::move(acceptor);
   watch_ = std::make_shared<DirectoryWatch>(context_, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->look();

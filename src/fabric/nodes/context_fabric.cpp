@@ -144,7 +144,7 @@ Result<ContextFabric::Ways> ContextFabric::ways_of(const NodeOptions& options, D
 }
 
 Result<std::shared_ptr<Acceptor>> ContextFabric::listen(const std::string& address) {
-  return Acceptor::bind(context_, address, profile_, entities_);
+  return Acceptor::bind(context_, address, {profile_}, entities_);
 }
 
 }  // namespace tendon::v0::detail

@@ -6,12 +6,10 @@
 
 #include <cstring>
 
+#include "secure/octets.hpp"
+
 namespace tendon::v0::detail {
 namespace {
-
-const unsigned char* as_octets(const std::byte* bytes) {
-  return reinterpret_cast<const unsigned char*>(bytes);
-}
 
 // 4 bytes of the direction, then the sequence.
 using Nonce96 = std::array<std::byte, 12>;

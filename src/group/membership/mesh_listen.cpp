@@ -73,7 +73,8 @@ Result<DialableHosts> dialable_hosts(std::span<const std::string> bound) {
 Result<std::vector<std::string>> Mesh::bind_all(std::span<const std::string> addresses) {
   std::vector<std::string> bound;
   for (const std::string& address : addresses) {
-    TENDON_TRY(acceptor, Acceptor::bind(context_, address, profile_of(options_), weak_from_this()));
+    TENDON_TRY(acceptor,
+               Acceptor::bind(context_, address, {profile_of(options_)}, weak_from_this()));
     bound.push_back(acceptor->address());
     acceptors_.push_back(std::move(acceptor));
   }

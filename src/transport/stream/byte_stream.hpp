@@ -9,9 +9,14 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tendon/core/error.hpp>
 #include <tendon/session/path.hpp>
 
 namespace tendon::v0::detail {
+
+namespace secure {
+struct TlsSession;
+}
 
 /// What one read or write did.
 struct StreamIo {
@@ -42,16 +47,17 @@ struct StreamPeer {
   std::optional<std::uint32_t> user = std::nullopt;
   PathKind kind = PathKind::tcp;  ///< of a link over it: tcp, or routed
   std::string why = {};           ///< of `routed`: why it is, for the link's path
+  /// By the proof of a handshake that is done: `key:LABEL`, or a name of a certificate. Empty:
+  /// nothing was proved.
+  std::string identity = {};
 };
 
-/// Ordered bytes both ways, which the handshake, the lanes and links speak through: a socket today,
-/// later TLS over one or a cable. Descriptors of files never travel on one.
+/// Ordered bytes both ways, which the handshake, the lanes and links speak through: a socket, or
+/// TLS over one or a cable. Descriptors of files never travel on one.
 ///
-/// A stream that encrypts is a further implementation: what it has decrypted and not handed over,
-/// and what it took and could not send yet, are StreamIo::inside_bytes; `ended` is its
-/// close_notify, and a connection that ends without one is `lost`. What its session can export
-/// becomes a virtual beside peer() with its first user, an identity that it proved a member of
-/// StreamPeer.
+/// One that encrypts (SecureStream) is over another: what it has decrypted and not handed over, and
+/// what it took and could not send yet, are StreamIo::inside_bytes; `ended` is its close_notify,
+/// and a connection that ends without one is `lost`.
 ///
 /// Owns:    the connection.
 /// Threads: one thread may read while another writes; fd() and peer() may be called at any time.
@@ -71,10 +77,19 @@ class ByteStream {
   virtual void end_output() noexcept = 0;
   /// Would write() take anything now? A stream that is lost says so by its next write.
   [[nodiscard]] virtual bool has_room() const noexcept;
+  /// Something that a read has made waits for room: write() without pieces sends it.
+  [[nodiscard]] virtual bool wants_room() const noexcept { return false; }
+  /// After `lost`: more than the errno says; nothing where there is no more.
+  [[nodiscard]] virtual std::optional<Error> why_lost() const { return std::nullopt; }
 
   /// For epoll: EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLLHUP as a socket gives them.
   [[nodiscard]] virtual int fd() const noexcept = 0;
   [[nodiscard]] virtual const StreamPeer& peer() const noexcept = 0;
+  /// What a handshake of TLS has agreed on; null: there was none yet, or never is one. It lives as
+  /// long as the stream.
+  [[nodiscard]] virtual const secure::TlsSession* session() const noexcept { return nullptr; }
+  /// The peer has begun a handshake of TLS, and this end has answered it.
+  [[nodiscard]] virtual bool has_answered() const noexcept { return false; }
 
   /// A peer that takes nothing for so long is lost; zero: it may be silent as long as it likes. A
   /// hint.

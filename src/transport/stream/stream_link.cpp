@@ -510,6 +510,9 @@ bool LinkOverStreams::read_lane(Lane& lane) {
       left_bytes_ -= io.bytes;
       if (TENDON_FAILPOINT("tcp.recv.mid_bulk")) lane_ended(lane);
     } else if (io.state != StreamIo::State::later) {
+      const auto why = lane.stream->why_lost();
+      if (why && why->code == ErrorCode::protocol_violation && !verdict_)
+        verdict_ = violation(why->where, why->detail);
       lane_ended(lane);
     }
     if (io.bytes < offered && !lane.holds_input) {
@@ -674,6 +677,10 @@ Error LinkOverStreams::lost(std::string_view how) const {
 }
 
 Error LinkOverStreams::lost(int error) const {
+  if (auto why = control_.stream->why_lost()) {
+    why->detail = "peer " + peer_name() + ": " + why->detail;
+    return *std::move(why);
+  }
   Error result = lost("the connection broke: " + errno_text(error));
   result.system_errno = error;
   return result;

@@ -22,6 +22,7 @@ TEST(ErrorTable, NumbersThatWereGivenStay) {
   EXPECT_EQ(static_cast<int>(ErrorCode::read_only), 309);
   EXPECT_EQ(static_cast<int>(ErrorCode::device_lost), 312);
   EXPECT_EQ(static_cast<int>(ErrorCode::not_direct), 313);
+  EXPECT_EQ(static_cast<int>(ErrorCode::authentication_failed), 114);
   EXPECT_EQ(static_cast<int>(ErrorCode::internal), 901);
 }
 

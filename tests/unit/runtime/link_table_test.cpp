@@ -81,7 +81,7 @@ PeerIdentity claim(std::int64_t pid) {
 struct Table {
   std::shared_ptr<CountedLink> add() {
     auto link = std::make_shared<CountedLink>(++count);
-    if (!links.insert(link, Proofs::of_this_user(), {})) return nullptr;
+    if (!links.insert(link, Proofs{.host = Proofs::Host::same_user}, {})) return nullptr;
     links.started(*link);
     return link;
   }
@@ -210,7 +210,7 @@ TEST(LinkTable, KeepsTheLinksApartOfThoseWhoClaimOneId) {
 TEST(LinkTable, RefusesAClaimToAnIdThatIsProved) {
   Table table;
   const auto proved = std::make_shared<CountedLink>(claim(1), LinkRole::acceptor);
-  ASSERT_TRUE(succeeds(table.links.insert(proved, Proofs::of_this_user(), {})));
+  ASSERT_TRUE(succeeds(table.links.insert(proved, Proofs{.host = Proofs::Host::same_user}, {})));
   table.links.started(*proved);
   EXPECT_TRUE(fails_with(table.add(claim(2), LinkRole::acceptor), ErrorCode::permission_denied,
                          "which has one"));

@@ -12,14 +12,16 @@ TEST(Proofs, AreNeededForWhatAProfileRequires) {
   EXPECT_TRUE(Proofs{}.satisfy(Profile::plaintext));
   EXPECT_FALSE(Proofs{}.satisfy(Profile::local));
   EXPECT_FALSE(Proofs{.identity = "a name"}.satisfy(Profile::local));
-  EXPECT_TRUE(Proofs::of_this_user().satisfy(Profile::local));
-  EXPECT_TRUE(Proofs::of_this_user().satisfy(Profile::plaintext));
+  EXPECT_TRUE(Proofs{.host = Proofs::Host::same_user}.satisfy(Profile::local));
+  EXPECT_TRUE(Proofs{.identity = "a name"}.satisfy(Profile::secure));
+  EXPECT_FALSE(Proofs{.host = Proofs::Host::same_user}.satisfy(Profile::secure));
+  EXPECT_TRUE(Proofs{.host = Proofs::Host::same_user}.satisfy(Profile::plaintext));
 }
 
 TEST(Proofs, NeverSatisfyAProfileThatIsUnknown) {
-  const auto later = static_cast<Profile>(3);
+  const auto later = static_cast<Profile>(4);
   EXPECT_FALSE(Proofs{}.satisfy(later));
-  EXPECT_FALSE(Proofs::of_this_user().satisfy(later));
+  EXPECT_FALSE(Proofs{.host = Proofs::Host::same_user}.satisfy(later));
 }
 
 }  // namespace

@@ -147,6 +147,21 @@ TEST(AtomicFile, KeepsToTheUmask) {
   EXPECT_EQ(status.st_mode & 0777, 0640u);
 }
 
+TEST(AtomicFile, IsForItsOwnerAloneWhereThatIsAsked) {
+  const ScratchDir dir;
+  const auto path = dir.path() / "file";
+  // The file that is replaced may be for all.
+  std::ofstream(path) << "old";
+  const mode_t before = umask(0);
+  AtomicFile file =
+      AtomicFile::create(path, ExistingFile::replace, FileReaders::owner_only).value();
+  umask(before);
+  ASSERT_TRUE(succeeds(file.commit()));
+  struct stat status {};
+  ASSERT_EQ(stat(path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 07777, 0600u);
+}
+
 TEST(AtomicFile, NamesWhereItCannotBe) {
   const ScratchDir dir;
   EXPECT_TRUE(fails_with(AtomicFile::create(dir.path() / "no" / "file"), ErrorCode::file_not_found,

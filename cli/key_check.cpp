@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <openssl/x509.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cli/key.hpp"
+#include "secure/certificate.hpp"
+#include "secure/certificate_check.hpp"
+#include "secure/credential_file.hpp"
+#include "secure/key_file.hpp"
+#include "secure/utc_text.hpp"
+
+namespace tendon::cli {
+namespace {
+
+/// One file, as far as it can be read, and what is wrong with it.
+struct CheckedFile {
+  std::string name;
+  std::vector<ShownKey> keys;
+  detail::CertificateChain chain;
+  detail::CryptoOwned<EVP_PKEY> private_key;
+  std::vector<Error> faults;
+
+  [[nodiscard]] X509* certificate() const { return chain.empty() ? nullptr : chain.front().get(); }
+  [[nodiscard]] bool is_authority() const {
+    return !chain.empty() && detail::is_authority(certificate());
+  }
+};
+
+/// Its value, or nothing and a fault of the file.
+template <class T>
+std::optional<T> taken(Result<T> result, CheckedFile& file) {
+  if (result) return *std::move(result);
+  file.faults.push_back(std::move(result).error());
+  return std::nullopt;
+}
+
+void note(const Result<void>& result, CheckedFile& file) {
+  if (!result) file.faults.push_back(result.error());
+}
+
+/// What a file holds shows in its text.
+void read_text(Bytes bytes, const detail::CredentialFile& opened, CheckedFile& file) {
+  const std::string_view text = as_text(bytes);
+  const bool has_certificate = text.find("-----BEGIN CERTIFICATE-----") != std::string_view::npos;
+  const bool has_private_key = text.find("PRIVATE KEY-----") != std::string_view::npos;
+  // Nobody is told to change the mode of a file that only has the wrong name here.
+  const bool is_secret = has_private_key || text.find("tendon-key-") != std::string_view::npos;
+  note(opened.check_access(is_secret ? FileReaders::owner_only : FileReaders::by_umask), file);
+  if (has_certificate)
+    if (auto chain = taken(detail::parse_certificates(bytes, file.name), file))
+      file.chain = *std::move(chain);
+  if (has_private_key)
+    if (auto key = taken(detail::parse_private_key(bytes, file.name), file))
+      file.private_key = *std::move(key);
+  if (has_certificate || has_private_key) return;
+  const auto keys = taken(detail::parse_keys(bytes, file.name), file);
+  if (!keys) return;
+  for (const detail::SharedKey& key : *keys)
+    if (auto shown = taken(shown_of(key), file)) file.keys.push_back(*std::move(shown));
+}
+
+CheckedFile read_file(const std::string& name) {
+  CheckedFile file{name, {}, {}, {}, {}};
+  const auto opened = taken(detail::CredentialFile::open(name), file);
+  if (!opened) return file;
+  const auto text = taken(opened->read(), file);
+  if (text) read_text(text->bytes(), *opened, file);
+  return file;
+}
+
+/// What shows only beside the other files: which CA signed a certificate, whose key a key is.
+void compare(std::vector<CheckedFile>& files) {
+  const detail::CryptoErrors errors;
+  std::vector<X509*> authorities;
+  std::vector<X509*> all;
+  for (const CheckedFile& file : files) {
+    if (!file.chain.empty()) all.push_back(file.certificate());
+    if (file.is_authority()) authorities.push_back(file.certificate());
+  }
+  const auto now = detail::utc_now();
+  for (CheckedFile& file : files) {
+    std::vector<Error> faults;
+    if (file.is_authority())
+      faults = detail::faults_of_authority(file.certificate(), now);
+    else if (!file.chain.empty())
+      faults = detail::faults_of_member(file.chain, authorities, now);
+    for (Error& fault : faults)
+      file.faults.push_back(with_context(std::move(fault), "'" + file.name + "'"));
+    const auto fits = [&](X509* certificate) {
+      return X509_check_private_key(certificate, file.private_key.get()) == 1;
+    };
+    if (file.private_key != nullptr && !all.empty() && std::ranges::none_of(all, fits)) {
+      file.faults.push_back(Error{ErrorCode::permission_denied, "cli.key",
+                                  "'" + file.name + "' is the key of none of the certificates: " +
+                                      "name the one that was made with it"});
+    }
+  }
+}
+
+/// "tendon:worker-3, dns:a.example".
+std::string list_of(const std::vector<std::string>& names) {
+  return names.empty() ? "nobody" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string describe(const CheckedFile& file) {
+  std::vector<std::string> parts;
+  for (const ShownKey& key : file.keys)
+    parts.push_back(fmt::format("key {} (id {})", key.label, key.id));
+  if (!file.chain.empty()) {
+    const auto validity = detail::validity_of(file.certificate());
+    parts.push_back(fmt::format(
+        "{}, {} to {}",
+        file.is_authority() ? "CA"
+                            : "certificate of " + list_of(detail::names_in(file.certificate())),
+        detail::utc_text(validity.begins), detail::utc_text(validity.ends)));
+  }
+  if (file.private_key != nullptr) parts.emplace_back("private key");
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+void print_file(const CheckedFile& file) {
+  const std::string what = describe(file);
+  print_line(fmt::format("{:<6} {}{}{}", file.faults.empty() ? "ok" : "refuse", file.name,
+                         what.empty() ? "" : ": ", what));
+  for (const Error& fault : file.faults)
+    print_line(
+        fmt::format("       {} {}: {}", error_id(fault.code), to_string(fault.code), fault.detail));
+}
+
+Value::Map document_of(const CheckedFile& file) {
+  Value::Map document = {{"file", file.name}};
+  if (!file.keys.empty()) {
+    Value::List keys;
+    for (const ShownKey& key : file.keys) keys.emplace_back(document_of(key));
+    document.emplace_back("keys", std::move(keys));
+  }
+  if (!file.chain.empty()) {
+    const auto validity = detail::validity_of(file.certificate());
+    Value::List names;
+    for (const std::string& name : detail::names_in(file.certificate())) names.emplace_back(name);
+    document.emplace_back("certificate",
+                          Value::Map{{"ca", file.is_authority()},
+                                     {"names", std::move(names)},
+                                     {"valid_from", detail::utc_text(validity.begins)},
+                                     {"valid_until", detail::utc_text(validity.ends)}});
+  }
+  document.emplace_back("private_key", file.private_key != nullptr);
+  Value::List faults;
+  for (const Error& fault : file.faults) faults.emplace_back(error_document(fault));
+  document.emplace_back("faults", std::move(faults));
+  return document;
+}
+
+}  // namespace
+
+int run_key_check(const KeyCheckOptions& options) {
+  std::vector<CheckedFile> files;
+  for (const std::string& name : options.files) files.push_back(read_file(name));
+  compare(files);
+  int exit_code = 0;
+  Value::List documents;
+  for (const CheckedFile& file : files) {
+    if (options.format == Format::json)
+      documents.emplace_back(document_of(file));
+    else
+      print_file(file);
+    if (exit_code == 0 && !file.faults.empty())
+      exit_code = error_info(file.faults.front().code).exit_code;
+  }
+  if (options.format == Format::json) print_json({{"files", std::move(documents)}});
+  const bool has_authority = std::ranges::any_of(files, &CheckedFile::is_authority);
+  const bool has_member = std::ranges::any_of(
+      files, [](const CheckedFile& file) { return !file.chain.empty() && !file.is_authority(); });
+  if (has_member && !has_authority)
+    say("tendon: no CA was given, so nobody has looked who signed a certificate");
+  return exit_code;
+}
+
+}  // namespace tendon::cli

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+# libipsec-mb, which seals records of secure links in less time than OpenSSL does. Sets TENDON_HAS_IPSEC_MB, and
+# TENDON_IPSEC_MB_WHY: its version, or why it is not used.
+tendon_optional_part(TENDON_IPSEC_MB "Sealing by libipsec-mb beside OpenSSL")
+
+set(oldest_ipsec_mb 1.3)
+set(TENDON_HAS_IPSEC_MB OFF)
+set(TENDON_IPSEC_MB_WHY "TENDON_IPSEC_MB is OFF")
+if(NOT TENDON_IPSEC_MB STREQUAL "OFF")
+  find_path(TENDON_IPSEC_MB_INCLUDE intel-ipsec-mb.h)
+  find_library(TENDON_IPSEC_MB_LIBRARY IPSec_MB)
+  mark_as_advanced(TENDON_IPSEC_MB_INCLUDE TENDON_IPSEC_MB_LIBRARY)
+  if(NOT TENDON_IPSEC_MB_INCLUDE OR NOT TENDON_IPSEC_MB_LIBRARY)
+    set(TENDON_IPSEC_MB_WHY "there is no libipsec-mb: tools/setup.sh secure installs it")
+  else()
+    file(STRINGS "${TENDON_IPSEC_MB_INCLUDE}/intel-ipsec-mb.h" ipsec_mb_version REGEX "define IMB_VERSION_STR")
+    string(REGEX MATCH "[0-9]+\\.[0-9.]+" ipsec_mb_version "${ipsec_mb_version}")
+    set(TENDON_IPSEC_MB_WHY "libipsec-mb ${ipsec_mb_version}")
+    if(ipsec_mb_version VERSION_LESS oldest_ipsec_mb)
+      string(APPEND TENDON_IPSEC_MB_WHY " is older than ${oldest_ipsec_mb}")
+    else()
+      set(TENDON_HAS_IPSEC_MB ON)
+    endif()
+  endif()
+  if(TENDON_IPSEC_MB STREQUAL "ON" AND NOT TENDON_HAS_IPSEC_MB)
+    message(FATAL_ERROR "TENDON_IPSEC_MB=ON: ${TENDON_IPSEC_MB_WHY}")
+  endif()
+endif()
+
+# One file of the pair, and the header as one of a system; src/CMakeLists.txt links the library.
+if(TENDON_HAS_IPSEC_MB)
+  set(TENDON_IPSEC_MB_LEAVES_OUT "/no_ipsec_mb_sealer\\.cpp$")
+  add_library(tendon_ipsec_mb INTERFACE IMPORTED)
+  set_target_properties(tendon_ipsec_mb PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${TENDON_IPSEC_MB_INCLUDE}")
+else()
+  set(TENDON_IPSEC_MB_LEAVES_OUT "/secure/ipsec_mb_sealer\\.cpp$")
+endif()

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+namespace tendon {
+inline namespace v0 {
+
+/// Files of credentials for secure links: a key (`tendon key new`), or a certificate with its key
+/// and the CA of the peers' certificates (`tendon key ca`, `tendon key cert`). A listener may have
+/// both, and accepts either; a connection then offers the key. Empty: none.
+struct CredentialFiles {
+  std::string key = {};       ///< lines "tendon-key-v1 LABEL BASE64"
+  std::string cert = {};      ///< PEM: this end's own, then those between it and its CA
+  std::string cert_key = {};  ///< PEM, without a passphrase
+  std::string ca = {};        ///< PEM
+
+  friend bool operator==(const CredentialFiles&, const CredentialFiles&) = default;
+};
+
+}  // namespace v0
+}  // namespace tendon

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "runtime/same_host.hpp"
+#include "secure/tls_handshake.hpp"
+
+namespace tendon::v0::detail {
+
+/// What an acceptor knows of a connection whose handshake goes on, beside what its peer says.
+///
+/// Owns:    texts.
+/// Threads: one at a time; nothing changes once the peer's hello has arrived.
+/// Errors:  none.
+/// Blocks:  never.
+/// Cost:    some strings.
+class AdmittedConnection {
+ public:
+  AdmittedConnection() = default;
+  explicit AdmittedConnection(std::string addresses) : addresses_(std::move(addresses)) {}
+
+  /// TLS has proved this; null: there is no TLS.
+  void note_session(const secure::TlsSession* session) {
+    if (session == nullptr) return;
+    identity_ = session->identity;
+    mark_ = mark_of(*session);
+  }
+  /// The peer, as TLS has proved it; empty: it has not.
+  [[nodiscard]] const std::string& identity() const noexcept { return identity_; }
+  /// Its two ends, of TCP.
+  [[nodiscard]] const std::string& addresses() const noexcept { return addresses_; }
+  /// What a proof of the same host must be for: these two ends, and their session.
+  [[nodiscard]] std::string to_prove() const { return addresses_ + mark_; }
+  /// True once: the peer has begun a handshake of TLS.
+  [[nodiscard]] bool note_begun() noexcept { return !std::exchange(has_begun_, true); }
+
+ private:
+  std::string addresses_;
+  std::string identity_;
+  std::string mark_;
+  bool has_begun_ = false;
+};
+
+}  // namespace tendon::v0::detail

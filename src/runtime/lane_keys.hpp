@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tendon/core/mutex.hpp>
+#include <vector>
+
+#include "secure/tls_handshake.hpp"
+
+namespace tendon::v0::detail {
+
+class StreamLink;
+
+/// The keys by which further connections join the sessions of a listener's secure links. A lane
+/// proves that its other end is that of the session, and its ticket (LaneTickets) is good once.
+///
+/// Owns:    the keys of links that live.
+/// Threads: thread-safe.
+/// Errors:  none.
+/// Blocks:  never.
+/// Cost:    a walk over the links.
+class LaneKeys {
+ public:
+  LaneKeys() : table_(std::make_shared<Table>()) {}
+
+  void add(const secure::TlsSession& session, const std::shared_ptr<StreamLink>& link);
+  /// The identity of a connection is that of a lane of `link`.
+  [[nodiscard]] bool are_of(std::string_view identity, const StreamLink& link) const;
+  /// Asks this table, for as long as it lives.
+  [[nodiscard]] secure::FindSession finder() const;
+
+ private:
+  struct Lane {
+    std::string session_id;
+    secure::Secret<kSharedKeyBytes> key;
+    std::weak_ptr<StreamLink> link;
+  };
+  struct Table {
+    Mutex mutex;
+    std::vector<Lane> lanes TENDON_GUARDED_BY(mutex);
+  };
+
+  std::shared_ptr<Table> table_;
+};
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/secure_dial.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "session/proofs.hpp"
+#include "transport/stream/secure_stream.hpp"
+
+namespace tendon::v0::detail {
+
+Result<void> SecureDial::check(std::string_view where) const {
+  return check_credentials(security_, where);
+}
+
+Result<std::unique_ptr<ByteStream>> SecureDial::over(std::unique_ptr<ByteStream> stream, Lane lane,
+                                                     std::string_view host) const {
+  if (security_.profile != Profile::secure) return stream;
+  SecureStreamOptions options{.role = secure::TlsHandshake::Role::client,
+                              .credentials = security_.credentials};
+  if (lane == Lane::bulk) {
+    options.handshake.session_id = session_id_;
+    options.handshake.session_key = lane_key_.bytes();
+  } else {
+    options.handshake.expected_peer = security_.peer.empty() ? std::string(host) : security_.peer;
+  }
+  TENDON_TRY(secure, SecureStream::make(std::move(stream), std::move(options)));
+  return std::unique_ptr<ByteStream>(std::move(secure));
+}
+
+void SecureDial::use(const secure::TlsSession* session) {
+  if (session == nullptr) return;
+  session_id_ = session->id;
+  std::ranges::copy(session->lane_key.bytes(), lane_key_.bytes().begin());
+}
+
+}  // namespace tendon::v0::detail

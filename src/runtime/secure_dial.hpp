@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tendon/core/result.hpp>
+#include <tendon/session/profile.hpp>
+
+#include "runtime/lane.hpp"
+#include "secure/tls_handshake.hpp"
+#include "transport/stream/byte_stream.hpp"
+
+namespace tendon::v0::detail {
+
+/// The protection of the connections that one call of connect() opens.
+///
+/// Owns:    a share of the credentials; for the lanes, the key of the link's session.
+/// Threads: one at a time.
+/// Errors:  those of a SecureStream.
+/// Blocks:  never.
+/// Cost:    nothing without TLS.
+class SecureDial {
+ public:
+  explicit SecureDial(Security security) : security_(std::move(security)) {}
+
+  [[nodiscard]] Profile profile() const noexcept { return security_.profile; }
+  /// invalid_argument where the profile and the credentials do not go together.
+  [[nodiscard]] Result<void> check(std::string_view where) const;
+  /// The stream over TLS, where the profile is secure. A lane proves by the key of the link's own
+  /// session that it is of the same two ends; the listener proves to be `host`, which is dialled,
+  /// unless the program has named somebody.
+  [[nodiscard]] Result<std::unique_ptr<ByteStream>> over(std::unique_ptr<ByteStream> stream,
+                                                         Lane lane, std::string_view host) const;
+  /// The session that lanes join from now on; null: there is none.
+  void use(const secure::TlsSession* session);
+
+ private:
+  const Security security_;
+  std::string session_id_;
+  secure::Secret<kSharedKeyBytes> lane_key_;
+};
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "secure/credential_file.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <string>
+#include <system_error>
+
+namespace tendon::v0::detail {
+namespace {
+
+constexpr std::string_view kWhere = "secure.file";
+
+std::string quoted(const std::filesystem::path& path) { return "'" + path.string() + "'"; }
+
+std::string mode_text(mode_t mode) {
+  std::array<char, 8> text{};
+  std::snprintf(text.data(), text.size(), "%04o", mode & 07777U);
+  return text.data();
+}
+
+bool is_trusted(uid_t owner) { return owner == geteuid() || owner == 0; }
+
+Error foreign_owner(const std::string& what, uid_t owner) {
+  return Error{ErrorCode::permission_denied, kWhere,
+               what + " belongs to uid " + std::to_string(owner) +
+                   ", who may change it; legal are the owners uid " + std::to_string(geteuid()) +
+                   " and root: move it, or change its owner (chown)"};
+}
+
+Result<std::filesystem::path> real_path(const std::filesystem::path& path) {
+  std::error_code failure;
+  auto real = std::filesystem::canonical(path, failure);
+  if (failure) return system_error(kWhere, "realpath(" + quoted(path) + ")", failure.value());
+  return real;
+}
+
+Result<void> check_one_directory(const std::filesystem::path& directory) {
+  struct stat facts {};
+  if (stat(directory.c_str(), &facts) != 0)
+    return system_error(kWhere, "stat(" + quoted(directory) + ")", errno);
+  const std::string what = "directory " + quoted(directory);
+  if (!is_trusted(facts.st_uid)) return foreign_owner(what, facts.st_uid);
+  if ((facts.st_mode & (S_IWGRP | S_IWOTH)) == 0 || (facts.st_mode & S_ISVTX) != 0) return {};
+  return Error{ErrorCode::permission_denied, kWhere,
+               what + " has mode " + mode_text(facts.st_mode) +
+                   ": others may put another file in the place of one in it; let nobody else write "
+                   "it: chmod go-w " +
+                   quoted(directory)};
+}
+
+Result<struct stat> facts_of(int fd, const std::filesystem::path& path) {
+  struct stat facts {};
+  if (fstat(fd, &facts) != 0) return system_error(kWhere, "fstat(" + quoted(path) + ")", errno);
+  return facts;
+}
+
+}  // namespace
+
+Result<void> check_size(Bytes text, const std::filesystem::path& file) {
+  if (text.size() <= kMaxCredentialFileBytes) return {};
+  return Error{
+      ErrorCode::limit_exceeded, kWhere,
+      quoted(file) + " is larger than " + std::to_string(kMaxCredentialFileBytes) +
+          " bytes, the most that a file of keys or certificates has: is it the right one?"};
+}
+
+Result<void> check_directories(const std::filesystem::path& directory) {
+  TENDON_TRY(one, real_path(directory.empty() ? "." : directory));
+  for (;; one = one.parent_path()) {
+    TENDON_CHECK(check_one_directory(one));
+    if (one == one.root_path()) return {};
+  }
+}
+
+Result<CredentialFile> CredentialFile::open(const std::filesystem::path& path) {
+  // Without O_NONBLOCK it would wait for the writer of a FIFO.
+  OwnedFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!fd) return system_error(kWhere, "open(" + quoted(path) + ")", errno);
+  TENDON_TRY(facts, facts_of(fd.get(), path));
+  if (!S_ISREG(facts.st_mode)) {
+    return Error{ErrorCode::invalid_argument, kWhere,
+                 quoted(path) + " is no regular file; legal is one on a disk"};
+  }
+  return CredentialFile(path, std::move(fd));
+}
+
+Result<void> CredentialFile::check_access(FileReaders readers) const {
+  TENDON_TRY(facts, facts_of(fd_.get(), path_));
+  if (!is_trusted(facts.st_uid)) return foreign_owner(quoted(path_), facts.st_uid);
+  if (readers == FileReaders::owner_only && (facts.st_mode & 077) != 0) {
+    return Error{ErrorCode::permission_denied, kWhere,
+                 quoted(path_) + " has mode " + mode_text(facts.st_mode) +
+                     ": others may read or write it; legal is 0600 or less: chmod 600 " +
+                     quoted(path_) + ", and make a new key if anybody may have read this one"};
+  }
+  if ((facts.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return Error{ErrorCode::permission_denied, kWhere,
+                 quoted(path_) + " has mode " + mode_text(facts.st_mode) +
+                     ": others may write it; let nobody else: chmod go-w " + quoted(path_)};
+  }
+  // Where a link leads, and where it lies.
+  TENDON_TRY(real, real_path(path_));
+  TENDON_CHECK(check_directories(real.parent_path()));
+  return check_directories(path_.parent_path());
+}
+
+Result<SecretBytes> CredentialFile::read() const {
+  SecretBytes room(kMaxCredentialFileBytes + 1);
+  std::size_t size_bytes = 0;
+  for (ssize_t got = -1; got != 0 && size_bytes < room.bytes().size();) {
+    const MutableBytes rest = room.writable().subspan(size_bytes);
+    got = pread(fd_.get(), rest.data(), rest.size(), static_cast<off_t>(size_bytes));
+    if (got < 0 && errno != EINTR)
+      return system_error(kWhere, "read(" + quoted(path_) + ")", errno);
+    size_bytes += static_cast<std::size_t>(std::max<ssize_t>(got, 0));
+  }
+  const Bytes text = room.bytes().first(size_bytes);
+  TENDON_CHECK(check_size(text, path_));
+  return SecretBytes::copy_of(text);
+}
+
+Result<void> CredentialFile::claim() const {
+  const Error taken{ErrorCode::busy, kWhere, "another program changes " + quoted(path_) + " now"};
+  if (flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) return taken;
+    return system_error(kWhere, "flock(" + quoted(path_) + ")", errno);
+  }
+  TENDON_TRY(mine, facts_of(fd_.get(), path_));
+  struct stat named {};
+  if (stat(path_.c_str(), &named) != 0 || named.st_dev != mine.st_dev ||
+      named.st_ino != mine.st_ino)
+    return taken;
+  return {};
+}
+
+}  // namespace tendon::v0::detail

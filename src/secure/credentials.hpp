@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tendon/core/result.hpp>
+#include <tendon/secure/credential_files.hpp>
+#include <vector>
+
+#include "secure/certificate.hpp"
+#include "secure/crypto_library.hpp"
+#include "secure/shared_key.hpp"
+
+namespace tendon::v0::detail::secure {
+
+/// What Credentials are made of.
+struct CredentialParts {
+  std::vector<SharedKey> keys;  ///< the first is dialled with, all are accepted
+  CertificateChain chain;       ///< this end's own, then those that lead to its authority
+  CryptoOwned<EVP_PKEY> certificate_key;
+  CertificateChain authorities;  ///< who signs the certificates of peers
+};
+
+/// How one end of secure links proves itself, and whom it believes: keys, or certificates of given
+/// authorities, or both. No authority of the system is believed.
+///
+/// Owns:    the keys and OpenSSL's configuration for handshakes.
+/// Threads: immutable.
+/// Errors:  invalid_argument, which says what is missing or does not belong together; those of the
+///          files.
+/// Blocks:  load(): on the disk.
+/// Cost:    about a millisecond.
+class Credentials {
+ public:
+  [[nodiscard]] static Result<std::shared_ptr<const Credentials>> make(CredentialParts parts);
+  [[nodiscard]] static Result<std::shared_ptr<const Credentials>> load(
+      const CredentialFiles& files);
+
+  /// Null: this end has none.
+  [[nodiscard]] const SharedKey* key_to_dial() const noexcept {
+    return keys_.empty() ? nullptr : &keys_.front();
+  }
+  [[nodiscard]] const SharedKey* find_key(std::string_view label) const noexcept;
+  /// For SSL_new(), of either role.
+  [[nodiscard]] SSL_CTX* context() const noexcept { return context_.get(); }
+
+ private:
+  Credentials() = default;
+  [[nodiscard]] Result<void> take_certificates(const CredentialParts& parts);
+
+  std::vector<SharedKey> keys_;
+  CryptoOwned<SSL_CTX> context_;
+};
+
+}  // namespace tendon::v0::detail::secure

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <tendon/core/result.hpp>
+
+#include "secure/sealer.hpp"
+
+namespace tendon::v0::detail::secure {
+
+/// A Sealer by libipsec-mb, which uses the vectors of the processor.
+///
+/// Errors: not_supported, where this build has no libipsec-mb, the one that was loaded is of
+///         another version, or this processor has no AES-NI.
+[[nodiscard]] Result<std::unique_ptr<Sealer>> make_ipsec_mb_sealer(const AeadKey& key);
+
+}  // namespace tendon::v0::detail::secure

@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "secure/tls_handshake.hpp"
+
+#include <openssl/err.h>
+#include <openssl/rand.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/text.hpp"
+#include "secure/client_hello_gate.hpp"
+
+namespace tendon::v0::detail::secure {
+namespace {
+
+constexpr std::string_view kWhere = "secure.handshake";
+constexpr std::string_view kProtocol = "tendon/1";
+constexpr std::array<unsigned char, 2> kSuite = {0x13, 0x02};  // TLS_AES_256_GCM_SHA384
+// All that a peer may send before it is authenticated.
+constexpr std::size_t kMaxInputBytes = std::size_t{24} << 10;
+
+// Identities of pre-shared keys, as a client sends them. A label never has the other prefix.
+constexpr std::string_view kKeyPrefix = "key:";
+
+// Reasons of refusal that are about who the peer is, or this end for the peer. An alert of the peer
+// is the reason 1000 + its number (RFC 8446, section 6).
+bool is_about_identity(unsigned long error) {
+  constexpr int kAlert = SSL_AD_REASON_OFFSET;
+  if (ERR_GET_LIB(error) != ERR_LIB_SSL) return false;
+  switch (ERR_GET_REASON(error)) {
+    case SSL_R_BINDER_DOES_NOT_VERIFY:
+    case SSL_R_CERTIFICATE_VERIFY_FAILED:
+    case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
+    case SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM:
+    case SSL_R_BAD_SIGNATURE:
+    case kAlert + SSL_AD_HANDSHAKE_FAILURE:
+    case kAlert + SSL_AD_BAD_CERTIFICATE:
+    case kAlert + SSL_AD_ILLEGAL_PARAMETER:
+    case kAlert + SSL_AD_DECRYPT_ERROR:
+    case kAlert + SSL_AD_CERTIFICATE_REQUIRED:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool has_name(X509* certificate, const std::vector<std::string>& names, const std::string& name) {
+  const auto is_said = [&](const std::string& uri) {
+    return std::ranges::find(names, uri) != names.end();
+  };
+  // A DNS name or an address in `names` has a prefix, so none of them is taken for a URI.
+  if (name.find(':') != std::string::npos && !name.starts_with("dns:") &&
+      !name.starts_with("ip:") && is_said(name))
+    return true;
+  constexpr unsigned kFlags =
+      X509_CHECK_FLAG_NEVER_CHECK_SUBJECT | X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS;
+  return is_said("tendon:" + name) ||
+         X509_check_host(certificate, name.data(), name.size(), kFlags, nullptr) == 1 ||
+         X509_check_ip_asc(certificate, name.c_str(), 0) == 1;
+}
+
+// A URI is a better identity than the name of a host, which may serve several.
+void put_uris_first(std::vector<std::string>& names) {
+  std::ranges::stable_partition(names, [](const std::string& name) {
+    return !name.starts_with("dns:") && !name.starts_with("ip:");
+  });
+}
+
+std::string text_of(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "'" : ", '") + name + "'";
+  return text;
+}
+
+// The secret of a line "NAME RANDOM SECRET" of a key log; false: it is of another length.
+bool read_secret(std::string_view line, MutableBytes secret) {
+  const std::string_view digits = line.substr(line.rfind(' ') + 1);
+  if (digits.size() != 2 * secret.size()) return false;
+  const auto value = [](char digit) {
+    return digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10;
+  };
+  for (std::size_t n = 0; n < secret.size(); ++n)
+    secret[n] = static_cast<std::byte>(value(digits[2 * n]) << 4 | value(digits[2 * n + 1]));
+  return true;
+}
+
+}  // namespace
+
+/// What OpenSSL calls; nothing may be thrown through it.
+struct TlsHandshake::Callbacks {
+  static TlsHandshake& of(const SSL* ssl) {
+    return *static_cast<TlsHandshake*>(SSL_get_app_data(ssl));
+  }
+
+  // Client: the key that it has.
+  static int use_key(SSL* ssl, const EVP_MD*, const unsigned char** identity, std::size_t* bytes,
+                     SSL_SESSION** session) {
+    TlsHandshake& self = of(ssl);
+    *session = nullptr;
+    const SharedKey* const key = self.credentials_ ? self.credentials_->key_to_dial() : nullptr;
+    if (self.options_.session_id.empty() && key == nullptr) return 1;
+    const Bytes secret =
+        self.options_.session_id.empty() ? key->secret.bytes() : self.options_.session_key;
+    CryptoOwned<ssl_session_st> made = self.session_of(secret);
+    if (made == nullptr) return 0;
+    *identity = reinterpret_cast<const unsigned char*>(self.client_identity_.data());
+    *bytes = self.client_identity_.size();
+    *session = made.release();
+    return 1;
+  }
+
+  // Server: the key of an identity. One that nobody has gets a key that nobody knows, so that it
+  // fails as a wrong key does.
+  static int find_key(SSL* ssl, const unsigned char* identity, std::size_t bytes,
+                      SSL_SESSION** session) {
+    TlsHandshake& self = of(ssl);
+    const std::string_view said(reinterpret_cast<const char*>(identity), bytes);
+    Secret<kSharedKeyBytes> secret;
+    const MutableBytes writable = secret.bytes();
+    if (RAND_priv_bytes_ex(crypto_library(), reinterpret_cast<unsigned char*>(writable.data()),
+                           writable.size(), 0) != 1)
+      return 0;
+    if (said.starts_with(kKeyPrefix)) {
+      const SharedKey* const key = self.credentials_->find_key(said.substr(kKeyPrefix.size()));
+      if (key != nullptr) std::ranges::copy(key->secret.bytes(), writable.begin());
+    } else if (said.starts_with(kSessionPrefix) && self.options_.find_session) {
+      auto found = self.options_.find_session(said.substr(kSessionPrefix.size()));
+      if (found) secret = std::move(*found);
+    }
+    self.client_identity_ = said;
+    *session = self.session_of(secret.bytes()).release();
+    return *session == nullptr ? 0 : 1;
+  }
+
+  // Both: the certificate of the peer. Its alert is the same for each reason.
+  static int check_certificate(X509_STORE_CTX* store, void*) {
+    const auto* ssl = static_cast<const SSL*>(
+        X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx()));
+    TlsHandshake& self = of(ssl);
+    const bool is_signed = X509_verify_cert(store) == 1;
+    X509* const certificate = X509_STORE_CTX_get0_cert(store);
+    if (!is_signed) {
+      self.why_refused_ = X509_verify_cert_error_string(X509_STORE_CTX_get_error(store));
+    } else {
+      std::vector<std::string> names = names_in(certificate);
+      const std::string& expected = self.options_.expected_peer;
+      if (names.empty()) {
+        self.why_refused_ = "it names nobody: it has neither a URI nor a DNS name nor an address";
+      } else if (!expected.empty() && !has_name(certificate, names, expected)) {
+        self.why_refused_ = "it is of " + text_of(names) + ", and '" + expected + "' is expected";
+      } else {
+        put_uris_first(names);
+        self.session_.names = std::move(names);
+        return 1;
+      }
+    }
+    X509_STORE_CTX_set_error(store, X509_V_ERR_CERT_REJECTED);
+    return 0;
+  }
+
+  // Server.
+  static int choose_protocol(SSL*, const unsigned char** chosen, unsigned char* chosen_bytes,
+                             const unsigned char* offered, unsigned int offered_bytes, void*) {
+    const Bytes list = std::as_bytes(std::span(offered, offered_bytes));
+    for (std::size_t at = 0; at < list.size();) {
+      const auto bytes = std::to_integer<std::size_t>(list[at]);
+      if (bytes > list.size() - at - 1) break;
+      if (as_text(list.subspan(at + 1, bytes)) == kProtocol) {
+        *chosen = offered + at + 1;
+        *chosen_bytes = static_cast<unsigned char>(bytes);
+        return SSL_TLSEXT_ERR_OK;
+      }
+      at += 1 + bytes;
+    }
+    return SSL_TLSEXT_ERR_ALERT_FATAL;
+  }
+
+  // Both: the only way to learn the traffic secrets.
+  static void take_secret(const SSL* ssl, const char* text) {
+    TlsHandshake& self = of(ssl);
+    const std::string_view line(text);
+    const bool is_client = self.role_ == Role::client;
+    if (line.starts_with("CLIENT_TRAFFIC_SECRET_0 "))
+      (void)read_secret(
+          line, is_client ? self.session_.sending.bytes() : self.session_.receiving.bytes());
+    if (line.starts_with("SERVER_TRAFFIC_SECRET_0 "))
+      (void)read_secret(
+          line, is_client ? self.session_.receiving.bytes() : self.session_.sending.bytes());
+    if (self.options_.keylog) self.options_.keylog(line);
+  }
+};
+
+TlsHandshake::TlsHandshake(std::shared_ptr<const Credentials> credentials, Role role,
+                           TlsHandshakeOptions options)
+    : credentials_(std::move(credentials)),
+      role_(role),
+      options_(std::move(options)),
+      state_(role == Role::server ? State::hello : State::answer) {}
+
+TlsHandshake::~TlsHandshake() = default;
+
+Result<std::unique_ptr<TlsHandshake>> TlsHandshake::make(
+    std::shared_ptr<const Credentials> credentials, Role role, TlsHandshakeOptions options) {
+  std::unique_ptr<TlsHandshake> made(
+      new TlsHandshake(std::move(credentials), role, std::move(options)));
+  TENDON_CHECK(made->begin());
+  return made;
+}
+
+void TlsHandshake::prepare(SSL_CTX* context) {
+  SSL_CTX_set_alpn_select_cb(context, &Callbacks::choose_protocol, nullptr);
+  SSL_CTX_set_cert_verify_callback(context, &Callbacks::check_certificate, nullptr);
+  SSL_CTX_set_keylog_callback(context, &Callbacks::take_secret);
+}
+
+Result<void> TlsHandshake::begin() {
+  const CryptoErrors errors;
+  SSL_CTX* const context = credentials_->context();
+  ssl_.reset(SSL_new(context));
+  CryptoOwned<BIO> input(BIO_new(BIO_s_mem()));
+  CryptoOwned<BIO> output(BIO_new(BIO_s_mem()));
+  if (ssl_ == nullptr || input == nullptr || output == nullptr)
+    return fail(errors.failed(kWhere, "begin a handshake"));
+  // An empty input is more to come, not the end.
+  BIO_set_mem_eof_return(input.get(), -1);
+  SSL_set_bio(ssl_.get(), input.release(), output.release());
+  SSL_set_app_data(ssl_.get(), this);
+  if (role_ == Role::server) {
+    SSL_set_accept_state(ssl_.get());
+    SSL_set_psk_find_session_callback(ssl_.get(), &Callbacks::find_key);
+    // A handshake by a shared key is a resumption for OpenSSL, which wants to know of what.
+    SSL_set_session_id_context(ssl_.get(), reinterpret_cast<const unsigned char*>(kProtocol.data()),
+                               kProtocol.size());
+    return {};
+  }
+  SSL_set_connect_state(ssl_.get());
+  const SharedKey* const key = credentials_->key_to_dial();
+  if (!options_.session_id.empty()) {
+    client_identity_ = std::string(kSessionPrefix) + options_.session_id;
+  } else if (key != nullptr) {
+    client_identity_ = std::string(kKeyPrefix) + key->label;
+  }
+  SSL_set_psk_use_session_callback(ssl_.get(), &Callbacks::use_key);
+  std::string protocols(1, static_cast<char>(kProtocol.size()));
+  protocols += kProtocol;
+  if (SSL_set_alpn_protos(ssl_.get(), reinterpret_cast<const unsigned char*>(protocols.data()),
+                          static_cast<unsigned>(protocols.size())) != 0)
+    return fail(errors.failed(kWhere, "begin a handshake"));
+  return {};
+}
+
+// The first key that OpenSSL gets of a session is the only one: it is overwritten when the session
+// is freed, with the object of the handshake.
+CryptoOwned<ssl_session_st> TlsHandshake::session_of(Bytes key) const {
+  CryptoOwned<ssl_session_st> made(SSL_SESSION_new());
+  const SSL_CIPHER* const suite = SSL_CIPHER_find(ssl_.get(), kSuite.data());
+  if (made == nullptr || suite == nullptr ||
+      SSL_SESSION_set1_master_key(made.get(), reinterpret_cast<const unsigned char*>(key.data()),
+                                  key.size()) != 1 ||
+      SSL_SESSION_set_cipher(made.get(), suite) != 1 ||
+      SSL_SESSION_set_protocol_version(made.get(), TLS1_3_VERSION) != 1)
+    return nullptr;
+  return made;
+}
+
+Result<void> TlsHandshake::advance(Bytes input, std::vector<std::byte>& output) {
+  switch (state_) {
+    case State::hello:
+      return take_hello(input, output);
+    case State::answer:
+      return answer(input, output);
+    case State::done:
+    case State::failed:
+      break;
+  }
+  return Error{ErrorCode::internal, kWhere, "the handshake is over"};
+}
+
+Result<void> TlsHandshake::take_hello(Bytes input, std::vector<std::byte>& output) {
+  hello_.insert(hello_.end(), input.begin(),
+                input.begin() + static_cast<std::ptrdiff_t>(
+                                    std::min(input.size(), kMaxInputBytes - hello_.size())));
+  const auto verdict = look_at_client_hello(hello_);
+  if (!verdict) return fail(verdict.error());
+  if (*verdict == ClientHello::incomplete) return {};
+  state_ = State::answer;
+  return answer(std::exchange(hello_, {}), output);
+}
+
+Result<void> TlsHandshake::answer(Bytes input, std::vector<std::byte>& output) {
+  input_bytes_ += input.size();
+  if (input_bytes_ > kMaxInputBytes)
+    return fail(Error{ErrorCode::protocol_violation, kWhere,
+                      "the peer sent " + std::to_string(input_bytes_) +
+                          " bytes before it was authenticated; legal are " +
+                          std::to_string(kMaxInputBytes)});
+  // OpenSSL takes an error of the program in this queue for its own.
+  const CryptoErrors errors;
+  ERR_clear_error();
+  if (!input.empty() && BIO_write(SSL_get_rbio(ssl_.get()), input.data(),
+                                  static_cast<int>(input.size())) != std::ssize(input))
+    return fail(errors.failed(kWhere, "take the peer's bytes"));
+  const int said = SSL_do_handshake(ssl_.get());
+  const int wants = SSL_get_error(ssl_.get(), said);
+  const char* waiting = nullptr;
+  BIO* const source = SSL_get_wbio(ssl_.get());
+  const long bytes = BIO_get_mem_data(source, &waiting);
+  const Bytes sent = std::as_bytes(std::span(waiting, static_cast<std::size_t>(bytes)));
+  output.insert(output.end(), sent.begin(), sent.end());
+  (void)BIO_reset(source);
+  if (said == 1) return finish();
+  if (wants == SSL_ERROR_WANT_READ) return {};
+  return fail(explain_failure(errors));
+}
+
+Result<void> TlsHandshake::finish() {
+  const CryptoErrors errors;
+  const unsigned char* protocol = nullptr;
+  unsigned protocol_bytes = 0;
+  SSL_get0_alpn_selected(ssl_.get(), &protocol, &protocol_bytes);
+  if (as_text(std::as_bytes(std::span(protocol, protocol_bytes))) != kProtocol)
+    return fail(Error{ErrorCode::protocol_violation, kWhere,
+                      "the peer speaks TLS, but not " + std::string(kProtocol) +
+                          ": it is no Tendon, or another protocol's port"});
+
+  if (SSL_session_reused(ssl_.get()) == 1) {
+    const bool is_lane = client_identity_.starts_with(kSessionPrefix);
+    session_.proof = is_lane ? PeerProof::session : PeerProof::key;
+    session_.identity = client_identity_;
+  } else if (!session_.names.empty()) {
+    session_.proof = PeerProof::certificate;
+    session_.identity = session_.names.front();
+  } else {
+    return fail(Error{ErrorCode::authentication_failed, kWhere, "the peer proved nothing"});
+  }
+  const auto derive = [&](std::string_view label, MutableBytes secret) {
+    return SSL_export_keying_material(ssl_.get(), reinterpret_cast<unsigned char*>(secret.data()),
+                                      secret.size(), label.data(), label.size(), nullptr, 0,
+                                      0) == 1;
+  };
+  std::array<std::byte, 16> id{};
+  if (!derive("EXPORTER-tendon-session", id) ||
+      !derive("EXPORTER-tendon-lane", session_.lane_key.bytes()) ||
+      !derive("EXPORTER-tendon-same-host", session_.host_key.bytes()))
+    return fail(errors.failed(kWhere, "derive the keys of a session"));
+
+  session_.id = to_hex(id);
+  const char* rest = nullptr;
+  const long rest_bytes = BIO_get_mem_data(SSL_get_rbio(ssl_.get()), &rest);
+  const Bytes records = std::as_bytes(std::span(rest, static_cast<std::size_t>(rest_bytes)));
+  session_.records.assign(records.begin(), records.end());
+  ssl_.reset();
+  state_ = State::done;
+  return {};
+}
+
+Error TlsHandshake::fail(Error error) {
+  ssl_.reset();
+  state_ = State::failed;
+  return error;
+}
+
+// The first error of the queue is the cause of the others.
+Error TlsHandshake::explain_failure(const CryptoErrors& errors) {
+  const unsigned long first = ERR_peek_error();
+  const int reason = ERR_GET_REASON(first);
+  const std::string openssl = errors.reason();
+  if (why_refused_.empty() && !is_about_identity(first))
+    return Error{ErrorCode::protocol_violation, kWhere,
+                 "this is no handshake of TLS 1.3 for " + std::string(kProtocol) + ": " + openssl};
+  std::string why;
+  if (!why_refused_.empty()) {
+    why = "the certificate of the peer is refused: " + why_refused_;
+  } else if (reason > SSL_AD_REASON_OFFSET) {
+    why = "the peer refused the credentials of this end (" + openssl +
+          "): its log has the reason, compare the keys by `tendon key id`";
+  } else if (reason == SSL_R_BINDER_DOES_NOT_VERIFY) {
+    why = "the peer said '" + client_identity_ + "' and has not the key that this end has for it";
+  } else {
+    why = "the peer has shown no credentials that this end can check: " + openssl;
+  }
+  return Error{ErrorCode::authentication_failed, "secure.handshake", std::move(why)};
+}
+
+}  // namespace tendon::v0::detail::secure

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/proofs.hpp"
+
+namespace tendon::v0::detail {
+
+Result<void> check_credentials(const Security& security, std::string_view where) {
+  const bool is_secure = security.profile == Profile::secure;
+  if (is_secure == (security.credentials != nullptr)) return {};
+  return Error{ErrorCode::invalid_argument, where,
+               is_secure ? "profile 'secure' needs credentials: Security::load() makes it"
+                         : "credentials were given with profile '" +
+                               std::string(to_string(security.profile)) +
+                               "', which does not use them: leave one of the two out"};
+}
+
+Result<void> refuse_secure(Profile profile, std::string_view where, std::string_view what) {
+  if (profile != Profile::secure) return {};
+  return Error{ErrorCode::not_supported, where,
+               std::string(what) +
+                   " have no profile 'secure' yet: pipes, listeners and servers "
+                   "have (docs/keys.md)"};
+}
+
+}  // namespace tendon::v0::detail

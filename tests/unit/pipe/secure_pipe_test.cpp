@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pipes, listeners and servers with Profile::secure, on each path.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tendon/tendon.hpp>
+#include <thread>
+
+#include "secure/certificate_files.hpp"
+#include "secure/certificate_maker.hpp"
+#include "secure/key_file.hpp"
+#include "support/expect.hpp"
+#include "support/scratch_dir.hpp"
+
+namespace tendon::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class SecurePipe : public ::testing::Test {
+ protected:
+  [[nodiscard]] std::string file(const std::string& name) const {
+    return (scratch_.path() / name).string();
+  }
+  [[nodiscard]] Security key(const std::string& name) {
+    if (!std::filesystem::exists(file(name)))
+      (void)detail::make_key_file(file(name), "fleet").value();
+    return Security::load({.key = file(name)}).value();
+  }
+  /// A listener and a pipe to it, of two Contexts.
+  void open(const std::string& address, const Security& security, Transport transport) {
+    here_ = Context::create({.name = "here", .transport = transport}).value();
+    there_ = Context::create({.name = "there"}).value();
+    listener_ = Listener::bind(*there_, address, {.security = security}).value();
+    auto pipe = Pipe::connect(*here_, listener_->address(), kPatience, {.security = security});
+    ASSERT_TRUE(succeeds(pipe));
+    out_ = *std::move(pipe);
+    in_ = listener_->accept(kPatience).value();
+  }
+  void expect_moved(std::int64_t count) {
+    TensorDict sent;
+    std::vector<std::int64_t> values(static_cast<std::size_t>(count));
+    for (std::int64_t n = 0; n < count; ++n) values[static_cast<std::size_t>(n)] = n * n;
+    sent.set("x", Tensor::of<std::int64_t>({count}, std::span<const std::int64_t>(values)));
+    std::thread sender([&] { EXPECT_TRUE(succeeds(out_->send(sent, kPatience))); });
+    auto received = in_->recv(kPatience);
+    sender.join();
+    ASSERT_TRUE(succeeds(received));
+    const auto bytes = (*received)["x"].bytes();
+    EXPECT_EQ(std::memcmp(bytes.data(), values.data(), bytes.size()), 0);
+    EXPECT_EQ(bytes.size(), values.size() * sizeof(std::int64_t));
+  }
+
+  const ScratchDir scratch_;
+  std::optional<Context> here_;
+  std::optional<Context> there_;
+  std::optional<Listener> listener_;
+  std::optional<Pipe> out_;
+  std::optional<Pipe> in_;
+};
+
+TEST_F(SecurePipe, OverTcp) {
+  open("127.0.0.1:0", key("fleet.key"), Transport::tcp);
+  EXPECT_THAT(out_->path().to_string(), StartsWith("tcp"));
+  expect_moved(1);
+  expect_moved(1 << 20);  // over the lanes
+  std::swap(out_, in_);
+  expect_moved(1 << 20);
+}
+
+TEST_F(SecurePipe, OverAUnixSocket) {
+  open("unix:" + file("socket"), key("fleet.key"), Transport::tcp);
+  expect_moved(1);
+  expect_moved(1 << 20);
+}
+
+TEST_F(SecurePipe, OnOneHostItIsSharedMemory) {
+  open("127.0.0.1:0", key("fleet.key"), Transport::automatic);
+  EXPECT_THAT(out_->path().to_string(), StartsWith("shm"));
+  expect_moved(1 << 20);
+}
+
+TEST_F(SecurePipe, ByCertificates) {
+  using std::chrono::hours;
+  const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+  const detail::Validity validity{now - hours(1), now + hours(1)};
+  const auto authority = detail::make_authority(validity).value();
+  const auto member =
+      detail::make_certificate(authority, {.name = "robot-7", .dns = {}, .addresses = {}}, validity)
+          .value();
+  const auto files = detail::save_certificate(scratch_.path() / "member", "robot-7", member,
+                                              authority.certificate.get())
+                         .value();
+  const CredentialFiles credentials{.key = {},
+                                    .cert = files.certificate.string(),
+                                    .cert_key = files.key.string(),
+                                    .ca = files.authority.string()};
+  open("127.0.0.1:0", Security::load(credentials, "robot-7").value(), Transport::tcp);
+  expect_moved(1 << 20);
+  // The dialled address is not a name of the certificate.
+  const auto refused = Pipe::connect(*here_, listener_->address(), kPatience,
+                                     {.security = Security::load(credentials).value()});
+  EXPECT_TRUE(fails_with(refused, ErrorCode::authentication_failed, "'127.0.0.1' is expected"));
+}
+
+TEST_F(SecurePipe, AWrongKeyIsRefused) {
+  open("127.0.0.1:0", key("fleet.key"), Transport::tcp);
+  EXPECT_TRUE(fails_with(
+      Pipe::connect(*here_, listener_->address(), kPatience, {.security = key("other.key")}),
+      ErrorCode::authentication_failed, "refused the credentials"));
+  expect_moved(10);
+}
+
+TEST_F(SecurePipe, NeitherEndSpeaksPlaintextWithTheOther) {
+  open("127.0.0.1:0", key("fleet.key"), Transport::tcp);
+  // The listener hangs up without a word, as it does to all that is no TLS.
+  EXPECT_FALSE(Pipe::connect(*here_, listener_->address(), std::chrono::milliseconds(300),
+                             {.security = {Profile::plaintext}}));
+  const auto plain =
+      Listener::bind(*there_, "127.0.0.1:0", {.security = {Profile::plaintext}}).value();
+  EXPECT_TRUE(
+      fails_with(Pipe::connect(*here_, plain.address(), kPatience, {.security = key("fleet.key")}),
+                 ErrorCode::protocol_violation, "TLS"));
+}
+
+TEST_F(SecurePipe, ALinkWithoutProofServesNoSecureListener) {
+  open("127.0.0.1:0", key("fleet.key"), Transport::tcp);
+  const auto local = Listener::bind(*there_, "127.0.0.1:0", {}).value();
+  auto pipe = Pipe::connect(*here_, local.address(), kPatience, {});
+  ASSERT_TRUE(succeeds(pipe));
+  auto again =
+      Pipe::connect(*here_, listener_->address(), kPatience, {.security = key("fleet.key")});
+  ASSERT_TRUE(succeeds(again));
+}
+
+TEST_F(SecurePipe, NeedsCredentials) {
+  const auto context = Context::create({}).value();
+  here_ = Context::create({.name = "here"}).value();
+  EXPECT_TRUE(fails_with(Listener::bind(*here_, "127.0.0.1:0", {.security = {Profile::secure}}),
+                         ErrorCode::invalid_argument, "credentials"));
+  EXPECT_TRUE(
+      fails_with(Pipe::connect(*here_, "127.0.0.1:1", kPatience, {.security = {Profile::secure}}),
+                 ErrorCode::invalid_argument, "credentials"));
+  Security both = key("fleet.key");
+  both.profile = Profile::plaintext;
+  EXPECT_TRUE(fails_with(Listener::bind(*here_, "127.0.0.1:0", {.security = both}),
+                         ErrorCode::invalid_argument, "leave one"));
+}
+
+TEST_F(SecurePipe, AServerHasItToo) {
+  const Security security = key("fleet.key");
+  here_ = Context::create({.name = "here", .transport = Transport::tcp}).value();
+  there_ = Context::create({.name = "there"}).value();
+  auto server = Server::serve(*there_, "127.0.0.1:0",
+                              [](Pipe client) {
+                                const auto request = client.recv(kPatience);
+                                if (request) (void)client.send(*request, kPatience);
+                              },
+                              {.security = security});
+  ASSERT_TRUE(succeeds(server));
+  auto pipe = Pipe::connect(*here_, server->address(), kPatience, {.security = security}).value();
+  TensorDict request;
+  request.set("text", "hello");
+  EXPECT_TRUE(succeeds(pipe.send(request, kPatience)));
+  EXPECT_TRUE(succeeds(pipe.recv(kPatience)));
+}
+
+}  // namespace
+}  // namespace tendon::test

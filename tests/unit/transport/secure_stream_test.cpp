@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/stream/secure_stream.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include "support/memory_stream.hpp"
+
+namespace tendon::test {
+namespace {
+
+using namespace tendon::detail;
+using Role = secure::TlsHandshake::Role;
+using State = StreamIo::State;
+using ::testing::HasSubstr;
+
+std::shared_ptr<const secure::Credentials> fleet_key(char fill = 'a') {
+  secure::CredentialParts parts;
+  parts.keys.push_back(
+      {"fleet", SecretBytes::copy_of(as_bytes(std::string(kSharedKeyBytes, fill))), {}});
+  return secure::Credentials::make(std::move(parts)).value();
+}
+
+std::vector<std::byte> counted(std::size_t bytes) {
+  std::vector<std::byte> made(bytes);
+  for (std::size_t n = 0; n < bytes; ++n) made[n] = static_cast<std::byte>(n * 7 + n / 256);
+  return made;
+}
+
+iovec piece_of(MutableBytes bytes) { return {bytes.data(), bytes.size()}; }
+
+/// Two ends of a secure stream over one that moves as a test wants.
+struct SecurePair {
+  MemoryStream* client_below = nullptr;
+  MemoryStream* server_below = nullptr;
+  std::unique_ptr<SecureStream> client;
+  std::unique_ptr<SecureStream> server;
+
+  explicit SecurePair(const MemoryStream::Manner& manner = {}, SecureStreamOptions of_client = {},
+                      SecureStreamOptions of_server = {}) {
+    auto below = MemoryStream::make_pair(manner);
+    client_below = below.first.get();
+    server_below = below.second.get();
+    if (!of_client.credentials) of_client.credentials = fleet_key();
+    if (!of_server.credentials) of_server.credentials = fleet_key();
+    of_client.role = Role::client;
+    of_server.role = Role::server;
+    client = SecureStream::make(std::move(below.first), std::move(of_client)).value();
+    server = SecureStream::make(std::move(below.second), std::move(of_server)).value();
+  }
+
+  /// Until both have their session.
+  void shake() {
+    for (int turn = 0; turn < 10000 && !(client->session() && server->session()); ++turn) {
+      (void)client->write({});
+      (void)server->write({});
+    }
+    ASSERT_NE(client->session(), nullptr);
+    ASSERT_NE(server->session(), nullptr);
+  }
+};
+
+/// Moves all of `bytes` from one end to the other, which reads into pieces of so many bytes.
+void expect_moved(SecureStream& from, SecureStream& to, std::vector<std::byte> bytes,
+                  std::size_t piece_bytes) {
+  std::vector<std::byte> read(bytes.size());
+  std::size_t written = 0;
+  std::size_t got = 0;
+  for (int idle = 0; got < read.size() && idle < 1000; ++idle) {
+    const iovec left = piece_of(MutableBytes(bytes).subspan(written));
+    const StreamIo out = from.write({&left, left.iov_len == 0 ? 0u : 1u});
+    ASSERT_NE(out.state, State::lost) << from.why_lost().value_or(Error{}).detail;
+    written += out.bytes;
+    for (;;) {
+      const iovec piece =
+          piece_of(MutableBytes(read).subspan(got, std::min(piece_bytes, read.size() - got)));
+      const StreamIo in = to.read({&piece, 1});
+      ASSERT_NE(in.state, State::lost) << to.why_lost().value_or(Error{}).detail;
+      if (in.state != State::moved) break;
+      got += in.bytes;
+      idle = 0;
+      if (got == read.size()) {
+        EXPECT_EQ(in.inside_bytes, 0u);
+        break;
+      }
+    }
+  }
+  EXPECT_EQ(got, read.size());
+  EXPECT_TRUE(std::ranges::equal(read, bytes));
+}
+
+TEST(SecureStream, MovesBytesBothWays) {
+  SecurePair pair;
+  pair.shake();
+  expect_moved(*pair.client, *pair.server, counted(1), 64);
+  expect_moved(*pair.server, *pair.client, counted(3 << 20), 1 << 20);
+  expect_moved(*pair.client, *pair.server, counted(3 << 20), 64);
+  EXPECT_EQ(pair.client->peer().identity, "key:fleet");
+  EXPECT_EQ(pair.server->peer().identity, "key:fleet");
+}
+
+TEST(SecureStream, BeginsByItself) {
+  SecurePair pair;
+  expect_moved(*pair.client, *pair.server, counted(1000), 1000);
+}
+
+TEST(SecureStream, OverAStreamThatStallsAndMovesLittle) {
+  SecurePair pair({.most_read = 97, .most_written = 113, .room_bytes = 500, .stalls_every = 3});
+  expect_moved(*pair.client, *pair.server, counted(100000), 4096);
+  expect_moved(*pair.server, *pair.client, counted(100000), 17);
+}
+
+// Two layers of records, as over a cable's own.
+TEST(SecureStream, OverAStreamThatKeepsBytesInside) {
+  SecurePair pair({.room_bytes = 3000, .record_bytes = 700});
+  expect_moved(*pair.client, *pair.server, counted(100000), 1000);
+  expect_moved(*pair.server, *pair.client, counted(100000), 1000);
+}
+
+TEST(SecureStream, SaysWhatIsLeftInside) {
+  SecurePair pair;
+  pair.shake();
+  auto bytes = counted(1000);
+  const iovec all = piece_of(bytes);
+  EXPECT_EQ(pair.client->write({&all, 1}).bytes, 1000u);
+  std::array<std::byte, 600> some;
+  const iovec piece = piece_of(some);
+  EXPECT_EQ(pair.server->read({&piece, 1}).inside_bytes, 400u);
+  // A further record that was not opened yet counts as well.
+  EXPECT_EQ(pair.client->write({&all, 1}).bytes, 1000u);
+  EXPECT_EQ(pair.server->read({&piece, 1}).bytes, 600u);
+  EXPECT_NE(pair.server->read({&piece, 1}).inside_bytes, 0u);
+  EXPECT_EQ(pair.server->read({&piece, 1}).bytes, 200u);
+  EXPECT_EQ(pair.server->read({&piece, 1}).state, State::later);
+}
+
+TEST(SecureStream, GathersAndScattersManyPieces) {
+  SecurePair pair;
+  pair.shake();
+  auto bytes = counted(40 * 1001);
+  std::vector<iovec> out;
+  std::vector<iovec> in;
+  std::vector<std::byte> read(bytes.size());
+  for (std::size_t n = 0; n < 40; ++n) {
+    out.push_back(piece_of(MutableBytes(bytes).subspan(n * 1001, 1001)));
+    out.push_back({nullptr, 0});
+    in.push_back(piece_of(MutableBytes(read).subspan(n * 1001, n % 2 == 0 ? 1000 : 1)));
+    in.push_back(piece_of(
+        MutableBytes(read).subspan(n * 1001 + (n % 2 == 0 ? 1000 : 1), n % 2 == 0 ? 1 : 1000)));
+  }
+  EXPECT_EQ(pair.client->write(out).bytes, bytes.size());
+  EXPECT_EQ(pair.server->read(in).bytes, bytes.size());
+  EXPECT_EQ(read, bytes);
+}
+
+TEST(SecureStream, EndsInOrderOneWayAtATime) {
+  SecurePair pair;
+  pair.shake();
+  auto bytes = counted(10);
+  const iovec piece = piece_of(bytes);
+  EXPECT_EQ(pair.client->write({&piece, 1}).bytes, 10u);
+  pair.client->end_output();
+  std::array<std::byte, 100> read;
+  const iovec room = piece_of(read);
+  EXPECT_EQ(pair.server->read({&room, 1}).bytes, 10u);
+  EXPECT_EQ(pair.server->read({&room, 1}).state, State::ended);
+  EXPECT_EQ(pair.server->read({&room, 1}).state, State::ended);
+  EXPECT_EQ(pair.server->write({&piece, 1}).bytes, 10u);
+  EXPECT_EQ(pair.client->read({&room, 1}).bytes, 10u);
+}
+
+TEST(SecureStream, CutItIsNoEnd) {
+  SecurePair pair;
+  pair.shake();
+  auto bytes = counted(10);
+  const iovec piece = piece_of(bytes);
+  EXPECT_EQ(pair.client->write({&piece, 1}).bytes, 10u);
+  pair.client_below->end_output();  // as somebody on the way may do
+  std::array<std::byte, 100> read;
+  const iovec room = piece_of(read);
+  EXPECT_EQ(pair.server->read({&room, 1}).bytes, 10u);
+  EXPECT_EQ(pair.server->read({&room, 1}).state, State::lost);
+  ASSERT_TRUE(pair.server->why_lost());
+  EXPECT_EQ(pair.server->why_lost()->code, ErrorCode::peer_lost);
+}
+
+TEST(SecureStream, CutWithinItsHandshake) {
+  SecurePair pair;
+  (void)pair.client->write({});
+  pair.client_below->end_output();
+  std::array<std::byte, 100> read;
+  const iovec room = piece_of(read);
+  EXPECT_EQ(pair.server->read({&room, 1}).state, State::lost);
+  ASSERT_TRUE(pair.server->why_lost());
+  EXPECT_EQ(pair.server->why_lost()->code, ErrorCode::peer_lost);
+}
+
+TEST(SecureStream, AWrongKeyIsAnErrorOnBothSides) {
+  SecurePair pair({}, {.credentials = fleet_key('b')});
+  (void)pair.client->write({});
+  (void)pair.server->write({});
+  (void)pair.client->write({});
+  for (SecureStream* end : {pair.client.get(), pair.server.get()}) {
+    EXPECT_EQ(end->write({}).state, State::lost);
+    ASSERT_TRUE(end->why_lost());
+    EXPECT_EQ(end->why_lost()->code, ErrorCode::authentication_failed);
+    EXPECT_EQ(end->session(), nullptr);
+  }
+}
+
+TEST(SecureStream, PlaintextIsRefused) {
+  auto below = MemoryStream::make_pair({});
+  auto server = SecureStream::make(std::move(below.second),
+                                   {.role = Role::server, .credentials = fleet_key()})
+                    .value();
+  auto hello = counted(64);
+  const iovec piece = piece_of(hello);
+  (void)below.first->write({&piece, 1});
+  std::array<std::byte, 100> read;
+  const iovec room = piece_of(read);
+  EXPECT_EQ(server->read({&room, 1}).state, State::lost);
+  ASSERT_TRUE(server->why_lost());
+  EXPECT_EQ(server->why_lost()->code, ErrorCode::protocol_violation);
+  EXPECT_EQ(below.first->read({&room, 1}).state, State::later) << "it was answered";
+}
+
+TEST(SecureStream, KeysChangeUnderWay) {
+  SecureStreamOptions often;
+  often.limits.records = 2;
+  SecurePair pair({}, often);
+  pair.shake();
+  expect_moved(*pair.client, *pair.server, counted(1 << 20), 1 << 16);
+  expect_moved(*pair.server, *pair.client, counted(1 << 20), 1 << 16);
+}
+
+}  // namespace
+}  // namespace tendon::test
