@@ -12,8 +12,8 @@ NUMBERS = {
     "docs/protocol.md": [
         ("an encoding of at most {} bytes of UTF-8", "kMaxEncodingBytes"),
         ("one ClientHello, of at most {} in all", "kMaxClientHelloBytes"),
-        ("until the peer is\n  authenticated, {}.", "kMaxInputBytes"),
-        ("2^24 records, {} or 10 minutes", "64 GiB"),
+        ("until the peer is authenticated, {}.", "kMaxInputBytes"),
+        ("its key (KeyUpdate) at {} records", "2^24"),
         ("bytes that follow, at most {}: a frame", "kMaxHelloBytes - 16"),
         ("a frame has at most {} bytes", "kMaxHelloBytes"),
         ("| host | text | 1-{} bytes |", "kMaxIdentityTextBytes"),
