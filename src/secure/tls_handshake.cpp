@@ -125,12 +125,17 @@ struct TlsHandshake::Callbacks {
       return 0;
     if (said.starts_with(kKeyPrefix)) {
       const SharedKey* const key = self.credentials_->find_key(said.substr(kKeyPrefix.size()));
-      if (key != nullptr) std::ranges::copy(key->secret.bytes(), writable.begin());
+      if (key != nullptr) {
+        std::ranges::copy(key->secret.bytes(), writable.begin());
+        self.client_identity_ = said;
+      }
     } else if (said.starts_with(kSessionPrefix) && self.options_.find_session) {
       auto found = self.options_.find_session(said.substr(kSessionPrefix.size()));
-      if (found) secret = std::move(*found);
+      if (found) {
+        secret = std::move(*found);
+        self.client_identity_ = said;
+      }
     }
-    self.client_identity_ = said;
     *session = self.session_of(secret.bytes()).release();
     return *session == nullptr ? 0 : 1;
   }
@@ -377,8 +382,11 @@ Error TlsHandshake::explain_failure(const CryptoErrors& errors) {
   } else if (reason > SSL_AD_REASON_OFFSET) {
     why = "the peer refused the credentials of this end (" + openssl +
           "): its log has the reason, compare the keys by `tendon key id`";
+  } else if (reason == SSL_R_BINDER_DOES_NOT_VERIFY && client_identity_.empty()) {
+    // The name that it said is a stranger's text.
+    why = "the peer named a key, or a session, that this end does not have";
   } else if (reason == SSL_R_BINDER_DOES_NOT_VERIFY) {
-    why = "the peer said '" + client_identity_ + "' and has not the key that this end has for it";
+    why = "the peer named '" + client_identity_ + "', and has not the key that this end has for it";
   } else {
     why = "the peer has shown no credentials that this end can check: " + openssl;
   }

@@ -119,7 +119,7 @@ class TlsHandshake {
   std::size_t input_bytes_ = 0;
   std::vector<std::byte> hello_;  // of a server, until it is whole
   std::string why_refused_;       // of a certificate
-  std::string client_identity_;   // as it was sent, or received and found
+  std::string client_identity_;   // as it was sent; received, where this end has its key
   TlsSession session_;
 };
 

@@ -14,6 +14,7 @@
 
 #include "tensor/copy.hpp"
 #include "transport/shm/shm_link.hpp"
+#include "transport/stream/secure_stream.hpp"
 #include "transport/stream/socket_stream.hpp"
 #include "transport/stream/stream_link.hpp"
 
@@ -297,6 +298,15 @@ namespace {
 
 using StreamPair = std::pair<std::unique_ptr<ByteStream>, std::unique_ptr<ByteStream>>;
 
+std::unique_ptr<ByteStream> secured(OwnedFd socket, secure::TlsHandshake::Role role) {
+  secure::CredentialParts parts;
+  parts.keys.push_back({"fleet", SecretBytes(kSharedKeyBytes), {}});
+  SecureStreamOptions options{.role = role,
+                              .credentials = secure::Credentials::make(std::move(parts)).value()};
+  return SecureStream::make(std::make_unique<SocketStream>(std::move(socket)), std::move(options))
+      .value();
+}
+
 void make_stream_links(LinkPair& pair, std::uint64_t cap_bytes, int lanes,
                        const std::function<StreamPair()>& make_streams) {
   const auto make = [&](LinkEnd& end, std::unique_ptr<ByteStream> control, const char* peer) {
@@ -333,6 +343,27 @@ LinkFactory tcp_factory(std::string name, int family, int lanes) {
       SocketPair sockets = make_sockets(family);
       return StreamPair(std::make_unique<SocketStream>(std::move(sockets.a)),
                         std::make_unique<SocketStream>(std::move(sockets.b)));
+    });
+  };
+  return factory;
+}
+
+LinkFactory secure_factory(std::string name, int lanes) {
+  LinkFactory factory;
+  factory.name = std::move(name);
+  factory.cuts_frames = true;
+  factory.make = [lanes](LinkPair& pair, std::uint64_t cap_bytes) {
+    make_stream_links(pair, cap_bytes, lanes, [] {
+      SocketPair sockets = make_sockets(AF_INET);
+      StreamPair streams(secured(std::move(sockets.a), secure::TlsHandshake::Role::client),
+                         secured(std::move(sockets.b), secure::TlsHandshake::Role::server));
+      // Links begin when their handshake is done.
+      EXPECT_TRUE(eventually([&] {
+        (void)streams.first->write({});
+        (void)streams.second->write({});
+        return streams.first->session() != nullptr && streams.second->session() != nullptr;
+      }));
+      return streams;
     });
   };
   return factory;
@@ -383,9 +414,13 @@ LinkFactory shm_factory(std::array<std::shared_ptr<PublishPool>, 2> pools) {
 }
 
 std::vector<LinkFactory> links_of_the_product() {
-  return {tcp_factory("tcp", AF_INET, 1),          tcp_factory("tcp_3_lanes", AF_INET, 3),
-          tcp_factory("unix", AF_UNIX, 1),         tcp_factory("unix_2_lanes", AF_UNIX, 2),
-          tcp_factory("unix_3_lanes", AF_UNIX, 3), shm_factory()};
+  return {tcp_factory("tcp", AF_INET, 1),
+          tcp_factory("tcp_3_lanes", AF_INET, 3),
+          tcp_factory("unix", AF_UNIX, 1),
+          tcp_factory("unix_2_lanes", AF_UNIX, 2),
+          tcp_factory("unix_3_lanes", AF_UNIX, 3),
+          secure_factory("tls", 2),
+          shm_factory()};
 }
 
 }  // namespace tendon::test

@@ -173,6 +173,8 @@ std::vector<LinkFactory> links_of_the_product();
 inline void PrintTo(const LinkFactory& factory, std::ostream* out) { *out << factory.name; }
 
 LinkFactory tcp_factory(std::string name, int family, int lanes);
+/// TLS over TCP.
+LinkFactory secure_factory(std::string name, int lanes);
 /// Over streams in memory: no kernel between the ends but for readiness.
 LinkFactory memory_factory(std::string name, const MemoryStream::Manner& manner, int lanes);
 /// `pools`: of a and of b, for links whose peers take holds.

@@ -168,6 +168,8 @@ TEST(TlsHandshake, AWrongKeyAndAnUnknownLabelAreRefusedAlike) {
     ends.turn_server(std::exchange(ends.from_client, {}));
     ASSERT_TRUE(ends.server_error);
     EXPECT_EQ(ends.server_error->code, ErrorCode::authentication_failed);
+    EXPECT_THAT(ends.server_error->detail,
+                HasSubstr(alerts.empty() ? "named 'key:fleet'" : "that this end does not have"));
     alerts.push_back(ends.from_server);
     ends.turn_client(std::exchange(ends.from_server, {}));
     ASSERT_TRUE(ends.client_error);
