@@ -57,6 +57,7 @@ struct BenchTopicOptions {
   std::string listen;      ///< where the publisher listens; without it, on 127.0.0.1
   std::string router;      ///< both find each other by it, and listen nowhere else
   std::string readers_by;  ///< a command that executes the second process: "nsenter --net=..."
+  std::string device;      ///< a GPU that samples lie on and are received on; else host memory
   Format format = Format::text;
 
   [[nodiscard]] bool between_hosts() const { return !listen.empty() || !router.empty(); }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench_device.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <string_view>
 
 #include "channel/staging.hpp"
 #include "cli/benchmark.hpp"
+#include "cuda/address.hpp"
 #include "cuda/stream_work.hpp"
 #include "cuda/survey.hpp"
 
@@ -25,7 +27,7 @@ BenchDevice::BenchDevice(std::shared_ptr<cuda::Gpu> gpu, std::uint64_t size_byte
     : gpu_(std::move(gpu)),
       // A slot has up to an eighth more than what lies in it.
       pool_(std::make_shared<cuda::DevicePool>(gpu_->context(), gpu_->thread(),
-                                               kSmallestPool + 3 * size_bytes)) {}
+                                               kSmallestPool + 4 * size_bytes)) {}
 
 Result<BenchDevice> BenchDevice::use(Device device, std::uint64_t size_bytes) {
   TENDON_TRY(gpu, detail::wanted_gpu(device, kDevice, row_deadline()));
@@ -43,13 +45,18 @@ Result<TensorDict> BenchDevice::put(const TensorDict& host) const {
   return there;
 }
 
+Result<void> BenchDevice::write(const Tensor& there, const Tensor& host) const {
+  TENDON_TRY(work, cuda::StreamWork::begin(gpu_, stream(), kDevice));
+  TENDON_CHECK(
+      work.copy(cuda::address_of(there.data()), cuda::address_of(host.data()), host.size_bytes()));
+  return work.wait(row_deadline());
+}
+
 Result<Storage> BenchDevice::bring_back(const Tensor& tensor) const {
   TENDON_TRY(host, Storage::allocate(tensor.size_bytes()));
   TENDON_TRY(work, cuda::StreamWork::begin(gpu_, stream(), kDevice));
-  const auto address = [](const std::byte* data) {
-    return reinterpret_cast<cuda::DeviceAddress>(data);
-  };
-  TENDON_CHECK(work.copy(address(host.data()), address(tensor.data()), tensor.size_bytes()));
+  TENDON_CHECK(work.copy(cuda::address_of(host.data()), cuda::address_of(tensor.data()),
+                         tensor.size_bytes()));
   TENDON_CHECK(work.wait(row_deadline()));
   return host;
 }
@@ -59,12 +66,26 @@ Result<void> BenchDevice::wait() const {
   return work.wait(row_deadline());
 }
 
-Result<BenchDeviceFacts> facts_of(Device device) {
-  TENDON_CHECK(BenchDevice::use(device, 0));
+Result<std::optional<BenchDeviceFacts>> facts_of(const std::string& device,
+                                                 std::string_view where) {
+  if (device.empty()) return std::optional<BenchDeviceFacts>();
+  const auto named = parse_device(device);
+  if (!named || *named == cpu()) {
+    return Error{ErrorCode::invalid_argument, where,
+                 fmt::format("--device {}; legal are GPUs: cuda:0", device)};
+  }
+  TENDON_CHECK(BenchDevice::use(*named, 0));
   TENDON_TRY(driver, cuda::process_driver());
   TENDON_TRY(found, cuda::survey(*driver));
-  const auto gpu = std::ranges::find(found.gpus, device, &cuda::GpuFacts::device);
-  return BenchDeviceFacts{gpu == found.gpus.end() ? std::string() : gpu->name, found.driver};
+  const auto gpu = std::ranges::find(found.gpus, *named, &cuda::GpuFacts::device);
+  return std::optional<BenchDeviceFacts>(
+      {*named, gpu == found.gpus.end() ? std::string() : gpu->name, found.driver});
+}
+
+void add_gpu(Value::Map& row, const BenchDeviceFacts& facts) {
+  row.emplace_back("device", to_string(facts.device));
+  row.emplace_back("gpu", facts.name);
+  row.emplace_back("driver", facts.driver);
 }
 
 }  // namespace tendon::cli

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cli/bench.hpp"
+#include "cli/bench_bytes.hpp"
 #include "cli/bench_device.hpp"
 #include "cli/benchmark.hpp"
 #include "cli/output.hpp"
@@ -27,10 +28,15 @@ constexpr std::uint64_t kDefaultEndBytes = 128ull << 20;
 constexpr std::uint64_t kCheckCount = 8;
 /// Loans that are written to before measuring, so that their pages exist.
 constexpr std::uint64_t kTouchCount = 8;
+/// Batches on a GPU whose arrival is timed. The last of each so many is compared. The one behind it
+/// is not counted: the comparison has used the receiver's GPU, which is idle for the others.
+constexpr std::uint64_t kMostArrivals = 1000;
+constexpr std::uint64_t kArrivalsEach = 8;
 
 /// One row: which way, how large, how often. Both processes walk through the same steps:
-///   1 round trip (the first), warm_up, count round trips, warm_up and count messages one way with
-///   an answer after each of the two runs, check_count round trips with known bytes.
+///   on a GPU an answer before all, 1 round trip (the first), warm_up, count round trips, on a GPU
+///   arrival_count() messages with an answer after each, warm_up and count messages one way with an
+///   answer after each of the two runs, check_count round trips with known bytes.
 struct Plan {
   SendMode mode = SendMode::copy;
   std::uint64_t size_bytes = 0;
@@ -40,6 +46,12 @@ struct Plan {
   Pinning pinning = Pinning::two_cpus;
   std::optional<Device> device{};  // where batches lie at both ends; without it, in host memory
 
+  /// Whole turns of kArrivalsEach, and one of them to warm up.
+  [[nodiscard]] std::uint64_t arrival_count() const {
+    if (!device) return 0;
+    const std::uint64_t turns = std::max(std::min(count, kMostArrivals) / kArrivalsEach, 1ul);
+    return (1 + turns) * kArrivalsEach;
+  }
   [[nodiscard]] Value::Map to_parameters() const {
     return {{"mode", to_string(mode)},
             {"size_bytes", size_bytes},
@@ -62,29 +74,11 @@ struct Plan {
   }
 };
 
-/// Bytes that depend on `seed` and on their place, so that an exchanged piece shows.
-std::uint64_t word_of(std::uint64_t seed, std::size_t index) {
-  const std::uint64_t mixed = (seed + 1) * 0x9e3779b97f4a7c15 + index * 0xbf58476d1ce4e5b9;
-  return mixed ^ (mixed >> 31);
-}
-void fill(MutableBytes bytes, std::uint64_t seed) {
-  std::size_t i = 0;
-  for (; i + 8 <= bytes.size(); i += 8) {
-    const std::uint64_t word = word_of(seed, i);
-    std::memcpy(bytes.data() + i, &word, 8);
-  }
-  for (; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(word_of(seed, i));
-}
-bool is_filled(Bytes bytes, std::uint64_t seed) {
-  std::size_t i = 0;
-  for (; i + 8 <= bytes.size(); i += 8) {
-    const std::uint64_t word = word_of(seed, i);
-    if (std::memcmp(bytes.data() + i, &word, 8) != 0) return false;
-  }
-  for (; i < bytes.size(); ++i)
-    if (bytes[i] != static_cast<std::byte>(word_of(seed, i))) return false;
-  return true;
-}
+/// The bytes of this message of arrival_count() are compared.
+bool is_compared(std::uint64_t number) { return number % kArrivalsEach == kArrivalsEach - 1; }
+
+/// By the clock that both processes read.
+std::int64_t now_ns() { return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count(); }
 
 /// One end of the benchmark.
 class End {
@@ -95,7 +89,7 @@ class End {
     TENDON_TRY(schema, Schema::make({{"x", DType::u8, shape}}));
     end.schema_ = std::move(schema);
     TENDON_TRY(tensor, Tensor::empty(DType::u8, shape));
-    fill(tensor.mutable_bytes(), 0);
+    fill_patterned(tensor.mutable_bytes(), 0);
     TENDON_CHECK(end.host_.try_set("x", std::move(tensor)));
     end.batch_ = end.host_;
     end.device_ = plan.device;
@@ -108,10 +102,10 @@ class End {
 
   [[nodiscard]] Result<void> send() {
     if (mode_ == SendMode::copy) return pipe_->send(batch_, deadline_);
-    TENDON_TRY(loan, pipe_->loan(schema_, deadline_));
-    if (touches_left_ > 0) {
+    TENDON_TRY(loan, take_loan());
+    if (touches_left_ > 0 && !gpu_) {
       --touches_left_;
-      fill(loan["x"].mutable_bytes(), 0);
+      fill_patterned(loan["x"].mutable_bytes(), 0);
     }
     return pipe_->send(std::move(loan), deadline_);
   }
@@ -122,28 +116,44 @@ class End {
   }
   [[nodiscard]] Result<void> send_filled(std::uint64_t seed) {
     if (mode_ == SendMode::copy) {
-      fill(host_["x"].mutable_bytes(), seed);
-      if (gpu_) TENDON_CHECK(place());
+      TENDON_CHECK(fill_batch(seed));
       return pipe_->send(batch_, deadline_);
     }
-    TENDON_TRY(loan, pipe_->loan(schema_, deadline_));
-    fill(loan["x"].mutable_bytes(), seed);
+    TENDON_TRY(loan, take_loan());
+    TENDON_CHECK(fill_loan(loan, seed));
     return pipe_->send(std::move(loan), deadline_);
   }
   /// Receives, and counts it as wrong if its bytes are not those of `seed`.
   [[nodiscard]] Result<void> recv_filled(std::uint64_t seed) {
     TENDON_TRY(received, pipe_->recv({.device = device_}, deadline_));
-    TENDON_TRY(tensor, received.find("x"));
-    Storage here = tensor.storage();
-    if (gpu_) {
-      TENDON_TRY(brought, gpu_->bring_back(tensor));
-      here = std::move(brought);
+    return compare(received, seed);
+  }
+  /// Sends a batch that lies on the GPU; the time until the receiver has it [us].
+  [[nodiscard]] Result<double> time_arrival(std::uint64_t number) {
+    std::optional<Loan> loan;
+    if (mode_ == SendMode::loan) {
+      TENDON_TRY(taken, take_loan());
+      loan = std::move(taken);
     }
-    const bool is_there = !gpu_ || tensor.device() == gpu_->device();
-    const bool is_whole = tensor.size_bytes() == schema_->size_bytes();
-    if (!is_there || !is_whole || !is_filled(here.bytes().first(tensor.size_bytes()), seed))
-      ++wrong_count_;
-    return {};
+    if (is_compared(number)) TENDON_CHECK(loan ? fill_loan(*loan, number) : fill_batch(number));
+    const std::int64_t start = now_ns();
+    TENDON_CHECK(loan ? pipe_->send(*std::move(loan), deadline_) : pipe_->send(batch_, deadline_));
+    TENDON_TRY(answer, pipe_->recv_message(deadline_));
+    std::int64_t arrived = 0;
+    if (answer.bytes.size_bytes() != sizeof arrived) {
+      return Error{ErrorCode::internal, "cli.bench.pipe",
+                   fmt::format("the second process answered with {} bytes, which are no time",
+                               answer.bytes.size_bytes())};
+    }
+    std::memcpy(&arrived, answer.bytes.data(), sizeof arrived);
+    return static_cast<double>(arrived - start) / 1e3;
+  }
+  /// The other end of it.
+  [[nodiscard]] Result<void> answer_arrival(std::uint64_t number) {
+    TENDON_TRY(received, pipe_->recv({.device = device_}, deadline_));
+    const std::int64_t arrived = now_ns();
+    if (is_compared(number)) TENDON_CHECK(compare(received, number));
+    return pipe_->send(std::as_bytes(std::span(&arrived, 1)), {}, deadline_);
   }
   /// A small message: everything before it was taken.
   [[nodiscard]] Result<void> answer(std::uint32_t number) {
@@ -154,9 +164,43 @@ class End {
     return message.tag;
   }
   [[nodiscard]] std::uint32_t wrong_count() const { return wrong_count_; }
+  /// Copies to or from host memory that this end made of batches on its GPU.
+  [[nodiscard]] std::uint64_t copies_through_host() const {
+    const PipeStats stats = pipe_->stats();
+    return stats.copies_d2h + stats.copies_h2d;
+  }
 
  private:
   End(Pipe& pipe, SendMode mode) : pipe_(&pipe), mode_(mode) {}
+  [[nodiscard]] Result<Loan> take_loan() {
+    if (!device_) return pipe_->loan(schema_, deadline_);
+    return pipe_->loan(schema_, {.device = *device_}, deadline_);
+  }
+  [[nodiscard]] Result<void> fill_batch(std::uint64_t seed) {
+    fill_patterned(host_["x"].mutable_bytes(), seed);
+    return gpu_ ? place() : Result<void>();
+  }
+  [[nodiscard]] Result<void> fill_loan(const Loan& loan, std::uint64_t seed) {
+    if (!gpu_) {
+      fill_patterned(loan["x"].mutable_bytes(), seed);
+      return {};
+    }
+    fill_patterned(host_["x"].mutable_bytes(), seed);
+    return gpu_->write(loan["x"], host_["x"]);
+  }
+  [[nodiscard]] Result<void> compare(const TensorDict& received, std::uint64_t seed) {
+    TENDON_TRY(tensor, received.find("x"));
+    Storage here = tensor.storage();
+    if (gpu_) {
+      TENDON_TRY(brought, gpu_->bring_back(tensor));
+      here = std::move(brought);
+    }
+    const bool is_there = !gpu_ || tensor.device() == gpu_->device();
+    const bool is_whole = tensor.size_bytes() == schema_->size_bytes();
+    if (!is_there || !is_whole || !is_patterned(here.bytes().first(tensor.size_bytes()), seed))
+      ++wrong_count_;
+    return {};
+  }
   [[nodiscard]] Result<void> place() {
     batch_ = TensorDict();
     TENDON_TRY(there, gpu_->put(host_));
@@ -187,7 +231,11 @@ struct Row {
   double gb_per_s = 0;
   double memcpy_gb_per_s = 0;
   std::optional<std::uint32_t> wrong_count;
-  std::string device_path;  // how tensors on a GPU travelled; none: in host memory
+  // The rest is for batches on a GPU alone.
+  std::string device_path{};  // how they travelled
+  double arrival_us_p50 = 0;
+  double arrival_us_p99 = 0;
+  std::uint64_t copies_through_host = 0;  // of all until arrivals were timed
 
   [[nodiscard]] Value::Map to_json() const {
     Value::Map row = {{"path", path},
@@ -203,6 +251,19 @@ struct Row {
   }
 };
 
+Result<void> measure_arrivals(End& end, const Plan& plan, Row& row) {
+  std::vector<double> samples;
+  for (std::uint64_t i = 0; i < plan.arrival_count(); ++i) {
+    TENDON_TRY(sample, end.time_arrival(i));
+    if (i >= kArrivalsEach && i % kArrivalsEach != 0) samples.push_back(sample);
+  }
+  std::ranges::sort(samples);
+  row.arrival_us_p50 = percentile(samples, 50);
+  row.arrival_us_p99 = percentile(samples, 99);
+  row.copies_through_host = end.copies_through_host();
+  return {};
+}
+
 Result<void> measure(End& end, const Plan& plan, Row& row) {
   const auto round_trip = [&]() -> Result<double> {
     const auto start = Clock::now();
@@ -210,6 +271,8 @@ Result<void> measure(End& end, const Plan& plan, Row& row) {
     TENDON_CHECK(end.recv());
     return elapsed_us(start);
   };
+  // The peer uses the GPU before anything is sent: else the first messages would be staged.
+  if (plan.device) TENDON_CHECK(end.wait_for_answer());
   TENDON_TRY(first, round_trip());
   row.first_us = first / 2;
   for (std::uint64_t i = 0; i < plan.warm_up_count; ++i) TENDON_CHECK(round_trip());
@@ -222,6 +285,8 @@ Result<void> measure(End& end, const Plan& plan, Row& row) {
   std::ranges::sort(samples);
   row.latency_us_p50 = percentile(samples, 50);
   row.latency_us_p99 = percentile(samples, 99);
+
+  if (plan.device) TENDON_CHECK(measure_arrivals(end, plan, row));
 
   const auto stream = [&](std::uint64_t count) -> Result<double> {
     const auto start = Clock::now();
@@ -303,9 +368,7 @@ std::vector<std::pair<Transport, SendMode>> ways_of(const BenchPipeOptions& opti
       continue;
     for (const SendMode mode : {SendMode::loan, SendMode::copy}) {
       // Over sockets a loan is copied by the kernel like anything else: shown only when asked for.
-      // A loan is host memory.
-      const bool worth_showing =
-          mode == SendMode::copy || (transport != Transport::tcp && options.device.empty());
+      const bool worth_showing = mode == SendMode::copy || transport != Transport::tcp;
       if (options.mode ? *options.mode == mode : worth_showing) ways.emplace_back(transport, mode);
     }
   }
@@ -328,27 +391,7 @@ const Table& table() {
   return kTable;
 }
 
-/// The GPU that batches lie on.
-struct Gpu {
-  Device device;
-  BenchDeviceFacts facts;
-};
-
-/// Nothing: they lie in host memory.
-Result<std::optional<Gpu>> gpu_of(const BenchPipeOptions& options) {
-  if (options.device.empty()) return std::optional<Gpu>();
-  const auto refused = [&](std::string_view why) {
-    return Error{ErrorCode::invalid_argument, "cli.bench.pipe",
-                 fmt::format("--device {}{}", options.device, why)};
-  };
-  const auto device = parse_device(options.device);
-  if (!device || *device == cpu()) return refused("; legal are GPUs: cuda:0");
-  if (options.mode == SendMode::loan) return refused(" --mode loan; a loan is host memory");
-  TENDON_TRY(facts, facts_of(*device));
-  return std::optional<Gpu>({*device, std::move(facts)});
-}
-
-void print_header(const BenchPipeOptions& options, const std::optional<Gpu>& gpu) {
+void print_header(const BenchPipeOptions& options, const std::optional<BenchDeviceFacts>& gpu) {
   const Value::Map card = machine_card();
   print_line(fmt::format(
       "# tendon {}, {}, policy {}, {} stream{}, {}", kVersion, card.front().second.as_string(),
@@ -361,10 +404,12 @@ void print_header(const BenchPipeOptions& options, const std::optional<Gpu>& gpu
   if (gpu) {
     print_line(
         fmt::format("# batches lie on {}, {}, driver of CUDA {}. gpu: how they get there, {}",
-                    to_string(gpu->device), gpu->facts.name, gpu->facts.driver,
-                    "`staged` by host memory; one each way is compared."));
+                    to_string(gpu->device), gpu->name, gpu->driver,
+                    "`staged` by host memory; one of eight is compared."));
+    print_line(
+        "# arrival [us]: from send() to the return of recv(), whose process leaves the GPU alone.");
   }
-  print_line(table().header() + (gpu ? "  gpu" : ""));
+  print_line(table().header() + (gpu ? "     arrival  gpu" : ""));
   print_line(table().row(
       {"(B)", "(elements)", "", "", "", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", "", ""}));
 }
@@ -377,7 +422,9 @@ void print_row(const Row& row) {
                    format_number(row.gb_per_s), format_number(row.memcpy_gb_per_s),
                    format_number(row.gb_per_s / row.memcpy_gb_per_s),
                    row.wrong_count ? std::to_string(*row.wrong_count) : "-"}) +
-      (row.device_path.empty() ? "" : "  " + row.device_path));
+      (row.device_path.empty()
+           ? ""
+           : fmt::format("  {:>10}  {}", format_number(row.arrival_us_p50), row.device_path)));
 }
 
 }  // namespace
@@ -391,7 +438,7 @@ int run_bench_pipe(const BenchPipeOptions& options) {
                                     options.begin_bytes, end_bytes, options.factor)},
                   options.format);
   }
-  const auto gpu = gpu_of(options);
+  const auto gpu = facts_of(options.device, "cli.bench.pipe");
   if (!gpu) return report(gpu.error(), options.format);
   if (options.format == Format::text) print_header(options, *gpu);
   Value::List rows;
@@ -409,10 +456,11 @@ int run_bench_pipe(const BenchPipeOptions& options) {
       if (options.format == Format::text) print_row(*row);
       Value::Map json = row->to_json();
       if (*gpu) {
-        json.emplace_back("device", to_string((*gpu)->device));
+        add_gpu(json, **gpu);
         json.emplace_back("device_path", row->device_path);
-        json.emplace_back("gpu", (*gpu)->facts.name);
-        json.emplace_back("driver", (*gpu)->facts.driver);
+        json.emplace_back("arrival_us_p50", row->arrival_us_p50);
+        json.emplace_back("arrival_us_p99", row->arrival_us_p99);
+        json.emplace_back("copies_through_host", row->copies_through_host);
       }
       rows.emplace_back(std::move(json));
       if (size > end_bytes / options.factor) break;
@@ -428,10 +476,12 @@ Result<void> play_pipe_peer(const Value& parameters) {
   const Plan plan = Plan::of(parameters);
   if (plan.pinning == Pinning::two_cpus) pin_thread(1);
   TENDON_TRY(end, End::make(pipe, plan));
+  if (plan.device) TENDON_CHECK(end.answer(0));
   for (std::uint64_t i = 0; i < 1 + plan.warm_up_count + plan.count; ++i) {
     TENDON_CHECK(end.recv());
     TENDON_CHECK(end.send());
   }
+  for (std::uint64_t i = 0; i < plan.arrival_count(); ++i) TENDON_CHECK(end.answer_arrival(i));
   for (const std::uint64_t count : {plan.warm_up_count, plan.count}) {
     for (std::uint64_t i = 0; i < count; ++i) TENDON_CHECK(end.recv());
     TENDON_CHECK(end.answer(0));

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstring>
 #include <iterator>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <tendon/core/version.hpp>
@@ -17,6 +18,8 @@
 #include <vector>
 
 #include "cli/bench.hpp"
+#include "cli/bench_bytes.hpp"
+#include "cli/bench_device.hpp"
 #include "cli/benchmark.hpp"
 #include "cli/output.hpp"
 #include "core/thread.hpp"
@@ -28,6 +31,10 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kWhere = "cli.bench.topic";
 constexpr std::uint64_t kDefaultEndBytes = 128ull << 20;
+/// The readers compare the bytes of samples on a GPU: of the first, and of one of so many.
+constexpr std::uint64_t kComparedEach = 4;
+/// So many samples in turn have other bytes, so that an old one shows.
+constexpr std::uint64_t kSeeds = 3;
 
 /// One row. Both processes walk through the same steps: warm_up + count round trips, then count
 /// samples one way, and an answer.
@@ -39,14 +46,20 @@ struct Plan {
   std::uint64_t count = 0;
   std::uint64_t reader_count = 1;
   Pinning pinning = Pinning::two_cpus;
+  std::optional<Device> device{};  // where samples lie, and are received; without it, host memory
 
   [[nodiscard]] Value::Map to_parameters() const {
     return {{"warm_up_count", warm_up_count},
             {"count", count},
             {"reader_count", reader_count},
+            {"size_bytes", size_bytes},
+            {"device", to_string(device.value_or(cpu()))},
             {"pin", pinning == Pinning::two_cpus}};
   }
 };
+
+/// The bytes of a sample on a GPU.
+std::uint64_t seed_of(std::uint64_t sequence) { return sequence % kSeeds; }
 
 /// Publishes samples of one size.
 class Source {
@@ -58,11 +71,23 @@ class Source {
     source.schema_ = std::move(schema);
     TENDON_TRY(tensor, Tensor::zeros(DType::u8, shape));
     TENDON_CHECK(source.batch_.try_set("x", std::move(tensor)));
+    if (!plan.device) return source;
+    TENDON_TRY(gpu, BenchDevice::use(*plan.device, plan.size_bytes));
+    for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+      fill_patterned(source.batch_["x"].mutable_bytes(), seed);
+      TENDON_TRY(there, gpu.put(source.batch_));
+      source.on_gpu_.push_back(std::move(there));
+    }
+    source.gpu_ = std::move(gpu);
     return source;
   }
   /// What a program fills a loan with is its own time, unless it is asked for here.
   [[nodiscard]] Result<void> publish() {
-    if (mode_ == SendMode::copy) return done(publisher_->publish(batch_, deadline_));
+    ++sequence_;
+    if (mode_ == SendMode::copy) {
+      return done(
+          publisher_->publish(on_gpu_.empty() ? batch_ : on_gpu_[seed_of(sequence_)], deadline_));
+    }
     TENDON_TRY(loan, publisher_->loan(schema_));
     if (loans_ == LoanUse::filled)
       std::ranges::fill(loan["x"].span<std::uint8_t>(), std::uint8_t{1});
@@ -82,6 +107,23 @@ class Source {
   Deadline deadline_ = row_deadline();
   std::shared_ptr<const Schema> schema_;
   TensorDict batch_;
+  std::optional<BenchDevice> gpu_;
+  std::vector<TensorDict> on_gpu_;  // that batch there, by its seed
+  std::uint64_t sequence_ = 0;      // of the last sample
+};
+
+/// The answer to a sample: what all readers have lost, and found wrong, until then.
+struct Answer {
+  std::uint64_t lost = 0;
+  std::uint64_t wrong = 0;
+};
+
+/// Samples on a GPU: how many were compared as wrong, and how the publisher copied them.
+struct OnGpu {
+  std::uint64_t wrong = 0;
+  std::uint64_t published = 0;
+  std::uint64_t copies_d2d = 0;
+  std::uint64_t copies_d2h = 0;
 };
 
 struct Row {
@@ -97,20 +139,27 @@ struct Row {
   double memcpy_gb_per_s = 0;
   std::uint64_t lost = 0;
   std::string link{};  ///< to the first subscriber: its kind, and why so
+  std::optional<OnGpu> on_gpu{};
 
   [[nodiscard]] Value::Map to_json() const {
-    return {{"path", path},
-            {"mode", to_string(mode)},
-            {"size_bytes", size_bytes},
-            {"readers", reader_count},
-            {"publish_us_p50", publish_us_p50},
-            {"publish_us_p99", publish_us_p99},
-            {"latency_us_p50", latency_us_p50},
-            {"latency_us_p99", latency_us_p99},
-            {"bandwidth_gb_per_s", gb_per_s},
-            {"lost", lost},
-            {"link", link},
-            {"ratio", Value::Map{{"memcpy", gb_per_s / memcpy_gb_per_s}}}};
+    Value::Map row = {{"path", path},
+                      {"mode", to_string(mode)},
+                      {"size_bytes", size_bytes},
+                      {"readers", reader_count},
+                      {"publish_us_p50", publish_us_p50},
+                      {"publish_us_p99", publish_us_p99},
+                      {"latency_us_p50", latency_us_p50},
+                      {"latency_us_p99", latency_us_p99},
+                      {"bandwidth_gb_per_s", gb_per_s},
+                      {"lost", lost},
+                      {"link", link},
+                      {"ratio", Value::Map{{"memcpy", gb_per_s / memcpy_gb_per_s}}}};
+    if (!on_gpu) return row;
+    row.emplace_back("wrong", on_gpu->wrong);
+    row.emplace_back("published", on_gpu->published);
+    row.emplace_back("copies_d2d", on_gpu->copies_d2d);
+    row.emplace_back("copies_d2h", on_gpu->copies_d2h);
+    return row;
   }
 };
 
@@ -137,7 +186,10 @@ Result<void> measure(Source& source, Subscriber& answers, const Plan& plan, Row&
   for (std::uint64_t i = 0; i < plan.count; ++i) TENDON_CHECK(source.publish());
   TENDON_TRY(last, answers.recv(deadline));
   row.gb_per_s = static_cast<double>(plan.size_bytes * plan.count) / elapsed_us(start) / 1e3;
-  std::memcpy(&row.lost, last.bytes.bytes().data(), sizeof row.lost);
+  Answer answer;
+  std::memcpy(&answer, last.bytes.data(), sizeof answer);
+  row.lost = answer.lost;
+  if (plan.device) row.on_gpu = OnGpu{.wrong = answer.wrong};
   return {};
 }
 
@@ -163,7 +215,8 @@ Result<Row> measure_row(const BenchTopicOptions& options, Transport transport, S
             .loans = options.loans,
             .size_bytes = size_bytes,
             .reader_count = reader_count,
-            .pinning = options.pinning};
+            .pinning = options.pinning,
+            .device = options.device.empty() ? std::nullopt : parse_device(options.device)};
   plan.count = options.iteration_count != 0
                    ? options.iteration_count
                    : std::clamp<std::uint64_t>(kTrafficBytes / size_bytes, 20, 20000);
@@ -208,6 +261,12 @@ Result<Row> measure_row(const BenchTopicOptions& options, Transport transport, S
                          }));
   thread.join();
   TENDON_CHECK(measured);
+  if (row.on_gpu) {
+    const PublisherStats stats = publisher.stats();
+    row.on_gpu->published = stats.published;
+    row.on_gpu->copies_d2d = stats.copies_d2d;
+    row.on_gpu->copies_d2h = stats.copies_d2h;
+  }
   if (const int code = process.wait(); code != 0) {
     return Error{ErrorCode::internal, kWhere,
                  fmt::format("the second process ended with exit code {}", code)};
@@ -220,16 +279,26 @@ struct Reader {
   Context context;
   Node node;
   Subscriber subscriber;
-  std::uint64_t last = 0;  ///< the sequence of what came last
+  std::optional<BenchDevice> gpu{};  ///< that samples lie on
+  std::uint64_t last = 0;            ///< the sequence of what came last
   std::uint64_t lost = 0;
+  std::uint64_t wrong = 0;
 
   /// Until the sample of this sequence came, or a later one.
   [[nodiscard]] Result<void> take(std::uint64_t sequence, Deadline deadline) {
     while (last < sequence) {
-      TENDON_TRY(sample, subscriber.recv(deadline));
+      TENDON_TRY(sample, gpu ? subscriber.recv({.device = gpu->device()}, deadline)
+                             : subscriber.recv(deadline));
       lost += sample.sequence - last - 1;
       last = sample.sequence;
+      if (gpu && last % kComparedEach == 1) TENDON_CHECK(compare(sample));
     }
+    return {};
+  }
+  [[nodiscard]] Result<void> compare(const Sample& sample) {
+    TENDON_TRY(tensor, sample.tensors->find("x"));
+    TENDON_TRY(here, gpu->bring_back(tensor));
+    if (!is_patterned(here.bytes().first(tensor.size_bytes()), seed_of(sample.sequence))) ++wrong;
     return {};
   }
 
@@ -237,6 +306,13 @@ struct Reader {
     const auto transport = choice<Transport>(parameters, "path");
     const auto policy = choice<WaitPolicy>(parameters, "policy");
     const std::string name = reader_name(number);
+    // A process reads on a GPU that it uses: no publisher makes it.
+    std::optional<BenchDevice> gpu;
+    if (const auto device = parse_device(parameter(parameters, "device").as_string());
+        device != cpu()) {
+      TENDON_TRY(used, BenchDevice::use(*device, parameter(parameters, "size_bytes").as_u64()));
+      gpu = std::move(used);
+    }
     TENDON_TRY(context,
                Context::create({.name = name, .wait_policy = policy, .transport = transport}));
     NodeOptions joining = node_options(parameter(parameters, "domain").as_string(), name,
@@ -245,7 +321,7 @@ struct Reader {
     if (joining.peers) joining.peers->push_back(parameter(parameters, "address").as_string());
     TENDON_TRY(node, Node::join(context, std::move(joining), row_deadline()));
     TENDON_TRY(subscriber, Subscriber::declare(node, "ping"));
-    return Reader{std::move(context), std::move(node), std::move(subscriber)};
+    return Reader{std::move(context), std::move(node), std::move(subscriber), std::move(gpu)};
   }
 };
 
@@ -264,7 +340,7 @@ const Table& table() {
   return kTable;
 }
 
-void print_header(const BenchTopicOptions& options) {
+void print_header(const BenchTopicOptions& options, const std::optional<BenchDeviceFacts>& gpu) {
   const Value::Map card = machine_card();
   print_line(fmt::format("# tendon {}, {}, policy {}, {}", kVersion,
                          card.front().second.as_string(), to_string(options.policy),
@@ -272,14 +348,31 @@ void print_header(const BenchTopicOptions& options) {
                              ? "pinned to two CPUs"
                              : "not pinned"));
   print_line(
-      "# publish: time in the caller. p50: half of the way there and back; an answer has 8 bytes.");
+      "# publish: time in the caller. p50: half of the way there and back; an answer has 16 "
+      "bytes.");
   print_line("# Readers have a Context each; one thread reads from them in turn.");
   print_line(options.loans == LoanUse::filled
                  ? "# mode loan: every byte is written before the loan is handed over."
                  : "# mode loan: handed over untouched, so on shm its bandwidth is nominal.");
-  print_line(table().header());
+  if (gpu) {
+    print_line(fmt::format(
+        "# samples lie on {}, {}, driver of CUDA {}. d2d, d2h: copies of each by the publisher,",
+        to_string(gpu->device), gpu->name, gpu->driver));
+    print_line("# on the GPU and to host memory. One of four is compared.");
+  }
+  print_line(table().header() + (gpu ? "     d2d     d2h  #wrong" : ""));
   print_line(
       table().row({"(B)", "", "", "", "(us)", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", ""}));
+}
+
+/// Without samples on a GPU nothing.
+std::string copies_of(const std::optional<OnGpu>& on_gpu) {
+  if (!on_gpu) return {};
+  const auto each = [&](std::uint64_t copies) {
+    return format_number(static_cast<double>(copies) / static_cast<double>(on_gpu->published));
+  };
+  return fmt::format("  {:>6}  {:>6}  {:>6}", each(on_gpu->copies_d2d), each(on_gpu->copies_d2h),
+                     on_gpu->wrong);
 }
 
 void print_row(const Row& row) {
@@ -288,7 +381,8 @@ void print_row(const Row& row) {
                           format_number(row.publish_us_p50), format_number(row.publish_us_p99),
                           format_number(row.latency_us_p50), format_number(row.latency_us_p99),
                           format_number(row.gb_per_s), format_number(row.memcpy_gb_per_s),
-                          format_number(row.gb_per_s / row.memcpy_gb_per_s)}));
+                          format_number(row.gb_per_s / row.memcpy_gb_per_s)}) +
+             copies_of(row.on_gpu));
 }
 
 }  // namespace
@@ -302,14 +396,23 @@ int run_bench_topic(const BenchTopicOptions& options) {
                                     options.begin_bytes, end_bytes, options.factor)},
                   options.format);
   }
-  if (options.format == Format::text) print_header(options);
+  if (!options.device.empty() && options.mode == SendMode::loan) {
+    return report(Error{ErrorCode::invalid_argument, kWhere,
+                        fmt::format("--device {} --mode loan; a loan of a publisher is host memory",
+                                    options.device)},
+                  options.format);
+  }
+  const auto gpu = facts_of(options.device, kWhere);
+  if (!gpu) return report(gpu.error(), options.format);
+  if (options.format == Format::text) print_header(options, *gpu);
   Value::List rows;
+  bool all_right = true;
   for (const Transport transport : {Transport::shm, Transport::tcp}) {
     if (options.transport && *options.transport != transport) continue;
     for (const SendMode mode : {SendMode::loan, SendMode::copy}) {
-      if (options.mode ? *options.mode != mode
-                       : mode == SendMode::loan && transport == Transport::tcp)
-        continue;
+      const bool worth_showing =
+          mode == SendMode::copy || (transport != Transport::tcp && options.device.empty());
+      if (options.mode ? *options.mode != mode : !worth_showing) continue;
       for (std::uint64_t size = options.begin_bytes;; size *= options.factor) {
         auto row = measure_row(options, transport, mode, size, options.reader_count);
         if (!row) {
@@ -318,14 +421,17 @@ int run_bench_topic(const BenchTopicOptions& options) {
                                                  to_string(mode), size)),
                         options.format);
         }
+        all_right = all_right && (!row->on_gpu || row->on_gpu->wrong == 0);
         if (options.format == Format::text) print_row(*row);
-        rows.emplace_back(row->to_json());
+        Value::Map json = row->to_json();
+        if (*gpu) add_gpu(json, **gpu);
+        rows.emplace_back(std::move(json));
         if (size > end_bytes / options.factor) break;
       }
     }
   }
   if (options.format == Format::json) print_json(benchmark_document("topic", std::move(rows)));
-  return 0;
+  return all_right ? 0 : error_info(ErrorCode::corrupt_data).exit_code;
 }
 
 Result<void> play_topic_readers(const Value& parameters) {
@@ -343,11 +449,13 @@ Result<void> play_topic_readers(const Value& parameters) {
     for (Reader& reader : readers) TENDON_CHECK(reader.take(sequence, deadline));
     return {};
   };
-  // What was lost until then, by all.
   const auto answer = [&]() -> Result<void> {
-    std::uint64_t lost = 0;
-    for (const Reader& reader : readers) lost += reader.lost;
-    const auto answered = answers.publish(std::as_bytes(std::span(&lost, 1)));
+    Answer all;
+    for (const Reader& reader : readers) {
+      all.lost += reader.lost;
+      all.wrong += reader.wrong;
+    }
+    const auto answered = answers.publish(std::as_bytes(std::span(&all, 1)));
     return answered ? Result<void>() : Result<void>(answered.error());
   };
   const std::uint64_t trips = number("warm_up_count") + number("count");

@@ -343,6 +343,7 @@ void add_bench_topic(CLI::App* bench, int& exit_code) {
                    "Find each other by this router, unencrypted: HOST:PORT");
   verb->add_option("--readers-by", options->readers_by,
                    "A command that executes the second process: 'nsenter --net=FILE'");
+  verb->add_option("--device", options->device, "A GPU that samples lie on and are received on");
   add_json(verb, options->format);
   verb->callback([options, &exit_code] { exit_code = run_bench_topic(*options); });
 }

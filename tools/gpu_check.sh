@@ -10,6 +10,30 @@ cd "$(dirname "$0")/.."
 PACK_MIB_MAX=60
 RUN_S=420 # the build and all parts
 
+# download FOLDER REQUIREMENT...: what pip on the other machine takes, which is not what this machine would.
+download() {
+  local to=$1
+  shift
+  python3 -m pip download --quiet --no-deps --dest "$to" --only-binary=:all: --python-version 3.12 \
+    --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_24_x86_64 \
+    --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 --platform any "$@"
+}
+
+# peers FILE: what Tendon is compared with, as one archive of what runs: the wheel of UCX alone has 40 MiB, most of it static
+# libraries and programs.
+peers() {
+  local work at
+  work=$(mktemp -d)
+  # shellcheck disable=SC2046 # words
+  download "$work/wheels" $(sed -n '/^[a-z]/{p;/^ucxx/q}' benchmarks/peers/python/requirements.txt) \
+    $(sed -n 's/^\(tensordict\|cloudpickle\|pyvers\)==.*/&/p' tests/python/requirements.txt)
+  for at in "$work"/wheels/*.whl; do python3 -m zipfile -e "$at" "$work/site"; done
+  find "$work/site" -type f \( -name '*.a' -o -name '*perftest*' -o -name '*.so.0.0.0' \) -delete
+  rm -rf "$work"/site/*/{bin,include} "$work"/site/*/lib/{cmake,pkgconfig}
+  tar -C "$work/site" --sort=name --owner=0 --group=0 -cf - . | xz -T0 -9 >"$1"
+  rm -rf "$work"
+}
+
 usage() {
   echo "usage: tools/gpu_check.sh --pack DIR | tools/gpu_check.sh DIR [OUT]" >&2
   exit 2
@@ -19,11 +43,11 @@ pack() {
   local folder=$1 kib
   mkdir -p "$folder/wheels" "$folder/debs"
   folder=$(realpath "$folder")
-  # What pip on the other machine takes, which is not what this machine would.
-  python3 -m pip download --quiet --no-deps --dest "$folder/wheels" --only-binary=:all: --python-version 3.12 \
-    --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 --platform any \
+  # shellcheck disable=SC2046 # words
+  download "$folder/wheels" \
     $(sed -n 's/^\(scikit-build-core\|nanobind\|typing-extensions\)==.*/&/p' python/backend/requirements.txt) \
     packaging pathspec "$(sed -n "s/^\(numpy==[0-9.]*\); python_version >= .*/\1/p" python/backend/requirements.txt)"
+  peers "$folder/peers.tar.xz"
   # The headers that the library group names, and the libraries that these link to.
   local headers=(libssl-dev libhwy-dev nlohmann-json3-dev libcli11-dev libfmt-dev) libraries
   mapfile -t libraries < <(apt-cache depends "${headers[@]}" | sed -n 's/^ *Depends: \(lib[a-z0-9]*\)$/\1/p' | sort -u)
@@ -163,12 +187,32 @@ part() {
   esac
 }
 
-bench_pipe() {
-  part "C++ pipe" 60 "$python" tests/gpu/bench_rows.py "$out/venv/bin/tendon"
+# program NAME: tests/gpu/NAME.cpp in OUT, which links no library of Tendon.
+program() {
+  g++ -std=c++20 -O2 -Iinclude -Isrc -Itests "tests/gpu/$1.cpp" -ldl -o "$out/$1" && return
+  row "$1" "does not compile" "-" "missed"
+  return 1
 }
 
+bench() { part "C++" 60 "$python" tests/gpu/bench_rows.py "$out/venv/bin/tendon" "$out/hop"; }
+
+peers=$out/peers
+tensordicts() {
+  if [ -f "$carried/peers.tar.xz" ] && [ ! -d "$peers" ]; then
+    rm -rf "$peers.new"
+    mkdir "$peers.new"
+    tar -C "$peers.new" -xJf "$carried/peers.tar.xz" && mv "$peers.new" "$peers"
+  fi
+  if ! PYTHONPATH=$peers "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("tensordict") is None)'; then
+    row "TensorDict: Tendon, TensorDictPipe (UCX), gloo ($mode)" "no tensordict: none was carried" "-" "not run"
+    return
+  fi
+  PYTHONPATH=$peers part "TensorDicts" 60 "$python" tests/gpu/tensordict_times.py
+}
+
+program hop || true
 # What a driver answers is what the double answers, on which everything else is tested.
-if g++ -std=c++20 -O1 -Iinclude -Isrc -Itests tests/gpu/driver_sequences.cpp -ldl -o "$out/driver_sequences"; then
+if program driver_sequences; then
   part "driver_sequences" 20 "$out/driver_sequences"
   if diff tests/gpu/driver_sequences.txt "$out/driver_sequences ($mode).txt" >"$out/driver_sequences.diff" 2>&1; then
     row "driver calls answered as the double does" "all equal" "all equal" "ok"
@@ -176,12 +220,14 @@ if g++ -std=c++20 -O1 -Iinclude -Isrc -Itests tests/gpu/driver_sequences.cpp -ld
     cat "$out/driver_sequences.diff"
     row "driver calls answered as the double does" "$(grep -c '^[<>]' "$out/driver_sequences.diff" || true) lines differ" "all equal" "missed"
   fi
-else
-  row "driver_sequences" "does not compile" "-" "missed"
 fi
-part "contents" 110 "$python" tests/gpu/torch_pipes.py
-bench_pipe
-part "times" 80 "$python" tests/gpu/torch_times.py
+bench
+part "contents" 90 "$python" tests/gpu/torch_pipes.py
+part "first message" 20 "$python" tests/gpu/torch_memory.py
+part "times" 60 "$python" tests/gpu/torch_times.py
+part "feeds" 60 "$python" tests/gpu/torch_feeds.py
+part "topics" 30 "$python" tests/gpu/torch_topics.py
+tensordicts
 
 if ! command -v nvidia-cuda-mps-control >/dev/null; then
   row "all parts under MPS" "no nvidia-cuda-mps-control" "-" "not run"
@@ -195,18 +241,14 @@ else
   if timeout 10 nvidia-cuda-mps-control -d; then
     started_daemon=yes
     mode=MPS
-    bench_pipe
-    part "times" 80 "$python" tests/gpu/torch_times.py
-    part "contents" 100 "$python" tests/gpu/torch_pipes.py --without-death
+    bench
+    part "times" 60 "$python" tests/gpu/torch_times.py
+    tensordicts
+    part "topics" 30 "$python" tests/gpu/torch_topics.py
+    part "contents" 90 "$python" tests/gpu/torch_pipes.py --without-death
     stop_daemon
   else
     row "all parts under MPS" "the daemon does not start" "-" "not run"
     unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
   fi
 fi
-
-# What this script does not measure is in the table too.
-for what in "C++: one hop against a bare copy and word" "loan on the GPU" "publish of 8 MiB to 4 readers" \
-  "TensorDictPipe (UCX), tensordict over gloo" "GPU memory after the first message" "a DataLoader with pin_memory beside it"; do
-  row "$what" "-" "-" "not run"
-done

@@ -37,16 +37,32 @@ def check(tensor: torch.Tensor, seed: int, device: str) -> None:
     """Raises an error unless the tensor lies on the device, with the elements of pattern()."""
     if tensor.device.type != torch.device(device).type:
         raise AssertionError(f"a tensor lies on {tensor.device}, and {device} was asked for")
-    expected = pattern(seed, 4 * tensor.numel(), device)
+    check_same(tensor, pattern(seed, 4 * tensor.numel(), device))
+
+
+def check_same(tensor: torch.Tensor, expected: torch.Tensor) -> None:
+    """The same for elements that exist where the tensor is to lie."""
+    if tensor.device != expected.device:
+        raise AssertionError(f"a tensor lies on {tensor.device}, and {expected.device} was asked for")
     if not torch.equal(tensor.reshape(-1), expected):
         wrong = int((tensor.reshape(-1) != expected).sum())
-        raise AssertionError(f"{wrong} of {tensor.numel()} elements of the tensor with seed {seed} are wrong")
+        raise AssertionError(f"{wrong} of {tensor.numel()} elements of a tensor are wrong")
+
+
+def is_gpu(device: str) -> bool:
+    return torch.device(device).type == "cuda"
 
 
 def settle(device: str) -> None:
     """Returns when the GPU has done what the process gave it."""
-    if torch.device(device).type == "cuda":
+    if is_gpu(device):
         torch.cuda.synchronize()
+
+
+def use(device: str) -> None:
+    """From now on this process uses the GPU, and the kernels of the comparison. No peer makes it, and sends staged until then."""
+    check(pattern(0, 1 << 10, device), 0, device)
+    settle(device)
 
 
 def median_us(seconds: list[float]) -> float:

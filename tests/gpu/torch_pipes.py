@@ -20,17 +20,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from rows import PATIENCE_S, check, pattern, row, settle
+from rows import PATIENCE_S, check, is_gpu, pattern, row, settle, use
 
 import tendon
 
 SIZES = (1 << 10, 1 << 20, 64 << 20)
 ROUNDS = 8
 Half = Callable[[tendon.Pipe, str], None]
-
-
-def is_gpu(device: str) -> bool:
-    return torch.device(device).type == "cuda"
 
 
 def send_and_check_answers(pipe: tendon.Pipe, device: str) -> None:
@@ -223,34 +219,47 @@ def is_left_out(case: Case, device: str) -> bool:
 
 
 def be_peer(case: Case, address: str, device: str) -> None:
+    use(device)
     with context_of(case).connect(address, PATIENCE_S) as pipe:
         case.there(pipe, device)
         pipe.flush(PATIENCE_S)
 
 
-def run_case(case: Case, number: int, device: str) -> None:
-    """Each case has a peer of its own, so that one that fails leaves the others as they are."""
-    with context_of(case).listen("127.0.0.1:0") as listener:
-        peer = subprocess.Popen([sys.executable, __file__, "--device", device, "--case", str(number), "--peer", listener.address])
+class Started:
+    """A listener and the peer of one case. Each case has a peer of its own, so that one that fails leaves the others as they
+    are. It is started while the case before runs, because most of its time is its start."""
+
+    def __init__(self, number: int, device: str) -> None:
+        self.case, self.device = CASES[number], device
+        self.listener = context_of(self.case).listen("127.0.0.1:0")
+        self.peer = subprocess.Popen([sys.executable, __file__, "--device", device, "--case", str(number), "--peer",
+                                      self.listener.address])
+
+    def run(self) -> None:
         try:
-            with listener.accept(PATIENCE_S) as pipe:
-                case.here(pipe, device)
+            with self.listener, self.listener.accept(PATIENCE_S) as pipe:
+                self.case.here(pipe, self.device)
         finally:
-            end(peer)
-    if peer.returncode != 0:
-        raise AssertionError(f"the peer ended with {peer.returncode}")
+            end(self.peer)
+        if self.peer.returncode != 0:
+            raise AssertionError(f"the peer ended with {self.peer.returncode}")
 
 
 def run_cases(device: str) -> int:
     """How many failed."""
     failures = 0
-    for number, case in enumerate(CASES):
-        what = f"contents: {case.what}"
-        if is_left_out(case, device):
-            row(what, "-", "all equal", "not run")
-            continue
+    left_out = [case for case in CASES if is_left_out(case, device)]
+    for case in left_out:
+        row(f"contents: {case.what}", "-", "all equal", "not run")
+    numbers = [number for number, case in enumerate(CASES) if case not in left_out]
+    following = Started(numbers[0], device)
+    for number, after in zip(numbers, [*numbers[1:], None], strict=True):
+        started = following
+        if after is not None:
+            following = Started(after, device)
+        what = f"contents: {CASES[number].what}"
         try:
-            run_case(case, number, device)
+            started.run()
         except Exception:
             traceback.print_exc()
             failures += 1

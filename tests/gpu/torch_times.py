@@ -22,7 +22,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from rows import MODE, PATIENCE_S, at_least, at_most, check, median_us, pattern, row, settle
+from rows import MODE, PATIENCE_S, at_least, at_most, check, median_us, pattern, row, settle, use
 
 import tendon
 
@@ -31,7 +31,6 @@ INPUTS = (("1 KiB", 1, 1 << 10, 100, 4, 10), ("1 MiB", 1, 1 << 20, 100, 4, 10), 
           ("100 KiB", 1, 100 << 10, 100, 1, 1), ("100 leaves of 1 KiB", 100, 100 << 10, 100, 1, 1))
 SEEDS = 4  # batches that are sent in turn, so that an old one shows
 WARM_UP = 10
-FEED_BYTES, FEED_ROUNDS = 64 << 20, 12
 Batch = dict[str, torch.Tensor]
 Moments = tuple[float, float]
 
@@ -135,24 +134,13 @@ def open_way(name: str, rank: int, address: str, queues: tuple[mp.Queue, mp.Queu
 
 
 def be_receiver(name: str, address: str, queues: tuple[mp.Queue, mp.Queue], device: str) -> None:
+    use(device)
     way = open_way(name, 1, address, queues, None)
     for _, leaves, size_bytes, rounds, *_ in INPUTS:
         into = {key: torch.zeros_like(leaf) for key, leaf in batches_of(leaves, size_bytes, device)[0].items()}
         settle(device)
         for step in range(WARM_UP + rounds):
             way.answer(timed(lambda: way.receive(into), step % SEEDS, device))  # noqa: B023 - called at once
-    if isinstance(way, Tendon):
-        be_fed(way, device)
-
-
-def be_fed(way: Tendon, device: str) -> None:
-    """Batches of host memory, straight to the GPU, and by way of a tensor in host memory."""
-    for step in range(2 * FEED_ROUNDS):
-        if step % 2 == 0:
-            way.answer(timed(lambda: way.pipe.recv(PATIENCE_S, as_=torch, device=device), step % SEEDS, device))
-        else:
-            way.answer(timed(lambda: {"x0": torch.from_numpy(way.pipe.recv(PATIENCE_S)["x0"]).to(device)},
-                             step % SEEDS, device))
 
 
 def measure(name: str, device: str) -> dict[str, tuple[float, float]]:
@@ -172,8 +160,6 @@ def measure(name: str, device: str) -> dict[str, tuple[float, float]]:
         way = open_way(name, 0, address, queues, listener)
         for what, leaves, size_bytes, rounds, *_ in INPUTS:
             found[what] = exchange(way, batches_of(leaves, size_bytes, device), rounds, device)
-        if isinstance(way, Tendon):
-            found |= feed(way)
         receiver.join(10)
     finally:
         receiver.kill()
@@ -192,17 +178,6 @@ def exchange(way: Way, batches: list[Batch], rounds: int, device: str) -> tuple[
         took.append((enqueued - begin, there - begin))
     enqueued, there = zip(*took[WARM_UP:], strict=True)
     return median_us(list(enqueued)), median_us(list(there))
-
-
-def feed(way: Tendon) -> dict[str, tuple[float, float]]:
-    batches = batches_of(1, FEED_BYTES, "cpu")
-    took: tuple[list[float], list[float]] = ([], [])
-    for step in range(2 * FEED_ROUNDS):
-        begin = time.perf_counter()
-        way.send(batches[step % SEEDS])
-        took[step % 2].append(way.wait()[1] - begin)
-    straight, around = (median_us(each[FEED_ROUNDS // 3:]) for each in took)
-    return {"feed": (straight, around)}
 
 
 def one_copy_us(size_bytes: int, device: str) -> float:
@@ -226,8 +201,6 @@ def tell_ours(ours: dict[str, tuple[float, float]], device: str) -> None:
     at_most("Python, torch in and out, 100 MB, there, in copies on the GPU", ours["100 MB"][1] / copy, None, "x")
     gathered = ours["100 leaves of 1 KiB"][1] - ours["100 KiB"][1]
     at_most("100 leaves of 1 KiB, more than one leaf of 100 KiB", gathered, 40, "us")
-    straight, around = ours["feed"]
-    at_least("recv(device=) of 64 MiB from the host, before torch.from_numpy(recv()).to()", around / straight, 3.5)
 
 
 def main() -> int:

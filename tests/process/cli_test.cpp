@@ -951,22 +951,30 @@ bool has_benchmark_shape(const Json& row) {
          row.contains("bandwidth_gb_per_s") && row["ratio"].is_object();
 }
 
+bool is_of_the_double(const Json& row) {
+  return row["device"] == "cuda:0" && row["driver"] == "13.0" &&
+         !row["gpu"].get<std::string>().empty();
+}
+
 TEST(CliBench, PipeMeasuresBatchesOnAGpu) {
   const Variable double_of_the_driver("TENDON_CUDA_LIBRARY", TENDON_CUDA_DOUBLE);
   const Ended ended = run_tendon({"bench", "pipe", "--json", "--device", "cuda:0", "-b", "16", "-e",
                                   "1M", "-f", "65536", "-n", "3", "-w", "1"});
   ASSERT_TRUE(succeeded(ended));
   const Json results = Json::parse(ended.out)["results"];
-  ASSERT_EQ(results.size(), 4U) << "two sizes on two paths";
+  ASSERT_EQ(results.size(), 6U) << "two sizes: loans, copies, copies over tcp";
   for (const Json& row : results) {
     EXPECT_TRUE(has_benchmark_shape(row)) << row;
-    EXPECT_EQ(row["mode"], "copy");
-    EXPECT_EQ(row["device"], "cuda:0");
-    EXPECT_EQ(row["device_path"], row["path"] == "shm" ? "direct" : "staged");
-    EXPECT_EQ(row["driver"], "13.0");
-    EXPECT_FALSE(row["gpu"].get<std::string>().empty());
+    EXPECT_TRUE(is_of_the_double(row)) << row;
+    const bool is_direct = row["path"] == "shm";
+    EXPECT_EQ(row["device_path"], is_direct ? "direct" : "staged");
+    EXPECT_EQ(row["copies_through_host"] == 0, is_direct) << row;
+    EXPECT_GT(row["arrival_us_p50"].get<double>(), 0);
+    EXPECT_GE(row["arrival_us_p99"].get<double>(), row["arrival_us_p50"].get<double>());
     EXPECT_EQ(row["wrong"], 0) << "contents are compared without --check";
   }
+  EXPECT_EQ(results[0]["mode"], "loan");
+  EXPECT_EQ(results[2]["mode"], "copy");
   const Ended text = run_tendon({"bench", "pipe", "--device", "cuda:0", "--path", "shm", "-b", "8",
                                  "-e", "8", "-n", "1", "-w", "1"});
   ASSERT_TRUE(succeeded(text));
@@ -995,8 +1003,31 @@ TEST(CliBench, PipeSaysWhyNoGpuCanBeMeasured) {
     ended = refused({none});
     EXPECT_TRUE(says(ended, ErrorCode::invalid_argument, "legal are GPUs")) << ended.err;
   }
-  ended = refused({"cuda:0", "--mode", "loan"});
-  EXPECT_TRUE(says(ended, ErrorCode::invalid_argument, "a loan is host memory")) << ended.err;
+}
+
+TEST(CliBench, TopicMeasuresSamplesOnAGpu) {
+  const Variable double_of_the_driver("TENDON_CUDA_LIBRARY", TENDON_CUDA_DOUBLE);
+  const Ended ended = run_tendon({"bench", "topic", "--json", "--device", "cuda:0", "--readers",
+                                  "2", "-b", "1M", "-e", "1M", "-n", "4"});
+  ASSERT_TRUE(succeeded(ended));
+  const Json results = Json::parse(ended.out)["results"];
+  ASSERT_EQ(results.size(), 2U) << "two paths; a loan is host memory";
+  for (const Json& row : results) {
+    EXPECT_TRUE(has_benchmark_shape(row)) << row;
+    EXPECT_TRUE(is_of_the_double(row)) << row;
+    const bool is_direct = row["path"] == "shm";
+    EXPECT_EQ(row["copies_d2d"], is_direct ? row["published"] : Json(0)) << "one for all readers";
+    EXPECT_EQ(row["copies_d2h"], is_direct ? Json(0) : row["published"]) << row;
+    EXPECT_EQ(row["wrong"], 0);
+    EXPECT_EQ(row["lost"], 0);
+  }
+  const Ended text = run_tendon(
+      {"bench", "topic", "--device", "cuda:0", "--path", "shm", "-b", "8", "-e", "8", "-n", "1"});
+  ASSERT_TRUE(succeeded(text));
+  EXPECT_NE(text.out.find("# samples lie on cuda:0, "), std::string::npos) << text.out;
+  const Ended loan = run_tendon({"bench", "topic", "--device", "cuda:0", "--mode", "loan"});
+  EXPECT_EQ(loan.code, error_info(ErrorCode::invalid_argument).exit_code);
+  EXPECT_NE(loan.err.find("a loan of a publisher is host memory"), std::string::npos) << loan.err;
 }
 
 TEST_F(CliFiles, BenchCheckpointVerifiesEveryWay) {
