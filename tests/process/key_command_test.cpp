@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/failpoint.hpp"
 #include "process/command.hpp"
 #include "support/expect.hpp"
 #include "support/scratch_dir.hpp"
@@ -105,12 +106,12 @@ TEST_F(KeyCommand, AddedKeysStandBehindTheFirst) {
   ASSERT_EQ(key({"new", path("fleet.key"), "--add", "--label", "b"}).code, 0);
   EXPECT_THAT(key({"id", path("fleet.key")}).out, testing::StartsWith(id));
   const Json shown = Json::parse(key({"show", path("fleet.key"), "--json"}).out);
-  ASSERT_EQ(shown["keys"].size(), 3u);
-  EXPECT_EQ(shown["keys"][0]["label"], "a");
-  EXPECT_EQ(shown["keys"][0]["id"], id.substr(0, 16));
-  EXPECT_EQ(shown["keys"][1]["label"], "a-2");
-  EXPECT_EQ(shown["keys"][2]["label"], "b");
-  EXPECT_EQ(Json::parse(key({"id", path("fleet.key"), "--json"}).out)["ids"].size(), 3u);
+  ASSERT_EQ(shown.at("keys").size(), 3u);
+  EXPECT_EQ(shown.at("keys").at(0).at("label"), "a");
+  EXPECT_EQ(shown.at("keys").at(0).at("id"), id.substr(0, 16));
+  EXPECT_EQ(shown.at("keys").at(1).at("label"), "a-2");
+  EXPECT_EQ(shown.at("keys").at(2).at("label"), "b");
+  EXPECT_EQ(Json::parse(key({"id", path("fleet.key"), "--json"}).out).at("ids").size(), 3u);
 }
 
 TEST_F(KeyCommand, ErrorsSayWhatToDo) {
@@ -128,7 +129,7 @@ TEST_F(KeyCommand, ErrorsSayWhatToDo) {
   for (const std::string verb : {"show", "id"})
     EXPECT_TRUE(failed(key({verb, path("fleet.key")}), ErrorCode::permission_denied, "chmod 600"));
   const Ended as_json = key({"show", path("fleet.key"), "--json"});
-  EXPECT_EQ(Json::parse(as_json.out)["error"]["name"], "permission_denied");
+  EXPECT_EQ(Json::parse(as_json.out).at("error").at("name"), "permission_denied");
 }
 
 TEST_F(KeyCommand, ACertificateOfAPrivateAuthorityPassesItsCheck) {
@@ -149,10 +150,10 @@ TEST_F(KeyCommand, ACertificateOfAPrivateAuthorityPassesItsCheck) {
   EXPECT_THAT(checked.out, HasSubstr(path("out/ca.crt") + ": CA, 20"));
   const Json files =
       Json::parse(key({"check", path("out/worker-3.crt"), "--json", path("ca/ca.crt")}).out);
-  EXPECT_EQ(files["files"][0]["certificate"]["ca"], false);
-  EXPECT_EQ(files["files"][0]["certificate"]["names"][0], "tendon:worker-3");
-  EXPECT_EQ(files["files"][1]["certificate"]["ca"], true);
-  EXPECT_TRUE(files["files"][0]["faults"].empty());
+  EXPECT_EQ(files.at("files").at(0).at("certificate").at("ca"), false);
+  EXPECT_EQ(files.at("files").at(0).at("certificate").at("names").at(0), "tendon:worker-3");
+  EXPECT_EQ(files.at("files").at(1).at("certificate").at("ca"), true);
+  EXPECT_TRUE(files.at("files").at(0).at("faults").empty());
 }
 
 TEST_F(KeyCommand, CheckSaysWhyAPeerWouldRefuse) {
@@ -181,9 +182,20 @@ TEST_F(KeyCommand, CheckSaysWhyAPeerWouldRefuse) {
   chmod(path("fleet.key").c_str(), 0600);
   const Ended bent = key({"check", path("fleet.key"), path("none"), "--json"});
   EXPECT_EQ(bent.code, error_info(ErrorCode::corrupt_data).exit_code);
-  const Json files = Json::parse(bent.out)["files"];
-  EXPECT_EQ(files[0]["faults"][0]["name"], "corrupt_data");
-  EXPECT_EQ(files[1]["faults"][0]["name"], "file_not_found");
+  const Json files = Json::parse(bent.out).at("files");
+  EXPECT_EQ(files.at(0).at("faults").at(0).at("name"), "corrupt_data");
+  EXPECT_EQ(files.at(1).at("faults").at(0).at("name"), "file_not_found");
+}
+
+TEST_F(KeyCommand, WhatFailsHalfwayLeavesNothing) {
+  if (!detail::failpoints_built()) GTEST_SKIP() << "built without failpoints";
+  make_ca_and_member();
+  for (const char* const point : {"atomic_file.commit=error@2", "atomic_file.commit=error@3"}) {
+    const Variable failpoints("TENDON_FAILPOINTS", point);
+    const Ended failed = key({"cert", "--ca", path("ca"), "--name", "a", path("half")});
+    EXPECT_EQ(failed.code, error_info(ErrorCode::system).exit_code) << failed.err;
+    EXPECT_TRUE(std::filesystem::is_empty(path("half"))) << point;
+  }
 }
 
 TEST_F(KeyCommand, CertRefusesWhatItCannotKeep) {
