@@ -6,6 +6,7 @@
 #include "choices.hpp"
 #include "errors.hpp"
 #include "file_name.hpp"
+#include "without_gil.hpp"
 
 namespace tendon::python {
 namespace {
