@@ -31,10 +31,11 @@ Result<Storage> GpuPool::allocate(std::uint64_t size_bytes, Deadline deadline, c
 }
 
 GpuPoolSummary GpuPool::summary() const {
-  const auto context = context_.lock();
-  if (context != nullptr && context->forked()) return {.device = slots_->context().device()};
+  // A thread of the parent may hold a lock.
+  if (!slots_->context().is_of_this_process()) return {.device = slots_->context().device()};
   // Returns that wait to be taken in are no holds any more.
-  if (context != nullptr) (void)context->links().collect_returns(detail::LinkTable::Of::all);
+  if (const auto context = context_.lock(); context != nullptr)
+    (void)context->links().collect_returns(detail::LinkTable::Of::all);
   const auto stats = slots_->stats();
   return {.device = slots_->context().device(),
           .cap_bytes = stats.cap_bytes,
