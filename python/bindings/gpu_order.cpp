@@ -49,15 +49,31 @@ std::uintptr_t number_from(nb::handle number, nb::handle argument) {
   raise_value_error("stream is " + shown(argument) + ", and no handle of CUDA has such a number");
 }
 
-Tensor with_owner(const Tensor& tensor, std::shared_ptr<const void> owner) {
+Storage with_owner(const Storage& memory, std::shared_ptr<const void> owner) {
+  return {std::move(owner), memory.data(),   memory.size_bytes(),
+          memory.access(),  memory.origin(), memory.device()};
+}
+
+Result<Tensor> try_with_owner(const Tensor& tensor, std::shared_ptr<const void> owner) {
   const Storage& memory = tensor.storage();
   const auto offset = static_cast<std::uint64_t>(tensor.data() - memory.data());
-  return unwrap(Tensor::view(Storage(std::move(owner), memory.data(), memory.size_bytes(),
-                                     memory.access(), memory.origin(), memory.device()),
-                             offset, tensor.dtype(), tensor.shape(), tensor.strides()));
+  return Tensor::view(with_owner(memory, std::move(owner)), offset, tensor.dtype(), tensor.shape(),
+                      tensor.strides());
+}
+
+Tensor with_owner(const Tensor& tensor, std::shared_ptr<const void> owner) {
+  return unwrap(try_with_owner(tensor, std::move(owner)));
 }
 
 const Order* find_order(const Storage& memory) { return std::get_deleter<Order>(memory.owner()); }
+
+/// The order of frozen memory of a loan. Null: it is other memory.
+const Order* find_order_of_frozen(const Storage& memory) {
+  const Order* const order = find_order(memory);
+  const bool is_frozen =
+      order != nullptr && order->consumers != nullptr && memory.access() == Access::read_only;
+  return is_frozen ? order : nullptr;
+}
 
 bool is_same(const Stream& a, const Stream& b) { return a.here() == b.here(); }
 
@@ -103,9 +119,7 @@ void set_order(const std::optional<Stream>& wanted, TensorDict& batch,
   if (const PackedView* const packed = packed_view(batch)) {
     const Storage& memory = packed->storage;
     if (memory.device() == cpu() || find_order(memory) != nullptr) return;
-    batch = unwrap(make_packed(packed->schema, packed->layout,
-                               Storage(in_order(memory), memory.data(), memory.size_bytes(),
-                                       memory.access(), memory.origin(), memory.device()),
+    batch = unwrap(make_packed(packed->schema, packed->layout, with_owner(memory, in_order(memory)),
                                packed->values));
     return;
   }
@@ -200,6 +214,30 @@ std::optional<Stream> stream_for(const TensorDict& batch, const std::optional<St
     }));
   }
   return chosen;
+}
+
+std::optional<TensorDict> with_bare_loans(const TensorDict& batch) {
+  if (!seen.load(std::memory_order_relaxed)) return std::nullopt;
+  if (const PackedView* const packed = packed_view(batch)) {
+    const Order* const order = find_order_of_frozen(packed->storage);
+    if (order == nullptr) return std::nullopt;
+    auto bare = make_packed(packed->schema, packed->layout,
+                            with_owner(packed->storage, order->owner), packed->values);
+    return bare ? std::optional(*std::move(bare)) : std::nullopt;
+  }
+  std::optional<TensorDict> bare;
+  for (std::size_t i = 0; i < batch.leaf_count(); ++i) {
+    if (leaf_view(batch, i).device == cpu()) continue;
+    const Tensor leaf = batch.leaf(i);
+    const Order* const order = find_order_of_frozen(leaf.storage());
+    if (order == nullptr) continue;
+    if (!bare) bare = batch;
+    auto without = try_with_owner(leaf, order->owner);
+    const SchemaLeaf entry = batch.schema()->leaves()[i];
+    if (!without || !bare->try_set(entry.path, *std::move(without), entry.batching))
+      return std::nullopt;
+  }
+  return bare;
 }
 
 void refuse_stream(nb::handle data, const std::optional<Stream>& stream) {

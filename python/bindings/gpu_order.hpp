@@ -63,6 +63,11 @@ void set_order(const std::optional<Stream>& stream, TensorDict& batch,
 [[nodiscard]] std::optional<Stream> stream_for(const TensorDict& batch,
                                                const std::optional<Stream>& wanted);
 
+/// The batch without the order of its frozen memory, which pipes and publishers know as such then,
+/// and do not copy. Nothing: it has none. Called with and without the GIL, behind stream_for().
+/// Cost in a process that has seen no tensor on a GPU: one load.
+[[nodiscard]] std::optional<TensorDict> with_bare_loans(const TensorDict& batch);
+
 /// ValueError for a stream beside what is sent in place of a batch: it has no tensors on a GPU.
 void refuse_stream(nb::handle data, const std::optional<Stream>& stream);
 

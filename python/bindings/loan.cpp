@@ -25,7 +25,7 @@ constexpr const char* kLoanDoc =
 const TensorDict& unsent(const LoanHandle& self, const char* where) {
   if (self.loan->empty()) {
     throw to_exception({ErrorCode::invalid_argument, where,
-                        "the loan was sent, or is just being sent: its memory is the receiver's; "
+                        "the loan was sent or frozen, or is just being sent: nobody fills it now; "
                         "take a new one with pipe.loan or publisher.loan"});
   }
   return self.loan->dict();
@@ -111,10 +111,23 @@ void bind_loan(nb::module_& module) {
            nb::sig("def __setitem__(self, key: str | tuple[str, ...], value: object) -> None"))
       .def_prop_ro(
           "dict", [](const LoanHandle& self) { return entries_of(self, "loan.dict"); },
-          "All of it as a Mapping. InvalidArgument after it was sent.")
+          "All of it as a Mapping. InvalidArgument after it was sent or frozen.")
       .def_prop_ro(
           "empty", [](const LoanHandle& self) { return self.loan->empty(); },
-          "True after it was sent, and while it is.")
+          "True after it was sent or frozen, and while it is sent.")
+      .def(
+          "freeze",
+          [](const LoanHandle& self) {
+            (void)unsent(self, "loan.freeze");
+            TensorDict frozen = unwrap(std::move(*self.loan).freeze());
+            set_order(self.stream, frozen, self.consumers);
+            return frozen;
+          },
+          "The batch in a loan on a GPU, which nobody writes any more: send() and publish() of\n"
+          "its Context take it, and its arrays in a dict, any number of times, each without a\n"
+          "copy where the peer reads it there. They are behind the streams of all who have its\n"
+          "arrays, as for a loan. The loan is empty then.\n\n"
+          "Raises NotSupported for one in host memory, InvalidArgument after it was sent.")
       .def("__repr__", [](const LoanHandle& self) {
         if (self.loan->empty()) return std::string("tendon.Loan(sent)");
         return "tendon.Loan(" + nb::cast<std::string>(nb::repr(nb::cast(self.loan->dict()))) + ")";

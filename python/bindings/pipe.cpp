@@ -51,7 +51,8 @@ void refuse_tag_and_header(nb::handle data, std::uint32_t tag, const nb::bytes& 
 /// A batch, on its stream as the sending thread names it.
 auto sender_of(const std::shared_ptr<Pipe>& pipe, const std::optional<Stream>& stream) {
   return [pipe, stream](const TensorDict& batch, Deadline end) {
-    return pipe->send(batch, end, {.stream = handle_of(stream)});
+    const auto bare = with_bare_loans(batch);
+    return pipe->send(bare ? *bare : batch, end, {.stream = handle_of(stream)});
   };
 }
 
@@ -131,6 +132,7 @@ std::unique_ptr<Future> send_async(const PipeHandle& self, nb::object data, nb::
     refuse_tag_and_header(data, tag, header);
     TensorDict batch = dict_from(data);
     const auto stream = stream_for(batch, wanted);
+    if (auto bare = with_bare_loans(batch)) batch = *std::move(bare);
     return without_gil(
         [&] { return pipe->send_async(std::move(batch), {.stream = handle_of(stream)}); });
   };

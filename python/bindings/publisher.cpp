@@ -64,8 +64,10 @@ Published publish_bytes(const PublisherHandle& self, const std::optional<Deadlin
 Published publish_batch(const PublisherHandle& self, const std::optional<Deadline>& deadline,
                         const TensorDict& batch, const std::optional<Stream>& wanted) {
   const OnStream on{handle_of(stream_for(batch, wanted))};
+  const auto bare = with_bare_loans(batch);
   return publish_once([&](const detail::SignalledPublish::GoOn& go_on) {
-    return detail::SignalledPublish::publish(*self.publisher, batch, deadline, on, go_on);
+    return detail::SignalledPublish::publish(*self.publisher, bare ? *bare : batch, deadline, on,
+                                             go_on);
   });
 }
 

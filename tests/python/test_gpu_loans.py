@@ -180,6 +180,62 @@ def test_an_array_of_a_loan_in_a_batch_is_behind_its_consumers_too(gpu, make_pai
     assert elements(pair) == [1, 1, 1]
 
 
+def test_a_frozen_loan_goes_to_many_without_a_copy(gpu, make_pair):
+    pair = make_pair("shm")
+    with pair.contexts[1].listen("127.0.0.1:0") as listener:
+        other = pair.contexts[0].connect(listener.address, PATIENCE_S)
+        accepted = listener.accept(PATIENCE_S)
+    loan = pair.here.loan(SCHEMA, device="cuda:0")
+    gpu.write(address_of(loan["x"]), NUMBERS)
+    gpu.write(address_of(loan["in", "y"]), np.arange(5))
+    loan["step"] = 7
+    frozen = loan.freeze()
+    assert loan.empty and frozen["step"] == 7 and frozen["x"].device == "cuda:0" and frozen["x"].readonly
+    with pytest.raises(BufferError, match="may be read, not written"):
+        frozen["x"].__dlpack__(stream=1)  # without a version: it has no word for that
+    assert frozen["x"].__dlpack__(stream=1, max_version=(1, 0))
+    arrays = {"x": frozen["x"], "in": {"y": frozen["in", "y"]}, "step": 7}  # the loan's, in its order
+    for batch in (frozen, arrays, {**frozen, "host": NUMBERS}):
+        for sender, receiver in ((pair.here, pair.there), (other, accepted)):
+            sender.send(batch, PATIENCE_S)
+            sender.isend(batch, PATIENCE_S).result(PATIENCE_S)
+            for _ in range(2):
+                got = receiver.recv(PATIENCE_S)
+                np.testing.assert_array_equal(gpu.array_of(got["x"]), NUMBERS)
+                np.testing.assert_array_equal(gpu.array_of(got["in", "y"]), np.arange(5))
+                assert got["step"] == 7
+    for sender in (pair.here, other):
+        sent = sender.stats()
+        assert (sent.loans_sent, sent.copies_d2d, sent.copies_d2h) == (6, 0, 0)
+
+
+def test_a_frozen_loan_is_behind_those_who_have_its_arrays(gpu, make_pair):
+    pair = make_pair("shm")
+    warm_up(gpu, pair)
+    for options in ({}, {"stream": gpu.stream()}):
+        loan = zeros(gpu, pair.here, stream=gpu.stream())
+        consumer = Consumer(gpu, loan["x"], gpu.stream())
+        frozen = loan.freeze()
+        for _ in range(2):
+            pair.here.send(frozen, PATIENCE_S, **options)
+        assert nothing_arrives(pair)
+        consumer.gate.open()
+        assert elements(pair) == elements(pair) == [1, 1, 1]
+
+
+def test_what_is_not_frozen(gpu, make_pair):
+    pair = make_pair("shm")
+    host, sent, frozen = pair.here.loan(SMALL), zeros(gpu, pair.here), zeros(gpu, pair.here)
+    with pytest.raises(tendon.NotSupported, match="host memory"):
+        host.freeze()
+    assert not host.empty
+    pair.here.send(sent)
+    frozen.freeze()
+    for empty in (sent, frozen):
+        with pytest.raises(tendon.InvalidArgument, match="sent or frozen.*take a new one"):
+            empty.freeze()
+
+
 def test_memory_of_an_unsent_loan_is_used_again_behind_its_consumers(gpu, make_pair):
     pair = make_pair("shm", device_cap_bytes=1 << 21)
     schema = {"x": ("uint8", 1 << 21)}

@@ -144,6 +144,17 @@ def test_a_loan_is_published_behind_those_who_have_its_arrays(gpu, topic):
         del kept
 
 
+def test_a_frozen_loan_is_published_again_and_again(gpu, topic):
+    publisher, subscriber = topic
+    loan = publisher.loan({"x": ("float32", NUMBERS.shape)}, PATIENCE_S, device="cuda:0")
+    gpu.write(loan["x"].__cuda_array_interface__["data"][0], NUMBERS)
+    frozen = loan.freeze()
+    for _ in range(2):
+        publisher.publish(frozen, PATIENCE_S)
+        np.testing.assert_array_equal(gpu.array_of(subscriber.recv(PATIENCE_S).tensors["x"]), NUMBERS)
+    assert publisher.stats().copies_d2d == 0
+
+
 def test_loans_that_are_none(gpu, start):
     publisher = start("camera", device_cap_bytes=1 << 21).publisher("frames")
     schema = {"x": ("uint8", 1 << 21)}

@@ -95,7 +95,7 @@ def test_a_web_server(capfd):
 def test_a_loan_that_was_sent_says_so(pair):
     loan = pair.here.loan({"x": ("f32", 3), "in": {"y": ("f32", 1)}})
     pair.here.send(loan)
-    said = "the loan was sent, or is just being sent: its memory is the receiver's; take a new one"
+    said = "the loan was sent or frozen, or is just being sent: nobody fills it now; take a new one"
     for touch in (lambda: loan["x"], lambda: loan["in", "y"], lambda: loan.dict, lambda: loan.__setitem__("z", 1),
                   lambda: loan.__setitem__("z", {})):
         with pytest.raises(tendon.InvalidArgument, match=said):
