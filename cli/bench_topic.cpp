@@ -397,10 +397,12 @@ int run_bench_topic(const BenchTopicOptions& options) {
                   options.format);
   }
   if (!options.device.empty() && options.mode == SendMode::loan) {
-    return report(Error{ErrorCode::invalid_argument, kWhere,
-                        fmt::format("--device {} --mode loan; a loan of a publisher is host memory",
-                                    options.device)},
-                  options.format);
+    return report(
+        Error{
+            ErrorCode::invalid_argument, kWhere,
+            fmt::format("--device {} --mode loan; this benchmark copies samples that lie on a GPU",
+                        options.device)},
+        options.format);
   }
   const auto gpu = facts_of(options.device, kWhere);
   if (!gpu) return report(gpu.error(), options.format);

@@ -1011,7 +1011,7 @@ TEST(CliBench, TopicMeasuresSamplesOnAGpu) {
                                   "2", "-b", "1M", "-e", "1M", "-n", "4"});
   ASSERT_TRUE(succeeded(ended));
   const Json results = Json::parse(ended.out)["results"];
-  ASSERT_EQ(results.size(), 2U) << "two paths; a loan is host memory";
+  ASSERT_EQ(results.size(), 2U) << "two paths, copies alone";
   for (const Json& row : results) {
     EXPECT_TRUE(has_benchmark_shape(row)) << row;
     EXPECT_TRUE(is_of_the_double(row)) << row;
@@ -1027,7 +1027,7 @@ TEST(CliBench, TopicMeasuresSamplesOnAGpu) {
   EXPECT_NE(text.out.find("# samples lie on cuda:0, "), std::string::npos) << text.out;
   const Ended loan = run_tendon({"bench", "topic", "--device", "cuda:0", "--mode", "loan"});
   EXPECT_EQ(loan.code, error_info(ErrorCode::invalid_argument).exit_code);
-  EXPECT_NE(loan.err.find("a loan of a publisher is host memory"), std::string::npos) << loan.err;
+  EXPECT_NE(loan.err.find("copies samples that lie on a GPU"), std::string::npos) << loan.err;
 }
 
 TEST_F(CliFiles, BenchCheckpointVerifiesEveryWay) {
