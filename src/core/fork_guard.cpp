@@ -17,6 +17,11 @@ constinit std::array<std::atomic<std::uint64_t>, kTrackedDescriptors / 64> track
 // Survives fork as a copy: the number of the process the copy was taken from.
 constinit std::atomic<std::uint32_t> last_number{0};
 
+// The word of process_number(). Each call of a handle reads it, some of them several times.
+using ProcessWord = std::atomic<std::uint32_t>;
+constinit ProcessWord no_page_word{0};
+constinit ProcessWord* process_word = &no_page_word;
+
 void enter_child() noexcept;
 
 class WipedPage {
@@ -25,15 +30,11 @@ class WipedPage {
     void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     // Without the page the handler alone still works; a fallback word keeps the reader free of
     // branches.
-    if (page != MAP_FAILED && madvise(page, 4096, MADV_WIPEONFORK) == 0) {
-      word_ = static_cast<std::atomic<std::uint32_t>*>(page);
-    }
+    if (page != MAP_FAILED && madvise(page, 4096, MADV_WIPEONFORK) == 0)
+      word_ = static_cast<ProcessWord*>(page);
     pthread_atfork(nullptr, nullptr, &enter_child);
     word_->store(last_number.fetch_add(1) + 1);
-  }
-  std::uint32_t read() noexcept {
-    const std::uint32_t number = word_->load(std::memory_order_relaxed);
-    return number != 0 ? number : renew();
+    process_word = word_;
   }
   std::uint32_t renew() noexcept {
     // Several threads of a child may come here at once: the first one counts.
@@ -45,8 +46,7 @@ class WipedPage {
   void wipe() noexcept { word_->store(0); }
 
  private:
-  std::atomic<std::uint32_t> fallback_{0};
-  std::atomic<std::uint32_t>* word_ = &fallback_;
+  ProcessWord* word_ = &no_page_word;
 };
 
 // Not a function's static: a child forked by another thread while that is being made would wait for
@@ -75,7 +75,12 @@ void enter_child() noexcept {
 
 }  // namespace
 
-std::uint32_t process_number() noexcept { return page().read(); }
+std::uint32_t process_number() noexcept {
+  const std::uint32_t number = process_word->load(std::memory_order_relaxed);
+  if (number != 0) [[likely]]
+    return number;
+  return page().renew();
+}
 
 void close_in_child(int fd) noexcept {
   page();

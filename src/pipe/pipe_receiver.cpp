@@ -167,12 +167,12 @@ Error PipeReceiver::over() const {
 // credit.
 Result<PipeReceiver::Lend> PipeReceiver::check_take(Want want, RecvMode mode,
                                                     const TensorDict* destination) {
-  if (!put_back_.empty() && put_back_.front().untaken != nullptr) {
-    if (destination == nullptr) return Lend::yes;
-    TENDON_CHECK(same_schema(*destination, put_back_.front().untaken->schema.get(), link_));
-    return Lend::yes;
-  }
   if (!put_back_.empty()) {
+    if (const Taken* const untaken = put_back_.front().untaken.get()) {
+      if (destination != nullptr)
+        TENDON_CHECK(same_schema(*destination, untaken->schema.get(), link_));
+      return Lend::yes;
+    }
     const Message& head = put_back_.front().message;
     if (want != Want::any && !head.tensors) return wrong_kind(link_);
     if (destination != nullptr) {
@@ -230,17 +230,16 @@ Descriptor PipeReceiver::take(RecvMode mode, const TensorDict* destination, Lend
                               Taken& taken) {
   // From here on the destination belongs to this message: the next one may not claim it.
   if (destination != nullptr && destination == waiting_) waiting_ = nullptr;
-  if (!put_back_.empty() && put_back_.front().untaken != nullptr) {
-    const auto untaken = std::move(put_back_.front().untaken);
-    put_back_.pop_front();
-    taken = std::move(*untaken);
-    return {};
-  }
   if (!put_back_.empty()) {
-    taken.put_back = std::make_unique<PutBack>(std::move(put_back_.front()));
-    taken.number = taken.put_back->number;
-    taken.placement = taken.put_back->placement;
+    auto head = std::make_unique<PutBack>(std::move(put_back_.front()));
     put_back_.pop_front();
+    if (head->untaken != nullptr) {
+      taken = std::move(*head->untaken);
+      return {};
+    }
+    taken.number = head->number;
+    taken.placement = head->placement;
+    taken.put_back = std::move(head);
     return {};
   }
   const Descriptor credit = channel_.receiver().take_front();

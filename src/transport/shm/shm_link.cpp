@@ -144,8 +144,9 @@ class ShmLink final : public Link, public SharedMemoryLink {
       TENDON_REQUIRES(receive_mutex());
   Result<IncomingBody> body_of(const Descriptor& descriptor) TENDON_REQUIRES(receive_mutex());
   Result<void> read_announcements() TENDON_REQUIRES(receive_mutex());
-  /// Answers what the peer has on its GPUs, once it was mapped here.
-  Result<void> answer_devices() TENDON_REQUIRES(receive_mutex());
+  /// What a link without GPUs has no part of: answers what the peer has on its GPUs, once it was
+  /// mapped here, and tells of tensors that have arrived. Whether anything moved.
+  [[gnu::noinline]] Result<bool> serve_devices() TENDON_REQUIRES(receive_mutex());
   template <class T>
   [[nodiscard]] Result<T> as_violation(Result<T> result) const;
   void end(LinkLife::State state) TENDON_REQUIRES(receive_mutex());
@@ -542,17 +543,13 @@ bool ShmLink::go_on() {
     auto ledger = pool_->ledger();
     moved |= take_returns(ledger);
   }
-  if (has_devices_.load(std::memory_order_relaxed)) {
-    if (auto answered = as_violation(answer_devices()); !answered) {
-      fail_locked(answered.error(), Death::not_proved);
+  if (has_devices_.load(std::memory_order_relaxed)) [[unlikely]] {
+    const auto served = serve_devices();
+    if (!served) {
+      fail_locked(as_violation(served).error(), Death::not_proved);
       return true;
     }
-    if (devices_.look()) {
-      moved = true;
-      for (const std::uint32_t pipe : devices_.take_tried())
-        if (MessageSink* const sink = sink_of(pipe)) sink->on_device_tried();
-    }
-    moved |= devices_out_.copies()->use_up_news();
+    moved |= *served;
   }
   moved |= use_up_room();
   return moved;
@@ -651,7 +648,7 @@ Result<ShmLink::Taken> ShmLink::take_in(const Descriptor& descriptor) {
   }
   (void)TENDON_FAILPOINT("shm.receive.before_take");
   Incoming incoming{descriptor, std::move(body), nullptr};
-  if (descriptor.device_parts != 0) {
+  if (descriptor.device_parts != 0) [[unlikely]] {
     TENDON_TRY(device, as_violation(devices_.body_of(descriptor, incoming.body, features())));
     incoming.device = std::move(device);
   }
@@ -681,8 +678,7 @@ Result<IncomingBody> ShmLink::body_of(const Descriptor& descriptor) {
   return body;
 }
 
-// What the socket has no room for now is sent in a later turn.
-Result<void> ShmLink::answer_devices() {
+Result<bool> ShmLink::serve_devices() {
   TENDON_CHECK(devices_.collect());
   for (const Descriptor* next = devices_.next_answer(); next != nullptr;
        next = devices_.next_answer()) {
@@ -690,13 +686,18 @@ Result<void> ShmLink::answer_devices() {
     if (word.slot == static_cast<std::uint32_t>(DeviceAnswer::direct)) {
       const auto ledger = pool_->ledger();  // the socket's lock
       const auto passed = pass_descriptor(socket_.get(), word, devices_.words().fd(), peer_name());
-      if (!passed || !*passed) return {};
+      if (!passed || !*passed) break;  // the socket has no room: in a later turn
     } else {
       post(word);
     }
     devices_.answered();
   }
-  return {};
+  const bool has_arrived = devices_.look();
+  if (has_arrived) {
+    for (const std::uint32_t pipe : devices_.take_tried())
+      if (MessageSink* const sink = sink_of(pipe)) sink->on_device_tried();
+  }
+  return devices_out_.copies()->use_up_news() || has_arrived;
 }
 
 bool ShmLink::lend(const IncomingBody& body) noexcept {
