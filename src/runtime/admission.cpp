@@ -110,7 +110,9 @@ void Admission::advance() {
     if (step.next == Next::read) return wait_for_more();
     if (step.next == Next::failed) {
       // A connector that found a better way, or none, just closes, as a probe of a port does.
-      if (step.send.empty())
+      const auto why = stream_.stream()->why_lost();
+      const bool is_refused = why && why->code != ErrorCode::peer_lost;
+      if (step.send.empty() && !is_refused)
         context().log(LogLevel::info, kWhere, stranger_.address + ": " + step.error->detail);
       else
         note_refused(step.error->detail);
@@ -313,9 +315,9 @@ bool Admission::on_ready_frame() {
   context().loop().forget(visitor_->fd());
   auto link = proof_->make_link(visitor_->release(), *peer_, context());
   if (link) {
-    const auto added = context().add_link(
-        *link, LinkRole::acceptor, Proofs{Proofs::Host::same_user, parent_->connection_.identity()},
-        Features(peer_->features), origin());
+    const auto added =
+        context().add_link(*link, LinkRole::acceptor, parent_->connection_.proved_here(),
+                           Features(peer_->features), origin());
     if (!added) note_refused(added.error().detail);
   }
   return false;
@@ -325,7 +327,7 @@ bool Admission::on_path(const HelloMessage& path) {
   if (path.reuse == Reuse::reuse) {
     // The link may also be still on its way here; then the ticket decides.
     auto may = context().links().may_reuse(peer_->context_id, acceptor_->security_.profile,
-                                           connection_.identity());
+                                           connection_.proved());
     if (!may) return refuse(std::move(may).error());
     return say_last(ready_frame());
   }
@@ -348,8 +350,7 @@ bool Admission::accept_stream(const HelloMessage& path) {
         {ErrorCode::not_supported, kWhere, "this listener's context takes shared memory only"});
   const bool is_unix = stream_.stream()->peer().user.has_value();
   const bool is_here = is_unix || proved_;
-  const Proofs proofs{is_here ? Proofs::Host::same_user : Proofs::Host::unknown,
-                      connection_.identity()};
+  const Proofs proofs = is_here ? connection_.proved_here() : connection_.proved();
   if (!proofs.satisfy(acceptor_->security_.profile)) {
     return refuse(
         {ErrorCode::permission_denied, kWhere,
@@ -393,7 +394,7 @@ bool Admission::on_lane(const HelloMessage& lane) {
     return refuse({ErrorCode::server_busy, kWhere,
                    "no link here expects a lane with this ticket: connect again"});
   const auto* session = stream_.stream()->session();
-  if (session != nullptr && !acceptor_->lane_keys_.are_of(session->identity, *lane_of_))
+  if (session != nullptr && !acceptor_->lane_keys_.are_of(session->identity, lane_of_))
     return refuse(
         {ErrorCode::protocol_violation, kWhere, "the lane is of another session than its link"});
   auto next = acceptor_->lanes_.issue(lane_of_);

@@ -6,6 +6,7 @@
 
 #include "runtime/same_host.hpp"
 #include "secure/tls_handshake.hpp"
+#include "session/proofs.hpp"
 
 namespace tendon::v0::detail {
 
@@ -24,11 +25,18 @@ class AdmittedConnection {
   /// TLS has proved this; null: there is no TLS.
   void note_session(const secure::TlsSession* session) {
     if (session == nullptr) return;
-    identity_ = session->identity;
+    proved_.identity = session->identity;
+    proved_.credential = session->credential;
     mark_ = mark_of(*session);
   }
-  /// The peer, as TLS has proved it; empty: it has not.
-  [[nodiscard]] const std::string& identity() const noexcept { return identity_; }
+  /// The peer, as TLS has proved it; nothing of its host.
+  [[nodiscard]] const Proofs& proved() const noexcept { return proved_; }
+  /// The same, with this user on this host.
+  [[nodiscard]] Proofs proved_here() const {
+    Proofs here = proved_;
+    here.host = Proofs::Host::same_user;
+    return here;
+  }
   /// Its two ends, of TCP.
   [[nodiscard]] const std::string& addresses() const noexcept { return addresses_; }
   /// What a proof of the same host must be for: these two ends, and their session.
@@ -38,7 +46,7 @@ class AdmittedConnection {
 
  private:
   std::string addresses_;
-  std::string identity_;
+  Proofs proved_;
   std::string mark_;
   bool has_begun_ = false;
 };

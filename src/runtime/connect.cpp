@@ -171,7 +171,14 @@ Result<Connector::Talk> Connector::dial_listener() {
 }
 
 Result<Connector::Talk> Connector::dial_lane(const HelloMessage& message) {
-  return dial(Absent::fail, [&] { return dial_once({&reached_, 1}, message); });
+  return dial(Absent::fail, [&]() -> Result<Talk> {
+    auto dialled = dial_once({&reached_, 1}, message);
+    // The session is known there as long as its link lives.
+    if (!dialled && dialled.error().code == ErrorCode::authentication_failed)
+      return explain({ErrorCode::server_busy, kWhere,
+                      "the link ended there while its lanes were opened: connect again"});
+    return dialled;
+  });
 }
 
 Result<Connector::Talk> Connector::dial(Absent absent, const std::function<Result<Talk>()>& once) {
@@ -200,7 +207,10 @@ Result<Connected> Connector::run() {
                  "at " + address_text_ + " there is " + identity_of(peer).to_string() +
                      ", the context " + peer.context_id.to_string()};
   }
-  proofs_.identity = talk.stream.stream()->peer().identity;
+  if (const auto* session = talk.stream.stream()->session()) {
+    proofs_.identity = session->identity;
+    proofs_.credential = session->credential;
+  }
   const std::string local = local_host(talk.stream.stream()->fd());
 
   // One link per pair: the first of several connects makes it, the others wait for it and use it.
@@ -209,8 +219,7 @@ Result<Connected> Connector::run() {
   const auto settled = [&] {
     if (context_.unusable()) return true;
     link = context_.links().usable(peer.context_id, dial_.profile(),
-                                   carrier_ == nullptr ? ReachBy::address : ReachBy::any,
-                                   proofs_.identity);
+                                   carrier_ == nullptr ? ReachBy::address : ReachBy::any, proofs_);
     return link != nullptr || place.take();
   };
   if (!context_.wait(nullptr, deadline_, settled))

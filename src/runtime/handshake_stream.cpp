@@ -94,9 +94,14 @@ Result<void> HandshakeStream::flush() {
     const iovec piece{unsent_.data(), unsent_.size()};
     const std::size_t inside_before = inside_bytes_;
     const StreamIo io = stream_->write({&piece, unsent_.empty() ? 0u : 1u});
-    if (io.state == StreamIo::State::lost && stream_->why_lost()) return *stream_->why_lost();
-    if (io.state == StreamIo::State::lost)
+    if (io.state == StreamIo::State::lost) {
+      // A peer that refuses says why before it closes.
+      std::array<std::byte, 1> unread;
+      const iovec last{unread.data(), unread.size()};
+      (void)stream_->read({&last, 1});
+      if (auto why = stream_->why_lost()) return *std::move(why);
       return system_error("context.handshake", "sending a frame of the handshake", io.error);
+    }
     if (io.state == StreamIo::State::moved) inside_bytes_ = io.inside_bytes;
     unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<std::ptrdiff_t>(io.bytes));
     if (io.bytes == 0 && inside_bytes_ >= inside_before) break;

@@ -15,19 +15,26 @@ void LaneKeys::add(const secure::TlsSession& session, const std::shared_ptr<Stre
   table_->lanes.push_back(std::move(lane));
 }
 
-bool LaneKeys::are_of(std::string_view identity, const StreamLink& link) const {
+bool LaneKeys::are_of(std::string_view identity, const std::shared_ptr<StreamLink>& link) const {
+  if (!identity.starts_with(secure::kSessionPrefix)) return false;
+  const std::string_view id = identity.substr(secure::kSessionPrefix.size());
   const Lock lock(table_->mutex);
-  return std::ranges::any_of(table_->lanes, [&](const Lane& lane) {
-    return lane.link.lock().get() == &link &&
-           identity == std::string(secure::kSessionPrefix) + lane.session_id;
-  });
+  const auto found = std::ranges::find(table_->lanes, id, &Lane::session_id);
+  return found != table_->lanes.end() && !found->link.owner_before(link) &&
+         !link.owner_before(found->link);
 }
 
 secure::FindSession LaneKeys::finder() const {
   return [table = table_](std::string_view id) -> std::optional<secure::Secret<kSharedKeyBytes>> {
+    std::shared_ptr<StreamLink> link;  // may be the last share: it goes after the lock
     const Lock lock(table->mutex);
     const auto found = std::ranges::find(table->lanes, id, &Lane::session_id);
-    if (found == table->lanes.end() || found->link.expired()) return std::nullopt;
+    if (found == table->lanes.end()) return std::nullopt;
+    link = found->link.lock();
+    if (link == nullptr || link->ended()) {
+      table->lanes.erase(found);
+      return std::nullopt;
+    }
     secure::Secret<kSharedKeyBytes> key;
     std::ranges::copy(found->key.bytes(), key.bytes().begin());
     return key;

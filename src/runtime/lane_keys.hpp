@@ -27,7 +27,8 @@ class LaneKeys {
 
   void add(const secure::TlsSession& session, const std::shared_ptr<StreamLink>& link);
   /// The identity of a connection is that of a lane of `link`.
-  [[nodiscard]] bool are_of(std::string_view identity, const StreamLink& link) const;
+  [[nodiscard]] bool are_of(std::string_view identity,
+                            const std::shared_ptr<StreamLink>& link) const;
   /// Asks this table, for as long as it lives.
   [[nodiscard]] secure::FindSession finder() const;
 

@@ -72,21 +72,28 @@ LinkEntry* LinkTable::find(const Link& link) {
 }
 
 std::shared_ptr<Link> LinkTable::usable(const ContextId& peer, Profile profile, ReachBy by,
-                                        std::string_view identity) {
+                                        const Proofs& proved) {
   const LinkRole preferred = self_ < peer ? LinkRole::connector : LinkRole::acceptor;
   const Lock lock(mutex_);
   LinkEntry* best = nullptr;
+  // Whoever has a key may claim any context id: to all but those that ask for this key it is a
+  // stranger.
+  const auto is_strangers = [&](const LinkEntry& entry) {
+    return entry.link->role() == LinkRole::acceptor && entry.proofs.host == Proofs::Host::unknown &&
+           profile != Profile::secure;
+  };
   const auto rank = [&](const LinkEntry& entry) {
-    return std::tuple(entry.proofs.any(), !is_anybodys(entry) || entry.chosen,
+    return std::tuple(!is_strangers(entry) && entry.proofs.any(),
+                      !is_strangers(entry) || entry.chosen,
                       entry.link->path().kind != PathKind::routed, entry.link->role() == preferred);
   };
   for (LinkEntry& entry : entries_) {
     if (!entry.started || !is_of(entry, peer) || !entry.link->may_open()) continue;
     if (!entry.retirement.may_open()) continue;
     if (!entry.proofs.satisfy(profile)) continue;
-    if (profile == Profile::secure && entry.proofs.identity != identity) continue;
+    if (profile == Profile::secure && !entry.proofs.is_same_peer(proved)) continue;
     const bool may_be_chosen = by == ReachBy::any || (by == ReachBy::context && entry.chosen);
-    if (is_anybodys(entry) && !may_be_chosen) continue;
+    if (is_strangers(entry) && !may_be_chosen) continue;
     if (best == nullptr || rank(*best) < rank(entry)) best = &entry;
   }
   if (best == nullptr) return nullptr;
@@ -96,16 +103,17 @@ std::shared_ptr<Link> LinkTable::usable(const ContextId& peer, Profile profile, 
 }
 
 Result<void> LinkTable::may_reuse(const ContextId& peer, Profile profile,
-                                  std::string_view identity) const {
+                                  const Proofs& proved) const {
   const Lock lock(mutex_);
   Result<void> may;
   for (const LinkEntry& entry : entries_) {
     if (!entry.started || !is_of(entry, peer)) continue;
     may = entry.satisfies(profile);
-    if (may && profile == Profile::secure && entry.proofs.identity != identity) {
-      may = Error{ErrorCode::permission_denied, "context.profile",
-                  "the link to " + entry.link->peer_name() + " is of '" + entry.proofs.identity +
-                      "', and '" + std::string(identity) + "' asks for it"};
+    if (may && profile == Profile::secure && !entry.proofs.is_same_peer(proved)) {
+      may =
+          Error{ErrorCode::permission_denied, "context.profile",
+                "the link to " + entry.link->peer_name() + " is of '" + entry.proofs.identity +
+                    "', and '" + proved.identity + "' asks for it, by another key or certificate"};
     }
     if (may) return {};
   }

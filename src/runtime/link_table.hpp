@@ -84,13 +84,13 @@ class LinkTable {
   /// there is none that `by` allows. One with proofs comes first, then one that this side made or
   /// has chosen, then one that is not routed, then the one that the smaller Context id made. It
   /// counts as used, and as chosen, from now on.
-  /// A secure one is of the same `identity`.
+  /// A secure one is of the same peer as `proved`.
   [[nodiscard]] std::shared_ptr<Link> usable(const ContextId& peer, Profile profile, ReachBy by,
-                                             std::string_view identity = {});
+                                             const Proofs& proved = {});
   /// permission_denied when there are live links to `peer` and none satisfies `profile`, or is of
-  /// the same `identity`.
+  /// the same peer as `proved`.
   [[nodiscard]] Result<void> may_reuse(const ContextId& peer, Profile profile,
-                                       std::string_view identity = {}) const;
+                                       const Proofs& proved = {}) const;
   /// As it is now; nothing for a link that has ended.
   [[nodiscard]] std::optional<LinkEntry> entry_of(const Link& link) const;
 

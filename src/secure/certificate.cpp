@@ -9,6 +9,7 @@
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
 
+#include <algorithm>
 #include <array>
 #include <ctime>
 #include <limits>
@@ -64,6 +65,10 @@ std::string name_text(const GENERAL_NAME* name) {
   if (name->type != GEN_URI && name->type != GEN_DNS) return {};
   const std::string_view text = text_of(name->d.ia5);
   if (text.empty() || !is_clean(text)) return {};
+  // No URI passes for an identity of another kind.
+  constexpr std::array<std::string_view, 4> kTaken{"key:", "session:", "dns:", "ip:"};
+  const auto begins = [&](std::string_view prefix) { return text.starts_with(prefix); };
+  if (name->type == GEN_URI && std::ranges::any_of(kTaken, begins)) return {};
   return (name->type == GEN_DNS ? "dns:" : "") + std::string(text);
 }
 

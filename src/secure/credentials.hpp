@@ -7,6 +7,7 @@
 #include <tendon/secure/credential_files.hpp>
 #include <vector>
 
+#include "core/fork_guard.hpp"
 #include "secure/certificate.hpp"
 #include "secure/crypto_library.hpp"
 #include "secure/shared_key.hpp"
@@ -41,6 +42,8 @@ class Credentials {
     return keys_.empty() ? nullptr : &keys_.front();
   }
   [[nodiscard]] const SharedKey* find_key(std::string_view label) const noexcept;
+  /// The one that loaded them, as process_number() says: OpenSSL's locks are not for its children.
+  [[nodiscard]] std::uint32_t process() const noexcept { return process_; }
   /// For SSL_new(), of either role.
   [[nodiscard]] SSL_CTX* context() const noexcept { return context_.get(); }
 
@@ -48,6 +51,7 @@ class Credentials {
   Credentials() = default;
   [[nodiscard]] Result<void> take_certificates(const CredentialParts& parts);
 
+  const std::uint32_t process_ = process_number();
   std::vector<SharedKey> keys_;
   CryptoOwned<SSL_CTX> context_;
 };

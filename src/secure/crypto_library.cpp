@@ -32,6 +32,7 @@ constinit PerProcess<LibraryOfProcess> library_of_process;
 OSSL_LIB_CTX* crypto_library() { return library_of_process.get().context; }
 
 void FreeCrypto::operator()(BIO* object) const noexcept { BIO_free(object); }
+void FreeCrypto::operator()(EVP_CIPHER* object) const noexcept { EVP_CIPHER_free(object); }
 void FreeCrypto::operator()(EVP_KDF* object) const noexcept { EVP_KDF_free(object); }
 void FreeCrypto::operator()(EVP_KDF_CTX* object) const noexcept { EVP_KDF_CTX_free(object); }
 void FreeCrypto::operator()(EVP_PKEY* object) const noexcept { EVP_PKEY_free(object); }
@@ -48,7 +49,7 @@ CryptoErrors::CryptoErrors() { ERR_set_mark(); }
 CryptoErrors::~CryptoErrors() { ERR_pop_to_mark(); }
 
 std::string CryptoErrors::reason() const {
-  const char* reason = ERR_reason_error_string(ERR_peek_error());
+  const char* reason = ERR_reason_error_string(ERR_peek_last_error());
   return reason != nullptr ? reason : "it gives no reason";
 }
 

@@ -22,6 +22,7 @@ namespace tendon::v0::detail {
 
 struct FreeCrypto {
   void operator()(BIO* object) const noexcept;
+  void operator()(EVP_CIPHER* object) const noexcept;
   void operator()(EVP_KDF* object) const noexcept;
   void operator()(EVP_KDF_CTX* object) const noexcept;
   void operator()(EVP_PKEY* object) const noexcept;
@@ -56,7 +57,7 @@ class CryptoErrors {
 
   /// libcrypto failed at `what`: internal, with the reason that it gives.
   [[nodiscard]] Error failed(std::string_view where, std::string_view what) const;
-  /// The reason of the first error within this scope, for a human.
+  /// The reason of the last error, for a human.
   [[nodiscard]] std::string reason() const;
 };
 

@@ -3,7 +3,7 @@
 
 #include <openssl/evp.h>
 
-#include "secure/error_queue.hpp"
+#include "secure/crypto_library.hpp"
 #include "secure/octets.hpp"
 
 namespace tendon::v0::detail::secure {
@@ -24,7 +24,7 @@ class EvpSealer final : public Sealer {
 
   bool seal(const Nonce& nonce, Bytes header, std::span<const Bytes> pieces,
             MutableBytes sealed) override {
-    const ErrorQueueScope errors;
+    const CryptoErrors errors;
     if (!begin(kSeals, nonce, header)) return false;
     for (const Bytes piece : pieces) {
       if (!pass(piece, sealed.first(piece.size()))) return false;
@@ -35,7 +35,7 @@ class EvpSealer final : public Sealer {
   }
 
   bool open(const Nonce& nonce, Bytes header, MutableBytes sealed, MutableBytes front) override {
-    const ErrorQueueScope errors;
+    const CryptoErrors errors;
     const MutableBytes tag = sealed.last(kTagBytes);
     const MutableBytes rest = sealed.first(sealed.size() - kTagBytes).subspan(front.size());
     return begin(kOpens, nonce, header) && pass(sealed.first(front.size()), front) &&
@@ -71,10 +71,11 @@ class EvpSealer final : public Sealer {
 }  // namespace
 
 Result<std::unique_ptr<Sealer>> make_evp_sealer(const AeadKey& key) {
-  const ErrorQueueScope errors;
+  const CryptoErrors errors;
   EvpSealer::Context context(EVP_CIPHER_CTX_new());
-  if (context == nullptr ||
-      EVP_CipherInit_ex(context.get(), EVP_aes_256_gcm(), nullptr, as_octets(key.bytes().data()),
+  const CryptoOwned<EVP_CIPHER> cipher(EVP_CIPHER_fetch(crypto_library(), "AES-256-GCM", nullptr));
+  if (context == nullptr || cipher == nullptr ||
+      EVP_CipherInit_ex(context.get(), cipher.get(), nullptr, as_octets(key.bytes().data()),
                         nullptr, kSeals) != 1) {
     return Error{ErrorCode::internal, "secure.sealer", "libcrypto has no AES-256-GCM"};
   }

@@ -8,7 +8,7 @@
 #include <array>
 #include <memory>
 
-#include "secure/error_queue.hpp"
+#include "secure/crypto_library.hpp"
 #include "secure/octets.hpp"
 
 namespace tendon::v0::detail::secure {
@@ -29,8 +29,9 @@ OSSL_PARAM input(const char* name, Bytes value) {
 
 Result<void> expand_label(std::string_view digest, Bytes secret, std::string_view label,
                           MutableBytes derived) {
-  const ErrorQueueScope errors;
-  const std::unique_ptr<EVP_KDF, FreeKdf> kdf(EVP_KDF_fetch(nullptr, "TLS13-KDF", nullptr));
+  const CryptoErrors errors;
+  const std::unique_ptr<EVP_KDF, FreeKdf> kdf(
+      EVP_KDF_fetch(crypto_library(), "TLS13-KDF", nullptr));
   const std::unique_ptr<EVP_KDF_CTX, FreeKdf> context(kdf == nullptr ? nullptr
                                                                      : EVP_KDF_CTX_new(kdf.get()));
   int mode = EVP_KDF_HKDF_MODE_EXPAND_ONLY;

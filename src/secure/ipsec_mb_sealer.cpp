@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/process_wide.hpp"
 #include "secure/octets.hpp"
 
 namespace tendon::v0::detail::secure {
@@ -113,10 +114,13 @@ class IpsecMbSealer final : public Sealer {
   gcm_context_data state_{};
 };
 
+constinit MadeOnce<std::optional<GcmFunctions>> functions_of_process;
+
 }  // namespace
 
 Result<std::unique_ptr<Sealer>> make_ipsec_mb_sealer(const AeadKey& key) {
-  static const std::optional<GcmFunctions> functions = find_functions();
+  const std::optional<GcmFunctions>& functions = functions_of_process.get(
+      [] { return std::make_unique<std::optional<GcmFunctions>>(find_functions()); });
   if (!functions) {
     return Error{ErrorCode::not_supported, "secure.sealer",
                  "this processor has no AES-NI, or libipsec-mb is not " IMB_VERSION_STR

@@ -13,6 +13,9 @@ constexpr std::string_view kWhere = "secure.record";
 constexpr std::byte kWarning{1};
 constexpr std::byte kFatal{2};
 
+// They are legal, to hide traffic; an endless row of them keeps a reader busy.
+constexpr std::uint32_t kMaxEmptyRecords = 32;
+
 Error violation(std::string why) {
   return Error{ErrorCode::protocol_violation, std::string(kWhere), std::move(why)};
 }
@@ -167,7 +170,13 @@ Result<RecordLayer::Opened> RecordLayer::open(MutableBytes received, MutableByte
                 .taken_bytes = kRecordHeaderBytes + sealed_bytes,
                 .written_bytes = std::min(bytes, destination.size())};
   opened.rest = sealed.subspan(opened.written_bytes, bytes - opened.written_bytes);
-  if (inside->type == ContentType::application_data) return opened;
+  if (inside->type == ContentType::application_data) {
+    empty_records_ = bytes == 0 ? empty_records_ + 1 : 0;
+    if (empty_records_ <= kMaxEmptyRecords) return opened;
+    return fail(Alert::unexpected_message,
+                violation("more than " + std::to_string(kMaxEmptyRecords) +
+                          " records in a row have no content"));
+  }
 
   // One of a few bytes, put together again. One byte more tells a longer one.
   std::array<std::byte, kKeyUpdateBytes + 1> words{};

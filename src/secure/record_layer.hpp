@@ -104,6 +104,7 @@ class RecordLayer {
   std::uint64_t sealed_bytes_ = 0;
   TimePoint first_sealed_{};
   // The KeyUpdates of the peer.
+  std::uint32_t empty_records_ = 0;  // in a row
   bool answer_update_ = false;
   std::uint32_t updates_ = 0;
   TimePoint updates_since_{};

@@ -10,6 +10,7 @@
 #include <array>
 #include <utility>
 
+#include "core/fork_guard.hpp"
 #include "core/text.hpp"
 #include "secure/client_hello_gate.hpp"
 
@@ -69,6 +70,16 @@ void put_uris_first(std::vector<std::string>& names) {
   });
 }
 
+// Empty: OpenSSL failed.
+std::string digest_of(const X509* certificate) {
+  std::array<std::byte, 32> digest{};
+  unsigned size = digest.size();
+  if (X509_digest(certificate, EVP_sha256(), reinterpret_cast<unsigned char*>(digest.data()),
+                  &size) != 1)
+    return {};
+  return to_hex(digest);
+}
+
 std::string text_of(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "'" : ", '") + name + "'";
@@ -89,8 +100,18 @@ bool read_secret(std::string_view line, MutableBytes secret) {
 
 }  // namespace
 
-/// What OpenSSL calls; nothing may be thrown through it.
+/// What OpenSSL calls.
 struct TlsHandshake::Callbacks {
+  // Nothing is thrown through OpenSSL: without memory a call has failed.
+  template <class F>
+  static int guarded(F call) noexcept {
+    try {
+      return call();
+    } catch (...) {
+      return 0;
+    }
+  }
+
   static TlsHandshake& of(const SSL* ssl) {
     return *static_cast<TlsHandshake*>(SSL_get_app_data(ssl));
   }
@@ -116,7 +137,10 @@ struct TlsHandshake::Callbacks {
   // fails as a wrong key does.
   static int find_key(SSL* ssl, const unsigned char* identity, std::size_t bytes,
                       SSL_SESSION** session) {
-    TlsHandshake& self = of(ssl);
+    return guarded([&] { return find(of(ssl), identity, bytes, session); });
+  }
+  static int find(TlsHandshake& self, const unsigned char* identity, std::size_t bytes,
+                  SSL_SESSION** session) {
     const std::string_view said(reinterpret_cast<const char*>(identity), bytes);
     Secret<kSharedKeyBytes> secret;
     const MutableBytes writable = secret.bytes();
@@ -142,6 +166,9 @@ struct TlsHandshake::Callbacks {
 
   // Both: the certificate of the peer. Its alert is the same for each reason.
   static int check_certificate(X509_STORE_CTX* store, void*) {
+    return guarded([&] { return check(store); });
+  }
+  static int check(X509_STORE_CTX* store) {
     const auto* ssl = static_cast<const SSL*>(
         X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx()));
     TlsHandshake& self = of(ssl);
@@ -159,7 +186,8 @@ struct TlsHandshake::Callbacks {
       } else {
         put_uris_first(names);
         self.session_.names = std::move(names);
-        return 1;
+        self.certificate_digest_ = digest_of(certificate);
+        return self.certificate_digest_.empty() ? 0 : 1;
       }
     }
     X509_STORE_CTX_set_error(store, X509_V_ERR_CERT_REJECTED);
@@ -194,7 +222,10 @@ struct TlsHandshake::Callbacks {
     if (line.starts_with("SERVER_TRAFFIC_SECRET_0 "))
       (void)read_secret(
           line, is_client ? self.session_.receiving.bytes() : self.session_.sending.bytes());
-    if (self.options_.keylog) self.options_.keylog(line);
+    (void)guarded([&] {
+      if (self.options_.keylog) self.options_.keylog(line);
+      return 1;
+    });
   }
 };
 
@@ -223,6 +254,10 @@ void TlsHandshake::prepare(SSL_CTX* context) {
 
 Result<void> TlsHandshake::begin() {
   const CryptoErrors errors;
+  if (credentials_->process() != process_number())
+    return fail(
+        Error{ErrorCode::forked, kWhere,
+              "the credentials were loaded before this process was forked: load them again"});
   SSL_CTX* const context = credentials_->context();
   ssl_.reset(SSL_new(context));
   CryptoOwned<BIO> input(BIO_new(BIO_s_mem()));
@@ -289,7 +324,13 @@ Result<void> TlsHandshake::take_hello(Bytes input, std::vector<std::byte>& outpu
                 input.begin() + static_cast<std::ptrdiff_t>(
                                     std::min(input.size(), kMaxInputBytes - hello_.size())));
   const auto verdict = look_at_client_hello(hello_);
-  if (!verdict) return fail(verdict.error());
+  if (!verdict) {
+    // In plaintext, so that whoever has forgotten its key is told: fatal, unexpected_message.
+    constexpr std::array kAlert{std::byte{21}, std::byte{3}, std::byte{3}, std::byte{0},
+                                std::byte{2},  std::byte{2}, std::byte{10}};
+    output.insert(output.end(), kAlert.begin(), kAlert.end());
+    return fail(verdict.error());
+  }
   if (*verdict == ClientHello::incomplete) return {};
   state_ = State::answer;
   return answer(std::exchange(hello_, {}), output);
@@ -302,14 +343,13 @@ Result<void> TlsHandshake::answer(Bytes input, std::vector<std::byte>& output) {
                       "the peer sent " + std::to_string(input_bytes_) +
                           " bytes before it was authenticated; legal are " +
                           std::to_string(kMaxInputBytes)});
-  // OpenSSL takes an error of the program in this queue for its own.
   const CryptoErrors errors;
-  ERR_clear_error();
   if (!input.empty() && BIO_write(SSL_get_rbio(ssl_.get()), input.data(),
                                   static_cast<int>(input.size())) != std::ssize(input))
     return fail(errors.failed(kWhere, "take the peer's bytes"));
   const int said = SSL_do_handshake(ssl_.get());
-  const int wants = SSL_get_error(ssl_.get(), said);
+  // SSL_get_error() would take an error of the program in this thread's queue for OpenSSL's own.
+  const bool wants_more = said != 1 && SSL_want_read(ssl_.get());
   const char* waiting = nullptr;
   BIO* const source = SSL_get_wbio(ssl_.get());
   const long bytes = BIO_get_mem_data(source, &waiting);
@@ -317,7 +357,7 @@ Result<void> TlsHandshake::answer(Bytes input, std::vector<std::byte>& output) {
   output.insert(output.end(), sent.begin(), sent.end());
   (void)BIO_reset(source);
   if (said == 1) return finish();
-  if (wants == SSL_ERROR_WANT_READ) return {};
+  if (wants_more) return {};
   return fail(explain_failure(errors));
 }
 
@@ -331,13 +371,24 @@ Result<void> TlsHandshake::finish() {
                       "the peer speaks TLS, but not " + std::string(kProtocol) +
                           ": it is no Tendon, or another protocol's port"});
 
-  if (SSL_session_reused(ssl_.get()) == 1) {
+  const bool by_key = SSL_session_reused(ssl_.get()) == 1;
+  // A server may decline the key of the session and show a certificate, as any member of its CA can.
+  if (role_ == Role::client && !options_.session_id.empty() && !by_key)
+    return fail(Error{ErrorCode::protocol_violation, kWhere,
+                      "the lane was answered by an end that is not of its session"});
+  if (by_key) {
     const bool is_lane = client_identity_.starts_with(kSessionPrefix);
     session_.proof = is_lane ? PeerProof::session : PeerProof::key;
     session_.identity = client_identity_;
+    if (!is_lane) {
+      TENDON_TRY(id, key_id(*credentials_->find_key(
+                         std::string_view(client_identity_).substr(kKeyPrefix.size()))));
+      session_.credential = std::move(id);
+    }
   } else if (!session_.names.empty()) {
     session_.proof = PeerProof::certificate;
     session_.identity = session_.names.front();
+    session_.credential = std::move(certificate_digest_);
   } else {
     return fail(Error{ErrorCode::authentication_failed, kWhere, "the peer proved nothing"});
   }
@@ -368,12 +419,11 @@ Error TlsHandshake::fail(Error error) {
   return error;
 }
 
-// The first error of the queue is the cause of the others.
 Error TlsHandshake::explain_failure(const CryptoErrors& errors) {
-  const unsigned long first = ERR_peek_error();
-  const int reason = ERR_GET_REASON(first);
+  const unsigned long error = ERR_peek_last_error();
+  const int reason = ERR_GET_REASON(error);
   const std::string openssl = errors.reason();
-  if (why_refused_.empty() && !is_about_identity(first))
+  if (why_refused_.empty() && !is_about_identity(error))
     return Error{ErrorCode::protocol_violation, kWhere,
                  "this is no handshake of TLS 1.3 for " + std::string(kProtocol) + ": " + openssl};
   std::string why;

@@ -36,7 +36,10 @@ struct TlsSession {
   Secret<kSharedKeyBytes> host_key;       ///< binds the proof of the same host to this session
   std::string id;                         ///< of the session, for its lanes; no secret of itself
   PeerProof proof = PeerProof::key;
-  std::string identity;            ///< `key:LABEL`, or a name of the peer's certificate
+  std::string identity;  ///< `key:LABEL`, or a name of the peer's certificate
+  /// Which key or certificate it was: two of one name are two. The id of the key, or the SHA-256 of
+  /// the certificate.
+  std::string credential;
   std::vector<std::string> names;  ///< all of the certificate, as names_in() has them
   std::vector<std::byte> records;  ///< what arrived behind the handshake
 };
@@ -119,7 +122,8 @@ class TlsHandshake {
   std::size_t input_bytes_ = 0;
   std::vector<std::byte> hello_;  // of a server, until it is whole
   std::string why_refused_;       // of a certificate
-  std::string client_identity_;   // as it was sent; received, where this end has its key
+  std::string certificate_digest_;
+  std::string client_identity_;  // as it was sent; received, where this end has its key
   TlsSession session_;
 };
 

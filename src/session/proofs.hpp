@@ -20,7 +20,12 @@ struct Proofs {
   Host host = Host::unknown;
   /// The peer, as a handshake of TLS has proved it; empty: none has.
   std::string identity{};
+  /// Which key or certificate proved it: two of one name are two.
+  std::string credential{};
 
+  [[nodiscard]] bool is_same_peer(const Proofs& other) const {
+    return identity == other.identity && credential == other.credential;
+  }
   [[nodiscard]] bool any() const { return host != Host::unknown || !identity.empty(); }
   [[nodiscard]] bool satisfy(Profile required) const {
     switch (required) {

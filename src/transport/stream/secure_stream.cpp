@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <new>
 #include <utility>
 
 namespace tendon::v0::detail {
@@ -17,6 +18,9 @@ std::size_t sealed_bytes_of(std::size_t content_bytes) {
   return secure::RecordLayer::kLeastRoomBytes + content_bytes +
          records * secure::kRecordOverheadBytes;
 }
+
+// In one read: a peer that sends records of a byte each does not keep its reader here.
+constexpr std::size_t kMostFetches = 16;
 
 MutableBytes bytes_of(const iovec& piece) {
   return {static_cast<std::byte*>(piece.iov_base), piece.iov_len};
@@ -83,12 +87,22 @@ Result<std::unique_ptr<SecureStream>> SecureStream::make(std::unique_ptr<ByteStr
 
 StreamIo SecureStream::read(std::span<const iovec> pieces) noexcept {
   const Lock lock(mutex_);
-  return read_locked(pieces);
+  try {
+    return read_locked(pieces);
+  } catch (const std::bad_alloc&) {
+    lose(ENOMEM);
+    return StreamIo::lost(ENOMEM);
+  }
 }
 
 StreamIo SecureStream::write(std::span<const iovec> pieces) noexcept {
   const Lock lock(mutex_);
-  return write_locked(pieces);
+  try {
+    return write_locked(pieces);
+  } catch (const std::bad_alloc&) {
+    lose(ENOMEM);
+    return StreamIo::lost(ENOMEM);
+  }
 }
 
 // --- the handshake
@@ -159,6 +173,7 @@ StreamIo SecureStream::read_locked(std::span<const iovec> wanted) {
   shake();
   Pieces pieces(wanted);
   std::size_t moved = 0;
+  std::size_t fetches = 0;
   while (!pieces.empty() && stage_ == Stage::open) {
     std::size_t written = std::min(input_.plain().size(), pieces.front().size());
     if (written != 0) {
@@ -166,15 +181,21 @@ StreamIo SecureStream::read_locked(std::span<const iovec> wanted) {
       input_.drop_plain(written);
     } else if (const auto opened = open_record(pieces.front())) {
       written = *opened;
-    } else if (stage_ != Stage::open || !fetch(pieces.size_bytes())) {
+    } else if (stage_ != Stage::open || (moved != 0 && fetches == kMostFetches) ||
+               !fetch(pieces.size_bytes())) {
       break;
+    } else {
+      ++fetches;
     }
     moved += written;
     pieces.drop(written);
   }
   input_.keep();
   // An end or a loss is for the next call, where there was something before it.
-  if (moved != 0) return StreamIo::moved(moved, readable_inside());
+  if (moved != 0) {
+    const bool may_have_more = fetches == kMostFetches && !pieces.empty();
+    return StreamIo::moved(moved, std::max<std::size_t>(readable_inside(), may_have_more ? 1 : 0));
+  }
   switch (stage_) {
     case Stage::handshake:
     case Stage::open:
@@ -206,7 +227,8 @@ StreamIo SecureStream::write_locked(std::span<const iovec> wanted) {
   Pieces pieces(wanted);
   std::size_t taken = 0;
   const bool takes_more = records_ && !ends_output_;
-  while (stage_ != Stage::lost && takes_more && !pieces.empty() && output_.is_sent()) {
+  while (stage_ != Stage::lost && takes_more && write_error_ == 0 && !pieces.empty() &&
+         output_.is_sent()) {
     std::array<Bytes, secure::RecordProtection::kMaxPieces> some;
     const std::size_t room = sealed_bytes_of(std::min(pieces.size_bytes(), kSealedAtOnceBytes));
     auto sealed =
@@ -221,20 +243,22 @@ StreamIo SecureStream::write_locked(std::span<const iovec> wanted) {
     flush();
   }
   if (stage_ == Stage::lost) return StreamIo::lost(lost_error_);
+  if (write_error_ != 0) return StreamIo::lost(write_error_);
   if (taken == 0 && (stage_ == Stage::handshake || (!pieces.empty() && output_.is_sent())))
     return StreamIo{};
   return StreamIo::moved(taken, output_.bytes_left());
 }
 
 void SecureStream::flush() {
+  if (write_error_ != 0) return;
   const StreamIo io = output_.flush(*below_);
-  if (io.state == StreamIo::State::lost) return lose(io.error);
+  if (io.state == StreamIo::State::lost) write_error_ = io.error;
   if (ends_output_ && output_.is_sent()) below_->end_output();
 }
 
 void SecureStream::end_output() noexcept {
   const Lock lock(mutex_);
-  if (stage_ == Stage::lost || ends_output_) return;
+  if (stage_ == Stage::lost || write_error_ != 0 || ends_output_) return;
   if (!records_) return below_->end_output();  // nothing was said
   say_end();
   ends_output_ = true;
@@ -266,13 +290,13 @@ void SecureStream::lose(Error why) {
 
 bool SecureStream::has_room() const noexcept {
   const Lock lock(mutex_);
-  if (stage_ == Stage::lost) return true;
+  if (stage_ == Stage::lost || write_error_ != 0) return true;  // a write says so
   return stage_ != Stage::handshake && output_.is_sent() && below_->has_room();
 }
 
 bool SecureStream::wants_room() const noexcept {
   const Lock lock(mutex_);
-  return stage_ != Stage::lost && !output_.is_sent();
+  return stage_ != Stage::lost && write_error_ == 0 && !output_.is_sent();
 }
 
 std::optional<Error> SecureStream::why_lost() const {

@@ -35,8 +35,8 @@ struct SecureStreamOptions {
 /// Owns:    the stream below, the keys, its send buffer (of kSealedAtOnceBytes and a record at
 ///          most), and while a record is here in part, what there is of it.
 /// Threads: as a ByteStream. Its reader and its writer take turns, for a few records each.
-/// Errors:  StreamIo::lost with EPROTO, or the error of the stream below. why_lost() has the
-///          reason: authentication_failed, protocol_violation, or peer_lost where the stream ended
+/// Errors:  StreamIo::lost with EPROTO, or the error of the stream below; after a write that is
+///          lost, reading goes on to the end of what has arrived. why_lost() has the reason: authentication_failed, protocol_violation, or peer_lost where the stream ended
 ///          without close_notify.
 /// Blocks:  never, but for the other thread's turn.
 /// Cost:    one pass over the bytes each way, beside the cost of the stream below.
@@ -103,6 +103,7 @@ class SecureStream final : public ByteStream {
   SealedInput input_ TENDON_GUARDED_BY(mutex_);
   SealedOutput output_ TENDON_GUARDED_BY(mutex_);
   bool ends_output_ TENDON_GUARDED_BY(mutex_) = false;  // once all was sent
+  int write_error_ TENDON_GUARDED_BY(mutex_) = 0;       // what arrived before is still read
   int lost_error_ TENDON_GUARDED_BY(mutex_) = 0;
   std::optional<Error> why_lost_ TENDON_GUARDED_BY(mutex_);
 };

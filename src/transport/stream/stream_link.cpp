@@ -249,6 +249,8 @@ Result<void> LinkOverStreams::add_lane(std::unique_ptr<ByteStream> stream) {
     lanes_.push_back(std::move(lane));
   }
   Lane& added = *lanes_.back();
+  // What lies inside the stream raises no event.
+  added.may_have_input = true;
   // What waited for a lane goes out from the Context, whose callers are woken by it.
   if (!bulk_out_.idle()) added.interest.want_output();
   if (reactor_ == nullptr) return {};
