@@ -110,6 +110,7 @@ std::string list_of(const std::vector<std::string>& names) {
 
 std::string describe(const CheckedFile& file) {
   std::vector<std::string> parts;
+  parts.reserve(file.keys.size() + 2);
   for (const ShownKey& key : file.keys)
     parts.push_back(fmt::format("key {} (id {})", key.label, key.id));
   if (!file.chain.empty()) {
@@ -161,6 +162,7 @@ Value::Map document_of(const CheckedFile& file) {
 
 int run_key_check(const KeyCheckOptions& options) {
   std::vector<CheckedFile> files;
+  files.reserve(options.files.size());
   for (const std::string& name : options.files) files.push_back(read_file(name));
   compare(files);
   int exit_code = 0;

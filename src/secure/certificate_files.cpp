@@ -72,7 +72,7 @@ Result<void> write_all(const std::vector<NewFile>& files) {
     written.push_back(std::move(one));
   }
   for (std::size_t i = 0; i < files.size(); ++i) {
-    const auto committed = written[i].commit();
+    auto committed = written[i].commit();
     if (committed) continue;
     for (std::size_t before = 0; before < i; ++before) unlink(files[before].path.c_str());
     return committed;

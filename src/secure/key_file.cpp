@@ -209,7 +209,7 @@ Error no_label(const std::string& label) {
 std::string numbered_label(const std::vector<SharedKey>& keys) {
   for (std::size_t number = 2;; ++number) {
     const std::string end = "-" + std::to_string(number);
-    const std::string label = keys.front().label.substr(0, kMaxLabelBytes - end.size()) + end;
+    std::string label = keys.front().label.substr(0, kMaxLabelBytes - end.size()) + end;
     if (std::ranges::find(keys, label, &SharedKey::label) == keys.end()) return label;
   }
 }
