@@ -63,7 +63,14 @@ HandshakeStep HandshakeStream::advance() {
 
 HandshakeStep HandshakeStream::on_end() {
   HandshakeStep step = handshake_.on_end();
-  if (auto why = stream_->why_lost()) step.error = std::move(why);
+  if (auto why = stream_->why_lost()) {
+    step.error = std::move(why);
+  } else if (!frame_.empty()) {
+    // Less than a frame may tell that it is another protocol, as an alert of TLS does.
+    HelloReader glance;
+    Bytes input(frame_);
+    if (auto read = glance.on_bytes(input); !read) step.error = std::move(read).error();
+  }
   return step;
 }
 

@@ -24,7 +24,6 @@ class EvpSealer final : public Sealer {
 
   bool seal(const Nonce& nonce, Bytes header, std::span<const Bytes> pieces,
             MutableBytes sealed) override {
-    const CryptoErrors errors;
     if (!begin(kSeals, nonce, header)) return false;
     for (const Bytes piece : pieces) {
       if (!pass(piece, sealed.first(piece.size()))) return false;
@@ -35,7 +34,6 @@ class EvpSealer final : public Sealer {
   }
 
   bool open(const Nonce& nonce, Bytes header, MutableBytes sealed, MutableBytes front) override {
-    const CryptoErrors errors;
     const MutableBytes tag = sealed.last(kTagBytes);
     const MutableBytes rest = sealed.first(sealed.size() - kTagBytes).subspan(front.size());
     return begin(kOpens, nonce, header) && pass(sealed.first(front.size()), front) &&

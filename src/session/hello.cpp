@@ -405,7 +405,10 @@ Result<void> check_magic(Bytes magic) {
   std::string speaks;
   for (const OtherProtocol& other : kOtherProtocols)
     if (as_text(magic).starts_with(other.first_bytes))
-      speaks = " but " + std::string(other.name) + ", as it seems";
+      speaks = " but " + std::string(other.name) + ", as it seems" +
+               (other.name == "TLS" ? ": a secure listener of Tendon does so, and wants a key or a "
+                                      "certificate (Security::load(), `tendon --key`)"
+                                    : "");
   return violation("the peer does not speak Tendon's protocol" + speaks + " (first bytes " +
                    to_hex(magic) + "; legal: " + to_hex(kMagic) + ", \"TNDN\")");
 }

@@ -115,9 +115,9 @@ TEST_F(SecurePipe, AWrongKeyIsRefused) {
 
 TEST_F(SecurePipe, NeitherEndSpeaksPlaintextWithTheOther) {
   open("127.0.0.1:0", key("fleet.key"), Transport::tcp);
-  // The listener hangs up without a word, as it does to all that is no TLS.
-  EXPECT_FALSE(Pipe::connect(*here_, listener_->address(), std::chrono::milliseconds(300),
-                             {.security = {Profile::plaintext}}));
+  EXPECT_TRUE(fails_with(
+      Pipe::connect(*here_, listener_->address(), kPatience, {.security = {Profile::plaintext}}),
+      ErrorCode::protocol_violation, "secure listener"));
   const auto plain =
       Listener::bind(*there_, "127.0.0.1:0", {.security = {Profile::plaintext}}).value();
   EXPECT_TRUE(

@@ -126,6 +126,20 @@ TEST(TlsHandshake, AKeyIsAnIdentity) {
   }
 }
 
+TEST(TlsHandshake, TwoKeysOfOneLabelAreTwoCredentials) {
+  std::vector<std::string> credentials;
+  for (const char fill : {'a', 'a', 'b'}) {
+    Ends ends = Ends::between(with_key("fleet", fill), with_key("fleet", fill));
+    ends.run();
+    ASSERT_TRUE(ends.are_done());
+    credentials.push_back(ends.client->take_session().credential);
+    EXPECT_EQ(credentials.back(), ends.server->take_session().credential);
+  }
+  EXPECT_EQ(credentials[0], credentials[1]);
+  EXPECT_NE(credentials[0], credentials[2]);
+  EXPECT_FALSE(credentials[0].empty());
+}
+
 TEST(TlsHandshake, AServerTakesEachOfItsKeys) {
   CredentialParts parts;
   parts.keys.push_back(shared_key("new", 'n'));
@@ -269,6 +283,7 @@ TEST_F(Certificates, OfOthersOrOutOfDateAreRefused) {
   expect_refused(Certificate::authority("ours").sign({}), "certificate");
   expect_refused(Certificate::authority("foreign").sign({}), "issuer");
   expect_refused(authority_.sign({.names = "email:a@robot.example"}), "names nobody");
+  expect_refused(authority_.sign({.names = "URI:key:fleet, URI:session:17"}), "names nobody");
   // Each reason has the same alert.
   EXPECT_THAT(alerts_, ::testing::Each(alerts_.front()));
 }
@@ -328,6 +343,14 @@ TEST(TlsHandshake, ALaneJoinsItsSessionAlone) {
   EXPECT_EQ(lane.proof, PeerProof::session);
   EXPECT_EQ(lane.identity, "session:17");
   EXPECT_FALSE(std::ranges::equal(lane.sending.bytes(), of_server.sending.bytes()));
+  // A member of the CA on the path declines the key, and shows its own certificate.
+  const Certificate authority = Certificate::authority("ours");
+  Ends rogue = Ends::between(with_certificate(authority.sign({}), authority),
+                             with_certificate(authority.sign({}), authority),
+                             {.session_id = "17", .session_key = session.lane_key.bytes()});
+  rogue.run();
+  ASSERT_TRUE(rogue.client_error);
+  EXPECT_EQ(rogue.client_error->code, ErrorCode::protocol_violation);
   EXPECT_FALSE(dial("18", session.lane_key.bytes()).are_done());
   EXPECT_FALSE(dial("17", session.host_key.bytes()).are_done());
 }
@@ -340,7 +363,8 @@ TEST(TlsHandshake, WhatIsNotTlsIsRefusedByItsFirstBytes) {
     const auto done = server->advance(as_bytes(said), output);
     ASSERT_FALSE(done) << said;
     EXPECT_EQ(done.error().code, ErrorCode::protocol_violation);
-    EXPECT_TRUE(output.empty());
+    // An alert in plaintext: a peer that has forgotten its key sees that this is TLS.
+    EXPECT_EQ(as_text(output), "\x15\x03\x03\x00\x02\x02\x0a"sv);
   }
 }
 

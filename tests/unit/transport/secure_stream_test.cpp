@@ -3,12 +3,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <numeric>
 #include <string>
 
 #include "support/memory_stream.hpp"
+#include "transport/stream/socket_stream.hpp"
 
 namespace tendon::test {
 namespace {
@@ -225,7 +227,34 @@ TEST(SecureStream, PlaintextIsRefused) {
   EXPECT_EQ(server->read({&room, 1}).state, State::lost);
   ASSERT_TRUE(server->why_lost());
   EXPECT_EQ(server->why_lost()->code, ErrorCode::protocol_violation);
-  EXPECT_EQ(below.first->read({&room, 1}).state, State::later) << "it was answered";
+  const StreamIo answer = below.first->read({&room, 1});
+  EXPECT_EQ(answer.bytes, 7u) << "an alert";
+}
+
+// A receiver whose credit finds no peer any more reads what that had sent.
+TEST(SecureStream, AWriteThatFailsLeavesWhatHasArrived) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
+  auto client = SecureStream::make(std::make_unique<SocketStream>(OwnedFd(ends[0])),
+                                   {.role = Role::client, .credentials = fleet_key()})
+                    .value();
+  auto server = SecureStream::make(std::make_unique<SocketStream>(OwnedFd(ends[1])),
+                                   {.role = Role::server, .credentials = fleet_key()})
+                    .value();
+  while (client->session() == nullptr || server->session() == nullptr) {
+    ASSERT_NE(client->write({}).state, State::lost);
+    ASSERT_NE(server->write({}).state, State::lost);
+  }
+  auto bytes = counted(100);
+  const iovec piece = piece_of(bytes);
+  EXPECT_EQ(client->write({&piece, 1}).bytes, 100u);
+  client->end_output();
+  client.reset();
+  EXPECT_EQ(server->write({&piece, 1}).state, State::lost);
+  std::array<std::byte, 200> read;
+  const iovec room = piece_of(read);
+  EXPECT_EQ(server->read({&room, 1}).bytes, 100u);
+  EXPECT_EQ(server->read({&room, 1}).state, State::ended);
 }
 
 TEST(SecureStream, KeysChangeUnderWay) {
