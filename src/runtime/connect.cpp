@@ -213,6 +213,13 @@ Result<Connected> Connector::run() {
   }
   const std::string local = local_host(talk.stream.stream()->fd());
 
+  // With one key for all, somebody on the path may lead a call back to a listener of the caller.
+  const bool is_led_here = is_unix() || carrier_ != nullptr || reached_.is_loopback() ||
+                           reached_.to_string().starts_with(local + ":");
+  if (dial_.profile() == Profile::secure && peer.context_id == context_.id() && !is_led_here)
+    return explain({ErrorCode::protocol_violation, kWhere,
+                    "this very Context answered: somebody between leads the connection back"});
+
   // One link per pair: the first of several connects makes it, the others wait for it and use it.
   DialPlace place(context_, context_.links().connecting(), peer.context_id);
   std::shared_ptr<Link> link;

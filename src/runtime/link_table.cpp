@@ -76,8 +76,8 @@ std::shared_ptr<Link> LinkTable::usable(const ContextId& peer, Profile profile, 
   const LinkRole preferred = self_ < peer ? LinkRole::connector : LinkRole::acceptor;
   const Lock lock(mutex_);
   LinkEntry* best = nullptr;
-  // Whoever has a key may claim any context id: to all but those that ask for this key it is a
-  // stranger.
+  // A peer that has a key may claim any context id: it is a stranger to all but those that ask for
+  // this key.
   const auto is_strangers = [&](const LinkEntry& entry) {
     return entry.link->role() == LinkRole::acceptor && entry.proofs.host == Proofs::Host::unknown &&
            profile != Profile::secure;

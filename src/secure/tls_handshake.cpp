@@ -325,7 +325,7 @@ Result<void> TlsHandshake::take_hello(Bytes input, std::vector<std::byte>& outpu
                                     std::min(input.size(), kMaxInputBytes - hello_.size())));
   const auto verdict = look_at_client_hello(hello_);
   if (!verdict) {
-    // In plaintext, so that whoever has forgotten its key is told: fatal, unexpected_message.
+    // In plaintext, so that a peer which has forgotten its key is told: fatal, unexpected_message.
     constexpr std::array kAlert{std::byte{21}, std::byte{3}, std::byte{3}, std::byte{0},
                                 std::byte{2},  std::byte{2}, std::byte{10}};
     output.insert(output.end(), kAlert.begin(), kAlert.end());
@@ -372,7 +372,8 @@ Result<void> TlsHandshake::finish() {
                           ": it is no Tendon, or another protocol's port"});
 
   const bool by_key = SSL_session_reused(ssl_.get()) == 1;
-  // A server may decline the key of the session and show a certificate, as any member of its CA can.
+  // A server may decline the key of the session and show a certificate, as each member of its CA
+  // can.
   if (role_ == Role::client && !options_.session_id.empty() && !by_key)
     return fail(Error{ErrorCode::protocol_violation, kWhere,
                       "the lane was answered by an end that is not of its session"});

@@ -36,8 +36,9 @@ struct SecureStreamOptions {
 ///          most), and while a record is here in part, what there is of it.
 /// Threads: as a ByteStream. Its reader and its writer take turns, for a few records each.
 /// Errors:  StreamIo::lost with EPROTO, or the error of the stream below; after a write that is
-///          lost, reading goes on to the end of what has arrived. why_lost() has the reason: authentication_failed, protocol_violation, or peer_lost where the stream ended
-///          without close_notify.
+///          lost, reading goes on to the end of what has arrived. why_lost() has the reason:
+///          authentication_failed, protocol_violation, or peer_lost where the stream ended without
+///          close_notify.
 /// Blocks:  never, but for the other thread's turn.
 /// Cost:    one pass over the bytes each way, beside the cost of the stream below.
 class SecureStream final : public ByteStream {
