@@ -42,6 +42,17 @@ std::string why_staged(const Link& link, std::uint32_t number, DevicePath path) 
   return memory->devices_out().why_staged(number);
 }
 
+bool may_be_direct(const DirectSource& source) {
+  return source.link.shared_memory() != nullptr &&
+         source.context->options().device_path != DevicePath::staged;
+}
+
+Error why_not(const DirectSource& source) {
+  return not_direct(
+      "pipe.send", source.gpu.gpu->context()->device(), source.link.peer_name(),
+      why_staged(source.link, source.gpu.number, source.context->options().device_path));
+}
+
 Error too_large(const DirectSource& source) {
   return Error{ErrorCode::message_too_large, "pipe.send",
                std::to_string(source.layout.gpu_bytes) + " bytes on " +
@@ -94,6 +105,29 @@ Result<Way> await_way(const DirectSource& source, SharedMemoryLink& memory,
   return no_answer(source);
 }
 
+Error not_let_past(const DirectSource& source) {
+  return Error{ErrorCode::timeout, "pipe.send",
+               "an asynchronous send to " + source.link.peer_name() +
+                   " that is in front of this one waits for room on " +
+                   to_string(source.gpu.gpu->context()->device()) +
+                   ", for its stream, or for the peer's answer; nothing was delivered"};
+}
+
+// One that waits for room needs what this would take, and this would wait for that one.
+Result<void> let_held_go_first(const DirectSource& source, Deadline deadline) {
+  if (!source.is_behind_held()) return {};
+  if (auto why = why_never_direct(source)) return *std::move(why);
+  std::optional<Error> error;
+  const bool is_next = source.context->wait(&source.link, deadline, [&] {
+    if (!source.context->unusable()) source.context->poll_link(source.link);
+    if (auto still = source.usable(); !still) error = std::move(still).error();
+    return error || !source.is_behind_held();
+  });
+  if (error) return *std::move(error);
+  if (is_next) return {};
+  return not_let_past(source);
+}
+
 Result<cuda::StreamWork> enqueue(const DirectSource& source,
                                  const std::shared_ptr<cuda::DeviceSlot>& slot,
                                  DeviceFill::From from, Deadline deadline) {
@@ -115,21 +149,23 @@ bool DirectSource::is_direct_only() const noexcept {
   return context->options().device_path == DevicePath::direct_only;
 }
 
+std::optional<Error> why_never_direct(const DirectSource& source) {
+  if (!may_be_direct(source) ||
+      source.link.shared_memory()->devices_out().way(source.gpu.number) == Way::staged)
+    return why_not(source);
+  if (is_too_large(source)) return too_large(source);
+  return std::nullopt;
+}
+
 Result<DirectTry> try_direct(const DirectSource& source, Deadline deadline) {
   SharedMemoryLink* const memory = source.link.shared_memory();
-  const DevicePath path = source.context->options().device_path;
   const std::uint32_t number = source.gpu.number;
-  const auto staged = [&] {
-    return DirectTry{{},
-                     not_direct("pipe.send", source.gpu.gpu->context()->device(),
-                                source.link.peer_name(), why_staged(source.link, number, path))};
-  };
-  if (memory == nullptr || path == DevicePath::staged) return staged();
+  if (!may_be_direct(source)) return DirectTry{{}, why_not(source)};
   DevicesOut& devices = memory->devices_out();
   const auto pool = source.context->memory().passed->of(source.gpu.gpu);
   if (devices.way(number) == Way::staged) {
     devices.ask_again(number, *pool, deadline);
-    return staged();
+    return DirectTry{{}, why_not(source)};
   }
   if (is_too_large(source)) return DirectTry{{}, too_large(source)};
   (void)source.link.collect_returns();
@@ -147,10 +183,10 @@ Result<DirectTry> try_direct(const DirectSource& source, Deadline deadline) {
   if (!way && has_no_room(way.error())) return DirectTry{{}, way.error()};
   if (!way) return way.error();
   if (*way == Way::unknown) return DirectTry{{}, no_answer(source)};
-  if (*way != Way::direct) return staged();
+  if (*way != Way::direct) return DirectTry{{}, why_not(source)};
   auto words = devices.words(number, source.gpu.gpu, deadline);
   if (!words && devices.way(number) != Way::staged) return std::move(words).error();
-  if (!words) return staged();
+  if (!words) return DirectTry{{}, why_not(source)};
   if (*words == nullptr) return DirectTry{{}, no_answer(source)};
   TENDON_TRY(hold, devices.hold(**slot));
   if (hold == nullptr) return DirectTry{{}, beyond_share(source)};
@@ -168,6 +204,7 @@ Result<DirectTry> try_direct(const DirectSource& source, Deadline deadline) {
 
 Result<std::shared_ptr<DeviceFill>> direct_fill(const DirectSource& source, Deadline deadline) {
   for (;;) {
+    if (source.is_direct_only()) TENDON_CHECK(let_held_go_first(source, deadline));
     TENDON_TRY(tried, try_direct(source, deadline));
     if (tried.fill != nullptr || !source.is_direct_only()) return std::move(tried.fill);
     if (tried.why->code != ErrorCode::resource_exhausted || deadline.has_passed())

@@ -28,6 +28,8 @@ struct DirectSource {
   const std::shared_ptr<ContextCore>& context;
   Link& link;
   std::function<Result<void>()> usable;
+  /// Does a send that was queued before wait for room? One that is direct only takes none then.
+  std::function<bool()> is_behind_held;
 
   [[nodiscard]] bool is_direct_only() const noexcept;
 };
@@ -44,13 +46,16 @@ struct DirectTry {
   }
 };
 
+/// Why it can never stay on its GPU: `not_direct`, `message_too_large`. Nothing: it may.
+[[nodiscard]] std::optional<Error> why_never_direct(const DirectSource& source);
+
 /// Enqueues the copies of its leaves on the GPU into a slot there, which the peer may read. Waits
 /// at first for the peer's answer, as calls of a pipe do, unless the deadline is a poll. Errors:
 /// timeout; that of `usable`; those of the driver.
 [[nodiscard]] Result<DirectTry> try_direct(const DirectSource& source, Deadline deadline);
 
 /// The same. Null: it travels through host memory. With DevicePath::direct_only why it would is an
-/// error, and it waits until the pool has room for it.
+/// error, and it waits until the pool has room for it, and for those in front of it.
 [[nodiscard]] Result<std::shared_ptr<DeviceFill>> direct_fill(const DirectSource& source,
                                                               Deadline deadline);
 

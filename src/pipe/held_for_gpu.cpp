@@ -32,7 +32,7 @@ HeldForGpu::~HeldForGpu() {
 }
 
 void HeldForGpu::try_again() {
-  if (answer_.is_over()) return;
+  if (answer_.is_over() || tries_.load() == Tries::behind_stream) return;
   if (const auto link = what_.link.lock())
     (void)link->shared_memory()->devices_out().copies()->are_over();  // the end of one is news
   if (tries_.exchange(Tries::one_and_another) == Tries::none) post(Try::first);
@@ -77,7 +77,8 @@ Result<bool> HeldForGpu::fill() {
                             .stream = stream,
                             .context = context,
                             .link = *link,
-                            .usable = [] { return Result<void>(); }};
+                            .usable = [] { return Result<void>(); },
+                            .is_behind_held = [] { return false; }};
   TENDON_TRY(tried, try_direct(direct, Deadline::now()));
   if (tried.fill == nullptr)
     return tried.may_be_later() ? Result<bool>(false) : *std::move(tried.why);

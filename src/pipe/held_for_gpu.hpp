@@ -48,7 +48,8 @@ class HeldForGpu final : public Timed, public std::enable_shared_from_this<HeldF
   [[nodiscard]] Result<void> begin(void* stream);
   [[nodiscard]] const GpuAnswer& answer() const noexcept { return answer_; }
   /// It is the next one: there may be an answer, or room. If it is not over then, its sender is
-  /// told to ask again when copies that are under way are over, and after kPause.
+  /// told to ask again when copies that are under way are over, and after kPause. Nothing is tried
+  /// before its stream is done, of which the sender is told too.
   void try_again();
   /// Precondition: the answer is good.
   [[nodiscard]] std::shared_ptr<DeviceFill> take() { return std::move(fill_); }
@@ -62,14 +63,14 @@ class HeldForGpu final : public Timed, public std::enable_shared_from_this<HeldF
   // What frees slots in this process tells nobody of it.
   static constexpr std::chrono::milliseconds kPause{5};
   enum class Try : std::uint8_t { first, second };
-  enum class Tries : std::uint8_t { none, one, one_and_another };
+  enum class Tries : std::uint8_t { behind_stream, none, one, one_and_another };
   void post(Try which);
   void attempt(Try which);
   [[nodiscard]] Result<bool> fill();
   void finish(Result<void> result);
 
   What what_;
-  std::atomic<Tries> tries_{Tries::one};  // none, once its stream is done
+  std::atomic<Tries> tries_{Tries::behind_stream};
   std::atomic<bool> is_timed_{false};
   std::shared_ptr<DeviceFill> fill_;
   GpuAnswer answer_;

@@ -96,6 +96,10 @@ Result<void> check_size(const Descriptor& descriptor, const Link& link) {
                    "of both ends)"};
 }
 
+bool has_held(const std::deque<std::shared_ptr<QueuedSend>>& queue) {
+  return std::ranges::any_of(queue, [](const auto& each) { return each->held != nullptr; });
+}
+
 bool is_filling(const QueuedSend& queued) {
   return queued.filling != nullptr && !queued.filling->answer().is_over();
 }
@@ -528,7 +532,13 @@ Result<void> PipeSender::send_from_gpu(const TensorDict& batch, const SendOption
                             .stream = static_cast<cuda::StreamHandle>(options.stream),
                             .context = end_.context,
                             .link = link_,
-                            .usable = [this] { return usable("pipe.send"); }};
+                            .usable = [this] { return usable("pipe.send"); },
+                            .is_behind_held =
+                                [this] {
+                                  (void)progress();
+                                  const Lock lock(mutex_);
+                                  return has_held(queue_);
+                                }};
   TENDON_TRY(fill, direct_fill(direct, deadline));
   if (fill == nullptr) return send_staged(batch, source, options, deadline);
   scratch_.placement = std::move(source.placement);
@@ -760,13 +770,17 @@ Result<void> PipeSender::prepare(QueuedSend& queued, TensorDict batch, const Sen
                             .stream = static_cast<cuda::StreamHandle>(options.stream),
                             .context = end_.context,
                             .link = link_,
-                            .usable = [this] { return usable("pipe.send_async"); }};
+                            .usable = [this] { return usable("pipe.send_async"); },
+                            .is_behind_held =
+                                [this] {
+                                  const Lock lock(mutex_);
+                                  return has_held(queue_);
+                                }};
   // Behind one that waits for room it takes none: it would wait for that one with its slot.
-  const auto is_behind_held = [this] {
-    const Lock lock(mutex_);
-    return std::ranges::any_of(queue_, [](const auto& each) { return each->held != nullptr; });
-  };
-  if (!direct.is_direct_only() || !is_behind_held()) {
+  if (direct.is_direct_only() && direct.is_behind_held()) {
+    // Now, while a loan is still the caller's.
+    if (auto why = why_never_direct(direct)) return *std::move(why);
+  } else {
     TENDON_TRY(tried, try_direct(direct, Deadline::now()));
     if (tried.fill != nullptr)
       return stay_on_gpu(queued, source, layout, std::move(tried.fill), end_);

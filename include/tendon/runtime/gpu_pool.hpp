@@ -63,8 +63,8 @@ struct GpuPoolSummary {
 ///          invalid_argument for a stream of another GPU or one that is being captured, timeout,
 ///          context_closed, forked.
 /// Blocks:  allocate(): until there is room, or the deadline.
-/// Cost:    allocate(): two locks and about 1 us; where the GPU has no segment for that size yet,
-///          about 1 ms.
+/// Cost:    allocate(): calls of the driver that ask about the stream, a look at what each link has
+///          returned, short locks; where the GPU has no segment for that size yet, about 1 ms.
 class TENDON_API GpuPool {
  public:
   /// `size_bytes`, contents unspecified, aligned to 256 bytes. They return to the pool when no peer

@@ -39,6 +39,11 @@ struct KeptSample : KeptBody {
     if (has_body) return &message;
     return on_gpu->staged == nullptr ? nullptr : &on_gpu->staged->message;
   }
+  /// Does that take a slot of the publish pool?
+  [[nodiscard]] bool has_slot() const noexcept {
+    const SharedMessage* const here = in_host_memory();
+    return here != nullptr && here->slot != nullptr;
+  }
 };
 
 }  // namespace tendon::v0::detail

@@ -41,6 +41,12 @@ class SampleHistory {
     kept_.push_back(std::move(sample));
     ++last_;
   }
+  /// Has one before `end` a slot of the publish pool? To give up those that have none frees none.
+  [[nodiscard]] bool has_slot_before(std::uint64_t end) const noexcept {
+    for (std::uint64_t sequence = first(); sequence <= last_ && sequence < end; ++sequence)
+      if (kept_[sequence - first()]->has_slot()) return true;
+    return false;
+  }
   /// For want of memory: gives up the oldest one. False: there is none.
   bool trim() noexcept {
     if (kept_.empty()) return false;

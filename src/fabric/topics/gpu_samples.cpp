@@ -69,7 +69,7 @@ Result<void> GpuSamples::stage(const Source& source, const std::shared_ptr<KeptS
   auto copied =
       copy_to_host(source.sample, room, std::move(work),
                    *context_->memory().devices->of(source.gpu), source.how.deadline, wait_here);
-  if (!copied) return explain(std::move(copied).error(), size);
+  if (!copied) return explain(std::move(copied).error(), "copied", size);
   count(count_d2h_, bytes_d2h_, message);
   return {};
 }
@@ -105,8 +105,10 @@ Result<GpuSamples::Who> GpuSamples::keep_there(const Source& source, const Reade
     TENDON_CHECK(pack_on_gpu(source.sample, layout, slot->address(), work, source.how.deadline));
   }
   message.on_gpu.slot = std::move(slot);
-  if (auto done = wait(work, source.how); !done)
-    return explain(std::move(done).error(), message.on_gpu.size_bytes);
+  if (auto done = wait(work, source.how); !done) {
+    return explain(std::move(done).error(), is_loan ? "filled the loan of" : "copied",
+                   message.on_gpu.size_bytes);
+  }
   if (!is_loan) count(count_d2d_, bytes_d2d_, message);
   kept.on_gpu = std::move(there);
   return who;
@@ -244,7 +246,8 @@ GpuSamples::Next GpuSamples::take_staged(const KeptSample& sample,
   if (!body) {
     const bool may_be_later = body.error().code == ErrorCode::resource_exhausted;
     there.state = may_be_later ? State::none : State::failed;
-    return may_be_later ? Next::later : Next::now;
+    if (!may_be_later) return Next::now;
+    return std::exchange(is_paused_, true) ? Next::with_others : Next::later;
   }
   there.state = State::here;
   there.staged = *std::move(body);
@@ -273,10 +276,11 @@ Result<cuda::StreamWork> GpuSamples::begin(const Source& source) {
                                  kHere);
 }
 
-Error GpuSamples::explain(Error why, std::uint64_t size_bytes) const {
+Error GpuSamples::explain(Error why, std::string_view done, std::uint64_t size_bytes) const {
   if (why.code != ErrorCode::timeout) return why;
   return Error{ErrorCode::timeout, kHere,
-               "the GPU had not copied " + std::to_string(size_bytes) + " bytes for " + key_ +
+               "the GPU had not " + std::string(done) + " " + std::to_string(size_bytes) +
+                   " bytes for " + key_ +
                    " before the deadline: its stream has work to do first; nothing was "
                    "published"};
 }

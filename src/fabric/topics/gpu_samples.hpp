@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/fabric/publisher.hpp>
@@ -73,10 +74,12 @@ class GpuSamples {
   [[nodiscard]] Result<const SharedMessage*> message_for(
       Link& link, const std::shared_ptr<const KeptSample>& sample, Reads reads);
   /// The end of such a copy, under the publisher's lock. `later`: memory was short, and the next
-  /// message_for() begins another one.
-  enum class Next : std::uint8_t { now, later };
+  /// message_for() begins another one, after a pause. `with_others`: that pause has begun before.
+  enum class Next : std::uint8_t { now, later, with_others };
   [[nodiscard]] Next take_staged(const KeptSample& sample,
                                  Result<std::shared_ptr<const KeptBody>> body);
+  /// The pause is over, under the publisher's lock.
+  void end_pause() noexcept { is_paused_ = false; }
   /// Adds the samples that were copied, and the bytes of their leaves on a GPU.
   void count_in(PublisherStats& stats) const;
 
@@ -98,7 +101,8 @@ class GpuSamples {
                                             const How& how) const;
   [[nodiscard]] Result<void> stage(const Source& source, const std::shared_ptr<KeptSample>& kept);
   [[nodiscard]] static Result<cuda::StreamWork> begin(const Source& source);
-  [[nodiscard]] Error explain(Error why, std::uint64_t size_bytes) const;
+  /// `done`: by the GPU, to what.
+  [[nodiscard]] Error explain(Error why, std::string_view done, std::uint64_t size_bytes) const;
   [[nodiscard]] Error ended_by_program() const;
   static void count(std::atomic<std::uint64_t>& samples, std::atomic<std::uint64_t>& bytes,
                     const SharedMessage& message);
@@ -108,6 +112,7 @@ class GpuSamples {
   const std::string key_;
   Acquire acquire_;
   Staged staged_;
+  bool is_paused_ = false;  // under the publisher's lock
   std::atomic<std::uint64_t> count_d2h_{0};
   std::atomic<std::uint64_t> bytes_d2h_{0};
   std::atomic<std::uint64_t> count_d2d_{0};

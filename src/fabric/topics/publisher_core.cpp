@@ -135,10 +135,9 @@ Result<std::shared_ptr<PublisherCore>> PublisherCore::create(std::shared_ptr<Nod
           const Lock lock(publisher->mutex_);
           return publisher->from_gpus_.take_staged(sample, std::move(body));
         }();
-        if (next == GpuSamples::Next::later) {
+        if (next == GpuSamples::Next::later)
           (void)publisher->context_.add_timed(kLookForMemoryEvery, weak);
-          return;
-        }
+        if (next != GpuSamples::Next::now) return;
         publisher->context_.schedule([weak] {
           const auto there = weak.lock();
           if (there == nullptr) return;
@@ -210,6 +209,7 @@ Result<void> PublisherCore::check(const Schema& schema) const {
 }
 
 // When memory is short, the oldest samples are given up: first of all those that nobody waits for.
+// That is done while one of them has memory of the host: others lie on a GPU, or are small.
 Result<std::shared_ptr<const PublishedSlot>> PublisherCore::acquire(std::uint64_t size_bytes,
                                                                     std::uint64_t kept_from) {
   for (;;) {
@@ -217,7 +217,8 @@ Result<std::shared_ptr<const PublishedSlot>> PublisherCore::acquire(std::uint64_
     if (slot) return std::shared_ptr<const PublishedSlot>(*std::move(slot));
     if (slot.error().code != ErrorCode::resource_exhausted) return std::move(slot).error();
     const Lock lock(mutex_);
-    if (history_.first() >= kept_from || !history_.trim()) return std::move(slot).error();
+    if (!history_.has_slot_before(kept_from)) return std::move(slot).error();
+    (void)history_.trim();
     ++counted_.history_trimmed;
   }
 }
@@ -315,8 +316,10 @@ Result<Loan> PublisherCore::loan(const std::shared_ptr<const Schema>& schema,
 Result<Published> PublisherCore::publish(Loan&& sample, std::optional<Deadline> deadline,
                                          const OnStream& on, const GoOn& go_on) {
   TENDON_CHECK(usable(kWhere));
-  if (plain_.bare() != nullptr)
+  if (plain_.bare() != nullptr) {
+    if (sample.device_slot_ != nullptr) TENDON_CHECK(check_on_cpu(sample.dict_, kWhere));
     return Error{ErrorCode::wrong_link, kWhere, "the loan was taken from another publisher"};
+  }
   if (sample.device_slot_ != nullptr) {
     TENDON_TRY(batch, sealed_loan(sample.dict_, *sample.device_slot_, context_, kWhere));
     auto published = publish(batch, deadline, on, go_on);
@@ -594,6 +597,14 @@ std::size_t PublisherCore::say_head() {
   }
   if (count == 0) noted_behind_.store(false);
   return count;
+}
+
+void PublisherCore::on_time() {
+  {
+    const Lock lock(mutex_);
+    from_gpus_.end_pause();
+  }
+  show_what_can_be();
 }
 
 void PublisherCore::show_what_can_be() {

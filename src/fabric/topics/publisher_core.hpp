@@ -98,7 +98,7 @@ class PublisherCore final : public EntityDoor,
   // HeadSource
   [[nodiscard]] std::size_t say_head() override;
   // Timed
-  void on_time() override { show_what_can_be(); }
+  void on_time() override;
 
  private:
   /// open -> closing   it publishes no more, and only readers that return are let in

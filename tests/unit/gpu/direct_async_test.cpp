@@ -323,6 +323,39 @@ TEST_P(DirectAsync, DirectOnlyLeavesRoomToTheSendThatWaitsLongest) {
   EXPECT_TRUE(is_next(pair, 3));
 }
 
+// The first one waits for its stream, while there is room for the others.
+TEST_P(DirectAsync, DirectOnlyPassesNoSendThatIsHeld) {
+  PipePair pair = connect({.device_cap_bytes = 64 << 20, .device_path = DevicePath::direct_only});
+  constexpr std::int64_t kSize = 20 << 20;
+  const TensorDict batch = gpu_batch(3, kSize);
+  const auto schema = Schema::make({{"x", DType::u8, {30 << 20}}}).value();
+  Loan loan = pair.client.loan(schema, {.device = kGpu0}, kPatience).value();
+  ASSERT_TRUE(succeeds(pair.client.send(gpu_batch(1, kSize), kPatience)));
+  auto view = pair.server.recv(kPatience);
+  ASSERT_TRUE(succeeds(view));
+  wait_for_device_thread();
+  const auto stream = make_stream();
+  Gate gate(fake, stream);
+  auto held = pair.client.send_async(gpu_batch(2, kSize), {.stream = stream});
+  const std::uint64_t full = used_bytes(pair);
+  view = Error{ErrorCode::internal, "test", "dropped"};
+  ASSERT_TRUE(eventually([&] { return used_bytes(pair) < full; }));
+  EXPECT_TRUE(fails_with(pair.client.send(batch, Deadline::now()), ErrorCode::timeout, "in front"));
+  EXPECT_TRUE(fails_with(pair.client.send(batch, 20ms), ErrorCode::timeout, "in front"));
+  // NOLINTBEGIN(bugprone-use-after-move): after an error it is as it was
+  for (const auto& sent : {pair.client.send_async(std::move(loan)).wait(kPatience),
+                           pair.client.send(std::move(loan), kPatience)})
+    EXPECT_TRUE(fails_with(sent, ErrorCode::message_too_large, "third"));
+  EXPECT_FALSE(loan.empty()) << "it is not held, but refused";
+  // NOLINTEND(bugprone-use-after-move)
+  auto last = std::async(std::launch::async, [&] { return pair.client.send(batch, kPatience); });
+  gate.open();
+  EXPECT_TRUE(succeeds(held.wait(kPatience)));
+  EXPECT_TRUE(is_next(pair, 2));
+  EXPECT_TRUE(succeeds(last.get()));
+  EXPECT_TRUE(is_next(pair, 3));
+}
+
 TEST_P(DirectAsync, AHeldSendIsCancelledAndEndsWithItsPipe) {
   PipePair pair = connect({.device_cap_bytes = 64 << 20, .device_path = DevicePath::direct_only});
   const TensorDict batch = gpu_batch(1, 6 << 20);

@@ -4,11 +4,13 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "channel/direct_views.hpp"
+#include "fabric/topics/gpu_samples.hpp"
 #include "unit/gpu/direct_publishers.hpp"
 
 namespace tendon::test {
@@ -208,6 +210,8 @@ TEST_P(DirectPublisher, ALateSubscriberWaitsForMemoryOfTheHost) {
   ASSERT_TRUE(eventually([&] { return camera.stats().subscribers == 2; }));
   wait_for_device_thread();  // it has tried
   EXPECT_EQ(camera.stats().copies_d2h, 0u);
+  // None of the samples has memory that would be free then.
+  EXPECT_TRUE(fails_with(camera.loan(host.schema()), ErrorCode::resource_exhausted));
   EXPECT_EQ(camera.stats().history_trimmed, 0u);
   loans.clear();
   for (std::uint64_t i = 1; i <= 3; ++i) {
@@ -216,6 +220,24 @@ TEST_P(DirectPublisher, ALateSubscriberWaitsForMemoryOfTheHost) {
     EXPECT_EQ(sample->sequence, i);
     EXPECT_TRUE(sample->gaps.empty());
   }
+}
+
+// However many copies lack memory, and whatever else shows samples meanwhile.
+TEST(GpuSamples, OnePauseIsEnoughForAllThatWaitForMemory) {
+  using Next = detail::GpuSamples::Next;
+  detail::GpuSamples samples(nullptr, "camera");
+  detail::KeptSample first;
+  detail::KeptSample second;
+  for (auto* const sample : {&first, &second})
+    sample->on_gpu = std::make_shared<detail::SampleOnGpu>();
+  const Error short_of_memory{ErrorCode::resource_exhausted, "test", "no memory"};
+  EXPECT_EQ(samples.take_staged(first, short_of_memory), Next::later);
+  EXPECT_EQ(samples.take_staged(second, short_of_memory), Next::with_others);
+  EXPECT_EQ(samples.take_staged(first, short_of_memory), Next::with_others);
+  samples.end_pause();
+  EXPECT_EQ(samples.take_staged(first, short_of_memory), Next::later);
+  const Error lost{ErrorCode::device_lost, "test", "the GPU is lost"};
+  EXPECT_EQ(samples.take_staged(second, lost), Next::now);
 }
 
 // No reader that stops takes from another one: one that holds its share is served by copies.
