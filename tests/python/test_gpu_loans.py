@@ -155,6 +155,31 @@ def test_a_send_is_behind_those_who_had_its_arrays(gpu, make_pair):
         assert elements(pair) == [1, 1, 1]
 
 
+@pytest.mark.parametrize("how", ["send", "isend"])
+def test_an_array_that_is_kept_may_be_read_after_the_send(gpu, make_pair, how):
+    pair = make_pair("shm")
+    warm_up(gpu, pair)
+    loan = zeros(gpu, pair.here, stream=gpu.stream())
+    side, address = gpu.stream(), address_of(loan["x"])
+    kept = exported(loan["x"], side)
+    if how == "send":
+        pair.here.send(loan, PATIENCE_S)
+    else:
+        pair.here.isend(loan, PATIENCE_S).result(PATIENCE_S)
+    assert elements(pair) == [0, 0, 0]
+    gate, read = Gate(gpu, side), []
+    gpu.launch(side, lambda: read.append(gpu.read(address, ONES.nbytes)))
+    del kept  # once the kernel that reads is enqueued
+    for _ in range(3):
+        later = pair.here.loan(SMALL, PATIENCE_S, device="cuda:0")
+        gpu.write(address_of(later["x"]), ONES)
+        pair.here.send(later, PATIENCE_S)
+        assert elements(pair) == [1, 1, 1]
+    gate.open()
+    gpu.synchronize(side)
+    assert read == [bytes(ONES.nbytes)]
+
+
 def test_a_stream_that_is_given_is_behind_that_of_the_loan(gpu, make_pair):
     pair = make_pair("shm")
     warm_up(gpu, pair)
