@@ -274,6 +274,27 @@ def test_memory_of_an_unsent_loan_is_used_again_behind_its_consumers(gpu, make_p
     assert not pair.here.loan(schema, PATIENCE_S, device="cuda:0").empty
 
 
+def test_a_consumer_that_is_dropped_in_a_capture_is_waited_for(gpu, make_pair):
+    pair = make_pair("shm", device_cap_bytes=1 << 21)
+    schema = {"x": ("uint8", 1 << 21)}
+
+    def is_full() -> bool:
+        with pytest.raises((tendon.ResourceExhausted, tendon.Timeout), match="cuda:0"):
+            pair.here.loan(schema, 0.1, device="cuda:0")
+        return True
+
+    loan = pair.here.loan(schema, device="cuda:0", stream=gpu.stream())
+    captured = gpu.stream()
+    consumer = Consumer(gpu, loan["x"], captured)
+    with gpu.capture(captured):
+        del loan, consumer.capsule
+        gc.collect()
+        assert is_full()
+    assert is_full()
+    consumer.gate.open()
+    assert not pair.here.loan(schema, PATIENCE_S, device="cuda:0").empty
+
+
 def test_a_full_pool_is_waited_for(gpu, make_pair):
     pair = make_pair("shm", device_cap_bytes=1 << 21)
     schema = {"x": ("uint8", 1 << 21)}
