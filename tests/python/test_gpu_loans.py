@@ -460,9 +460,9 @@ def test_streams_that_are_being_captured(gpu, make_pair):
     assert elements(pair) == [0, 0, 0]
 
 
-def test_a_publisher_does_not_publish_it(gpu, make_pair, start):
+def test_a_publisher_of_another_context_does_not_publish_it(gpu, make_pair, start):
     loan = zeros(gpu, make_pair("shm").here)
-    with pytest.raises(tendon.WrongLink):
+    with pytest.raises(tendon.WrongLink, match="another Context"):
         start("a").publisher("key").publish(loan)
     assert not loan.empty
 
