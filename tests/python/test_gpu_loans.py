@@ -390,6 +390,24 @@ def test_a_loan_that_was_not_sent_is_whole(gpu, make_pair):
     assert (sent.copies_d2h, sent.loans_sent, taken.copies_h2d) == (1, 0, 0)
 
 
+@pytest.mark.parametrize("how", ["isend", "asend"])
+def test_an_error_that_a_future_brings_leaves_none(gpu, make_pair, how):
+    pair = make_pair("shm", device_path="staged")
+    stream = gpu.stream()
+    loan = zeros(gpu, pair.here, stream=stream)
+    gate = Gate(gpu, stream)
+
+    async def send():
+        await pair.here.asend(loan, 0.1)
+
+    with pytest.raises(tendon.Timeout):
+        asyncio.run(send()) if how == "asend" else pair.here.isend(loan, 0.1).result()
+    assert loan.empty
+    with pytest.raises(tendon.InvalidArgument, match="take a new one"):
+        loan["x"]
+    gate.open()
+
+
 def test_a_loan_that_was_sent(gpu, make_pair):
     pair = make_pair("shm")
     loan = zeros(gpu, pair.here)
