@@ -13,6 +13,7 @@
 #include "arrays_in.hpp"
 #include "bindings.hpp"
 #include "copies.hpp"
+#include "cuda/behind_stream.hpp"
 #include "dtypes.hpp"
 #include "errors.hpp"
 #include "gpu_order.hpp"
@@ -150,12 +151,23 @@ class ReadOnStream {
   ReadOnStream& operator=(const ReadOnStream&) = delete;
   // In any thread. A GPU that is lost, and a forked child, need no order.
   ~ReadOnStream() {
-    const bool is_ordered = let_wait(memory_.device(), reader_, written_).has_value();
-    // Else what sends it tries again, and says what is wrong.
-    if (consumers_ != nullptr && is_ordered) consumers_->remove(entry_);
+    if (let_wait(memory_.device(), reader_, written_)) {
+      if (consumers_ != nullptr) consumers_->remove(entry_);
+    } else if (const auto gpu = used_gpu(memory_.device())) {
+      // A stream is being captured. What sends the memory meanwhile says so.
+      detail::cuda::drop_behind(*gpu, reader_, {until_done()});
+    }
   }
 
  private:
+  /// The memory, and the note of its consumer, for as long as that works there.
+  [[nodiscard]] std::shared_ptr<const void> until_done() const {
+    const auto leave = [memory = memory_, consumers = consumers_, entry = entry_](const void*) {
+      if (consumers != nullptr) consumers->remove(entry);
+    };
+    return {memory_.data(), leave};
+  }
+
   const Storage memory_;
   const Stream written_;
   const Stream reader_;

@@ -169,10 +169,14 @@ Result<Device> gpu_of_address(const void* address) {
                    "; legal is memory of a GPU"};
 }
 
+Result<std::shared_ptr<cuda::Gpu>> used_gpu(Device device) {
+  TENDON_TRY(gpus, cuda::process_gpus());
+  return gpus->use(device.index, kFirstUse);
+}
+
 Result<void> let_wait(Device device, Stream before, Stream after) {
   if (is_same(before, after)) return {};
-  TENDON_TRY(gpus, cuda::process_gpus());
-  TENDON_TRY(gpu, gpus->use(device.index, kFirstUse));
+  TENDON_TRY(gpu, used_gpu(device));
   cuda::PrimaryContext& context = *gpu->context();
   const cuda::PrimaryContext::Current current(context);
   TENDON_CHECK(current.made());

@@ -13,6 +13,7 @@
 #include <tendon/tensor/tensor_dict.hpp>
 
 #include "consumers.hpp"
+#include "cuda/gpu.hpp"
 
 namespace tendon::python {
 
@@ -44,6 +45,8 @@ void set_order(const std::optional<Stream>& stream, TensorDict& batch,
                const std::shared_ptr<Consumers>& consumers = nullptr);
 /// Nothing for elements that are there whatever the stream, and for host memory.
 [[nodiscard]] std::optional<Stream> order_of(const Tensor& tensor);
+/// A GPU whose streams were named here. Errors: those of Gpus::use(), as of one that is lost.
+[[nodiscard]] Result<std::shared_ptr<detail::cuda::Gpu>> used_gpu(Device device);
 /// Where those that work on its memory are noted; null: nowhere.
 [[nodiscard]] std::shared_ptr<Consumers> consumers_of(const Tensor& tensor);
 

@@ -18,8 +18,11 @@ constexpr const char* kLoanDoc =
     "loan['image'][:] = frame; loan['step'] = 7; pipe.send(loan)\n\n"
     "On a GPU its arrays are Tensors, which other libraries fill there:\n"
     "torch.from_dlpack(loan['image']).copy_(frame), or out=.\n\n"
-    "While it is sent it is empty, and after an error full again. After a successful\n"
-    "send its memory is the receiver's: do not touch arrays that were taken from it.";
+    "While it is sent it is empty. An error of send() or publish() leaves it full again,\n"
+    "and so does what isend() and asend() refuse at once, such as WrongLink; an error that\n"
+    "their Future has later, such as Timeout, leaves it empty. After a successful send its\n"
+    "memory is the receiver's: do not touch arrays that were taken from it. On a GPU they\n"
+    "may be read.";
 
 /// An empty one has nothing to read or to fill.
 const TensorDict& unsent(const LoanHandle& self, const char* where) {

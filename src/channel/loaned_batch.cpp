@@ -19,13 +19,14 @@ std::shared_ptr<cuda::DeviceSlot> sealed_slot_of(const Storage& storage,
 
 }  // namespace
 
-Result<TensorDict> sealed_loan(const TensorDict& batch, const cuda::LoanedDeviceSlot& loan,
+Result<TensorDict> sealed_loan(const TensorDict& batch, cuda::LoanedDeviceSlot& loan,
                                const ContextCore& context, std::string_view where) {
   if (&loan.slot()->pool() != context.memory().passed->of(loan.gpu()).get()) {
     return Error{ErrorCode::wrong_link, where,
                  "the loan was taken from another Context; one on a GPU goes on pipes and "
                  "publishers of its own Context alone"};
   }
+  loan.note_sealed();
   const PackedView& packed = *packed_view(batch);
   return make_packed(packed.schema, packed.layout, packed.storage.read_only(), packed.values);
 }

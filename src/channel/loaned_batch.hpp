@@ -13,10 +13,9 @@
 
 namespace tendon::v0::detail {
 
-/// The batch of a loan as it is sent: nobody may write it any more. Errors: wrong_link for a loan
-/// of another Context.
-[[nodiscard]] Result<TensorDict> sealed_loan(const TensorDict& batch,
-                                             const cuda::LoanedDeviceSlot& loan,
+/// The batch of a loan as it is sent: nobody may write it any more. Called before anything else has
+/// a share of it. Errors: wrong_link for a loan of another Context.
+[[nodiscard]] Result<TensorDict> sealed_loan(const TensorDict& batch, cuda::LoanedDeviceSlot& loan,
                                              const ContextCore& context, std::string_view where);
 
 /// The slot of `pool` in which the leaves on a GPU lie as a message has them, in memory that nobody

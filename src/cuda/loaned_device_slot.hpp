@@ -13,13 +13,13 @@ namespace tendon::v0::detail::cuda {
 /// A slot on a GPU that the program fills before it is sent: the owner of the memory of a loan.
 ///
 /// Owns:    a share of the slot. It is dropped when the GPU has done all that the program's stream
-///          has at the end of this object; after note_ordered(), at once.
-/// Threads: note_ordered() before the last share is dropped, which may be anywhere, as for
-///          deliver().
+///          has at the end of this object; at once, where it was sent and nobody else had it.
+/// Threads: note_sealed() and note_ordered() in one thread at a time, before the last share is
+///          dropped, which may be anywhere, as for deliver().
 /// Errors:  none. In a lost context the slot is dropped; in a forked child nothing is done.
 /// Blocks:  never.
-/// Cost:    about 2 us at the end, for an event, unless it was sent.
-class LoanedDeviceSlot {
+/// Cost:    about 2 us at the end, for an event, unless it is dropped at once.
+class LoanedDeviceSlot : public std::enable_shared_from_this<LoanedDeviceSlot> {
  public:
   /// `stream`: on which the program works there; it lives until this object has ended.
   [[nodiscard]] static std::shared_ptr<LoanedDeviceSlot> make(std::shared_ptr<Gpu> gpu,
@@ -37,15 +37,21 @@ class LoanedDeviceSlot {
 
   [[nodiscard]] const std::shared_ptr<DeviceSlot>& slot() const noexcept { return slot_; }
   [[nodiscard]] const std::shared_ptr<Gpu>& gpu() const noexcept { return gpu_; }
-  /// The slot has another share that waits for the program's work, or nothing of that is left.
-  void note_ordered() noexcept { is_ordered_ = true; }
+  /// Its Loan is about to be sent. Tensors that the program has of it now may be read at any time,
+  /// on streams that its own one waits for only when they are dropped.
+  void note_sealed() noexcept { is_alone_ = weak_from_this().use_count() == kSharesOfLoan; }
+  /// It was sent: the slot has another share that waits for the work that filled it, or nothing of
+  /// that is left.
+  void note_ordered() noexcept { is_ordered_ = is_alone_; }
 
  private:
+  static constexpr long kSharesOfLoan = 2;  // its own, and that of its batch
   LoanedDeviceSlot(std::shared_ptr<Gpu> gpu, std::shared_ptr<DeviceSlot> slot, StreamName stream);
 
   std::shared_ptr<Gpu> gpu_;
   std::shared_ptr<DeviceSlot> slot_;
   const StreamName stream_;
+  bool is_alone_ = false;  // when it was sealed
   bool is_ordered_ = false;
 };
 

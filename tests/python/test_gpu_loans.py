@@ -155,6 +155,31 @@ def test_a_send_is_behind_those_who_had_its_arrays(gpu, make_pair):
         assert elements(pair) == [1, 1, 1]
 
 
+@pytest.mark.parametrize("how", ["send", "isend"])
+def test_an_array_that_is_kept_may_be_read_after_the_send(gpu, make_pair, how):
+    pair = make_pair("shm")
+    warm_up(gpu, pair)
+    loan = zeros(gpu, pair.here, stream=gpu.stream())
+    side, address = gpu.stream(), address_of(loan["x"])
+    kept = exported(loan["x"], side)
+    if how == "send":
+        pair.here.send(loan, PATIENCE_S)
+    else:
+        pair.here.isend(loan, PATIENCE_S).result(PATIENCE_S)
+    assert elements(pair) == [0, 0, 0]
+    gate, read = Gate(gpu, side), []
+    gpu.launch(side, lambda: read.append(gpu.read(address, ONES.nbytes)))
+    del kept  # once the kernel that reads is enqueued
+    for _ in range(3):
+        later = pair.here.loan(SMALL, PATIENCE_S, device="cuda:0")
+        gpu.write(address_of(later["x"]), ONES)
+        pair.here.send(later, PATIENCE_S)
+        assert elements(pair) == [1, 1, 1]
+    gate.open()
+    gpu.synchronize(side)
+    assert read == [bytes(ONES.nbytes)]
+
+
 def test_a_stream_that_is_given_is_behind_that_of_the_loan(gpu, make_pair):
     pair = make_pair("shm")
     warm_up(gpu, pair)
@@ -245,6 +270,27 @@ def test_memory_of_an_unsent_loan_is_used_again_behind_its_consumers(gpu, make_p
     gc.collect()
     with pytest.raises((tendon.ResourceExhausted, tendon.Timeout), match="cuda:0"):
         pair.here.loan(schema, 0.1, device="cuda:0")
+    consumer.gate.open()
+    assert not pair.here.loan(schema, PATIENCE_S, device="cuda:0").empty
+
+
+def test_a_consumer_that_is_dropped_in_a_capture_is_waited_for(gpu, make_pair):
+    pair = make_pair("shm", device_cap_bytes=1 << 21)
+    schema = {"x": ("uint8", 1 << 21)}
+
+    def is_full() -> bool:
+        with pytest.raises((tendon.ResourceExhausted, tendon.Timeout), match="cuda:0"):
+            pair.here.loan(schema, 0.1, device="cuda:0")
+        return True
+
+    loan = pair.here.loan(schema, device="cuda:0", stream=gpu.stream())
+    captured = gpu.stream()
+    consumer = Consumer(gpu, loan["x"], captured)
+    with gpu.capture(captured):
+        del loan, consumer.capsule
+        gc.collect()
+        assert is_full()
+    assert is_full()
     consumer.gate.open()
     assert not pair.here.loan(schema, PATIENCE_S, device="cuda:0").empty
 
@@ -344,6 +390,24 @@ def test_a_loan_that_was_not_sent_is_whole(gpu, make_pair):
     assert (sent.copies_d2h, sent.loans_sent, taken.copies_h2d) == (1, 0, 0)
 
 
+@pytest.mark.parametrize("how", ["isend", "asend"])
+def test_an_error_that_a_future_brings_leaves_none(gpu, make_pair, how):
+    pair = make_pair("shm", device_path="staged")
+    stream = gpu.stream()
+    loan = zeros(gpu, pair.here, stream=stream)
+    gate = Gate(gpu, stream)
+
+    async def send():
+        await pair.here.asend(loan, 0.1)
+
+    with pytest.raises(tendon.Timeout):
+        asyncio.run(send()) if how == "asend" else pair.here.isend(loan, 0.1).result()
+    assert loan.empty
+    with pytest.raises(tendon.InvalidArgument, match="take a new one"):
+        loan["x"]
+    gate.open()
+
+
 def test_a_loan_that_was_sent(gpu, make_pair):
     pair = make_pair("shm")
     loan = zeros(gpu, pair.here)
@@ -414,9 +478,9 @@ def test_streams_that_are_being_captured(gpu, make_pair):
     assert elements(pair) == [0, 0, 0]
 
 
-def test_a_publisher_does_not_publish_it(gpu, make_pair, start):
+def test_a_publisher_of_another_context_does_not_publish_it(gpu, make_pair, start):
     loan = zeros(gpu, make_pair("shm").here)
-    with pytest.raises(tendon.WrongLink):
+    with pytest.raises(tendon.WrongLink, match="another Context"):
         start("a").publisher("key").publish(loan)
     assert not loan.empty
 

@@ -144,6 +144,33 @@ def test_a_loan_is_published_behind_those_who_have_its_arrays(gpu, topic):
         del kept
 
 
+def test_an_array_of_a_loan_may_be_read_after_the_publish(gpu, topic):
+    publisher, subscriber = topic
+
+    def filled(elements: np.ndarray, **options: object) -> tuple[tendon.Loan, int]:
+        loan = publisher.loan({"x": ("float64", 3)}, PATIENCE_S, device="cuda:0", **options)
+        address = loan["x"].__cuda_array_interface__["data"][0]
+        gpu.write(address, elements)
+        return loan, address
+
+    def arrives(loan: tendon.Loan) -> list[float]:
+        publisher.publish(loan, PATIENCE_S)
+        return subscriber.recv(PATIENCE_S, device="cpu").tensors["x"].tolist()
+
+    loan, address = filled(np.zeros(3), stream=gpu.stream())
+    side = gpu.stream()
+    kept = loan["x"].__dlpack__(stream=side, max_version=(1, 0))  # what torch.from_dlpack() keeps
+    assert arrives(loan) == [0, 0, 0]
+    gate, read = Gate(gpu, side), []
+    gpu.launch(side, lambda: read.append(gpu.read(address, 24)))
+    del kept  # once the kernel that reads is enqueued
+    for _ in range(6):  # more than the history keeps
+        assert arrives(filled(np.ones(3))[0]) == [1, 1, 1]
+    gate.open()
+    gpu.synchronize(side)
+    assert read == [bytes(24)]
+
+
 def test_a_frozen_loan_is_published_again_and_again(gpu, topic):
     publisher, subscriber = topic
     loan = publisher.loan({"x": ("float32", NUMBERS.shape)}, PATIENCE_S, device="cuda:0")

@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
+#include <tendon/runtime/gpu_pool.hpp>
 #include <utility>
 
 namespace tendon::test {
@@ -77,6 +79,41 @@ TEST_P(GpuLoanTest, ALoanThatIsDroppedReturnsBehindItsStream) {
     wait_for_device_thread();
     EXPECT_NE(used_bytes(pair.client_context), 0u);
   }
+  EXPECT_TRUE(returns(pair.client_context));
+}
+
+TEST_P(GpuLoanTest, ATensorThatIsKeptOverTheSendMayBeReadThere) {
+  PipePair pair = connect();
+  warm_up(pair);
+  const auto stream = make_stream();
+  const GpuPool pool = pair.client_context.pool(kGpu0, kPatience).value();
+  for (const bool is_asynchronous : {false, true}) {
+    Loan loan = filled(pair.client, 1, 100'000, stream);
+    std::optional<Tensor> kept = loan["x"];
+    const auto sent =
+        is_asynchronous
+            ? pair.client.send_async(std::move(loan), {.stream = stream}).wait(kPatience)
+            : pair.client.send(std::move(loan), kPatience, {.stream = stream});
+    ASSERT_TRUE(succeeds(sent));
+    ASSERT_TRUE(succeeds(pair.server.recv(kPatience)));
+    ASSERT_TRUE(eventually([&] { return pool.summary().holders.empty(); }));
+    Gate gate(fake, stream);  // reads it
+    kept.reset();
+    wait_for_device_thread();
+    EXPECT_NE(used_bytes(pair.client_context), 0u);
+    gate.open();
+    EXPECT_TRUE(returns(pair.client_context));
+  }
+}
+
+TEST_P(GpuLoanTest, OneThatNobodyElseHasReturnsWithItsReaders) {
+  PipePair pair = connect();
+  warm_up(pair);
+  const auto stream = make_stream();
+  Loan loan = filled(pair.client, 1, 100'000, stream);
+  const Gate gate(fake, stream);
+  ASSERT_TRUE(succeeds(pair.client.send(std::move(loan), kPatience)));
+  ASSERT_TRUE(succeeds(pair.server.recv(kPatience)));
   EXPECT_TRUE(returns(pair.client_context));
 }
 
