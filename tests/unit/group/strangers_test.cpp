@@ -111,7 +111,7 @@ TEST(MeshDoor, WhoIsTurnedAwayTriesAgain) {
   const std::string address = test::fresh_group_address();
   Context busy = Context::create().value();
   const auto handler = std::make_shared<Busy>();
-  auto acceptor = Acceptor::bind(ContextCore::of(busy), address, Profile::local, handler);
+  auto acceptor = Acceptor::bind(ContextCore::of(busy), address, {Profile::local}, handler);
   ASSERT_TRUE(acceptor) << acceptor.error().message();
   std::vector<std::thread> threads;
   std::vector<Context> contexts;
