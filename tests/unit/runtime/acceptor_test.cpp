@@ -254,7 +254,7 @@ TEST(OpenHandlers, EndWithoutTheLockOfTheLink) {
   auto handler = std::make_shared<Vanishing>(can_lock);
   handler->self = handler;
   const auto acceptor = detail::Acceptor::bind(detail::ContextCore::of(server), "127.0.0.1:0",
-                                               Profile::local, handler)
+                                               {Profile::local}, handler)
                             .value();
   handler.reset();
   const auto pipe = Pipe::connect(client, acceptor->address(), kPatience);

@@ -59,7 +59,7 @@ class AdmissionWithLittleRoom : public testing::TestWithParam<MemoryStream::Mann
   const std::shared_ptr<AnyPeer> handler_ = std::make_shared<AnyPeer>();
   Context context_ = Context::create({}).value();
   const std::shared_ptr<detail::Acceptor> acceptor_ =
-      detail::Acceptor::bind(detail::ContextCore::of(context_), "127.0.0.1:0", Profile::plaintext,
+      detail::Acceptor::bind(detail::ContextCore::of(context_), "127.0.0.1:0", {Profile::plaintext},
                              handler_)
           .value();
 };
