@@ -457,10 +457,10 @@ TEST_F(DevicesOutTest, APeerWithoutTheFeatureDoesNotAskWhetherPagesStay) {
 
 // By the copy itself: nobody ticks here.
 TEST_F(DevicesOutTest, TheFirstCopyOutOfASlotAsksWhetherPagesStay) {
-  constexpr std::uint64_t kSlotBytes = cuda::RegisteredSlots::kLeastSlotBytes;
+  constexpr std::uint64_t kLeastBytes = cuda::RegisteredSlots::kLeastSlotBytes;
   const RecordingSink& sink = peer.end.attach(1);
-  peer.announce(announcement(0, kSlotBytes, 1), {peer.segment_fd(kSlotBytes)});
-  peer.publish(slot_message(1, kSlotBytes));
+  peer.announce(announcement(0, kLeastBytes, 1), {peer.segment_fd(kLeastBytes)});
+  peer.publish(slot_message(1, kLeastBytes));
   peer.settle();
   ASSERT_EQ(sink.received.size(), 1u);
   const auto address = cuda::address_of(sink.received[0].body.data);

@@ -15,9 +15,9 @@ using secure::kMaxRecordBytes;
 constexpr std::size_t kMaxFetchBytes = std::size_t{128} << 10;
 
 MutableBytes memory_of_thread() {
-  static thread_local const auto memory =
+  static thread_local const auto kMemory =
       std::make_unique_for_overwrite<std::byte[]>(kMaxRecordBytes + kMaxFetchBytes);
-  return {memory.get(), kMaxRecordBytes + kMaxFetchBytes};
+  return {kMemory.get(), kMaxRecordBytes + kMaxFetchBytes};
 }
 
 }  // namespace
