@@ -247,7 +247,7 @@ def check_scene(what: str, scene: Scene, folder: Path, root: Path, options: argp
         source.write_text(with_ports(program.source, ports))
         run(f"compiling {what}",
             [options.compiler, "-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror",
-             *options.flag, f"-I{options.include}", str(source), str(options.library), "-lcrypto",
+             *options.flag, f"-I{options.include}", str(source), str(options.library), "-lssl", "-lcrypto",
              "-lhwy", "-lpthread", "-o", str(binary)], COMPILE_TIMEOUT_S)
         commands.append(started(original, str(binary), options))
     if not all(commands):

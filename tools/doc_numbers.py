@@ -12,7 +12,7 @@ NUMBERS = {
     "docs/protocol.md": [
         ("an encoding of at most {} bytes of UTF-8", "kMaxEncodingBytes"),
         ("one ClientHello, of at most {} in all", "kMaxClientHelloBytes"),
-        ("until the peer is authenticated, {}.", "kMaxInputBytes"),
+        ("until the peer is authenticated, {}.", "kMaxHandshakeInputBytes"),
         ("its key (KeyUpdate) at {} records", "2^24"),
         ("bytes that follow, at most {}: a frame", "kMaxHelloBytes - 16"),
         ("a frame has at most {} bytes", "kMaxHelloBytes"),

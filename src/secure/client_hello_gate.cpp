@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "secure/tls_limits.hpp"
+
 namespace tendon::v0::detail::secure {
 namespace {
 

@@ -8,9 +8,6 @@
 
 namespace tendon::v0::detail::secure {
 
-/// A stranger may send so much before this end has answered.
-inline constexpr std::size_t kMaxClientHelloBytes = std::size_t{4} << 10;
-
 enum class ClientHello : std::uint8_t { incomplete, whole };
 
 /// Are these bytes the beginning of a connection by TLS: one record (RFC 8446, section 5.1) with

@@ -8,15 +8,12 @@
 #include "secure/credential_file.hpp"
 #include "secure/key_file.hpp"
 #include "secure/tls_handshake.hpp"
+#include "secure/tls_limits.hpp"
 
 namespace tendon::v0::detail::secure {
 namespace {
 
 constexpr std::string_view kWhere = "secure.credentials";
-// A chain of an end, two intermediate authorities and a root: nobody asks for more.
-constexpr int kMaxIssuersBetween = 2;
-// All certificates of the peer together, as they are sent.
-constexpr long kMaxCertificateBytes = 16L << 10;
 
 Error wrong(std::string what) {
   return Error{ErrorCode::invalid_argument, kWhere, std::move(what)};
@@ -39,7 +36,7 @@ CryptoOwned<SSL_CTX> make_context() {
   SSL_CTX_set_mode(context, SSL_MODE_NO_AUTO_CHAIN);
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   SSL_CTX_set_verify_depth(context, kMaxIssuersBetween);
-  SSL_CTX_set_max_cert_list(context, kMaxCertificateBytes);
+  SSL_CTX_set_max_cert_list(context, static_cast<long>(kMaxCertificateBytes));
   TlsHandshake::prepare(context);
   return made;
 }

@@ -13,6 +13,7 @@
 #include "core/fork_guard.hpp"
 #include "core/text.hpp"
 #include "secure/client_hello_gate.hpp"
+#include "secure/tls_limits.hpp"
 
 namespace tendon::v0::detail::secure {
 namespace {
@@ -20,8 +21,6 @@ namespace {
 constexpr std::string_view kWhere = "secure.handshake";
 constexpr std::string_view kProtocol = "tendon/1";
 constexpr std::array<unsigned char, 2> kSuite = {0x13, 0x02};  // TLS_AES_256_GCM_SHA384
-// All that a peer may send before it is authenticated.
-constexpr std::size_t kMaxInputBytes = std::size_t{24} << 10;
 
 // Identities of pre-shared keys, as a client sends them. A label never has the other prefix.
 constexpr std::string_view kKeyPrefix = "key:";
@@ -321,8 +320,8 @@ Result<void> TlsHandshake::advance(Bytes input, std::vector<std::byte>& output) 
 
 Result<void> TlsHandshake::take_hello(Bytes input, std::vector<std::byte>& output) {
   hello_.insert(hello_.end(), input.begin(),
-                input.begin() + static_cast<std::ptrdiff_t>(
-                                    std::min(input.size(), kMaxInputBytes - hello_.size())));
+                input.begin() + static_cast<std::ptrdiff_t>(std::min(
+                                    input.size(), kMaxHandshakeInputBytes - hello_.size())));
   const auto verdict = look_at_client_hello(hello_);
   if (!verdict) {
     // In plaintext, so that a peer which has forgotten its key is told: fatal, unexpected_message.
@@ -338,11 +337,11 @@ Result<void> TlsHandshake::take_hello(Bytes input, std::vector<std::byte>& outpu
 
 Result<void> TlsHandshake::answer(Bytes input, std::vector<std::byte>& output) {
   input_bytes_ += input.size();
-  if (input_bytes_ > kMaxInputBytes)
+  if (input_bytes_ > kMaxHandshakeInputBytes)
     return fail(Error{ErrorCode::protocol_violation, kWhere,
                       "the peer sent " + std::to_string(input_bytes_) +
                           " bytes before it was authenticated; legal are " +
-                          std::to_string(kMaxInputBytes)});
+                          std::to_string(kMaxHandshakeInputBytes)});
   const CryptoErrors errors;
   if (!input.empty() && BIO_write(SSL_get_rbio(ssl_.get()), input.data(),
                                   static_cast<int>(input.size())) != std::ssize(input))
