@@ -343,12 +343,13 @@ Result<void> TlsHandshake::answer(Bytes input, std::vector<std::byte>& output) {
                           " bytes before it was authenticated; legal are " +
                           std::to_string(kMaxHandshakeInputBytes)});
   const CryptoErrors errors;
+  // SSL_get_error() needs an empty queue, and SSL_do_handshake() empties it itself.
+  ERR_clear_error();
   if (!input.empty() && BIO_write(SSL_get_rbio(ssl_.get()), input.data(),
                                   static_cast<int>(input.size())) != std::ssize(input))
     return fail(errors.failed(kWhere, "take the peer's bytes"));
   const int said = SSL_do_handshake(ssl_.get());
-  // SSL_get_error() would take an error of the program in this thread's queue for OpenSSL's own.
-  const bool wants_more = said != 1 && SSL_want_read(ssl_.get());
+  const bool wants_more = said != 1 && SSL_get_error(ssl_.get(), said) == SSL_ERROR_WANT_READ;
   const char* waiting = nullptr;
   BIO* const source = SSL_get_wbio(ssl_.get());
   const long bytes = BIO_get_mem_data(source, &waiting);
@@ -420,7 +421,7 @@ Error TlsHandshake::fail(Error error) {
 }
 
 Error TlsHandshake::explain_failure(const CryptoErrors& errors) {
-  const unsigned long error = ERR_peek_last_error();
+  const unsigned long error = ERR_peek_error();
   const int reason = ERR_GET_REASON(error);
   const std::string openssl = errors.reason();
   if (why_refused_.empty() && !is_about_identity(error))

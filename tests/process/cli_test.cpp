@@ -1091,7 +1091,7 @@ TEST(Cli, CompletionCompletesVerbsAndFlags) {
     return Command({"-c", program}, "/bin/bash").finish().out;
   };
   EXPECT_EQ(complete("se", 1), "send\n");
-  EXPECT_EQ(complete("recv --ke", 2), "--keep\n");
+  EXPECT_EQ(complete("recv --kee", 2), "--keep\n");
   EXPECT_EQ(complete("bench al", 2), "allreduce allgather alltoall\n");
   EXPECT_EQ(complete("bench topic --re", 3), "--readers --readers-by\n");
   EXPECT_EQ(complete("bench alltoall --me", 3), "--memory\n");

@@ -44,11 +44,11 @@ struct GpuPoolSummary {
 ///
 /// Example:
 ///   GpuPool pool = context.pool(Device{DeviceKind::cuda, 0}, 5s).value();
-///   const std::uint64_t size = schema->layout(Layout::aligned).total_bytes;
-///   Storage memory = pool.allocate(size, 1s, {.stream = stream}).value();
-///   render<<<blocks, threads, 0, stream>>>(memory.data());
-///   TensorDict batch = make_packed(schema, Layout::aligned, memory.read_only()).value();
-///   for (Pipe& pipe : pipes) pipe.send(batch, 1s, {.stream = stream}).value();  // no copy
+///   Storage memory = pool.allocate(4 << 20, 1s).value();
+///   // A kernel writes at memory.data(), on the stream of the send.
+///   TensorDict batch;
+///   batch.set("image", Tensor::view(memory.read_only(), 0, DType::f32, {1 << 20}).value());
+///   pipe.send(batch, 1s).value();  // no copy, to any number of pipes
 ///
 /// A batch is sent or published without a copy where its leaves on a GPU lie in one such memory as
 /// Layout::aligned packs them, and are `read_only()`: by that the program says that nothing writes

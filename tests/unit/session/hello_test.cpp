@@ -430,7 +430,7 @@ TEST(Hello, ChoicesOutsideTheirRangeAreRefused) {
     std::uint8_t least;
     std::uint8_t greatest;
   };
-  for (const Case& one : {Case{0x8001, 1, 6}, Case{0x8002, 1, 2}, Case{0x000E, 1, 2},
+  for (const Case& one : {Case{0x8001, 1, 6}, Case{0x8002, 1, 3}, Case{0x000E, 1, 2},
                           Case{0x800F, 1, 2}, Case{0x8012, 1, 3}}) {
     SCOPED_TRACE(one.type);
     for (int value = 0; value < 256; ++value) {
