@@ -248,7 +248,7 @@ def check_scene(what: str, scene: Scene, folder: Path, root: Path, options: argp
         run(f"compiling {what}",
             [options.compiler, "-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror",
              *options.flag, f"-I{options.include}", str(source), str(options.library), "-lssl", "-lcrypto",
-             "-lhwy", "-lpthread", "-o", str(binary)], COMPILE_TIMEOUT_S)
+             "-lhwy", "-lpthread", *options.link, "-o", str(binary)], COMPILE_TIMEOUT_S)
         commands.append(started(original, str(binary), options))
     if not all(commands):
         return False
@@ -356,6 +356,7 @@ def main() -> None:
     programs.add_argument("--library", required=True)
     programs.add_argument("--include", required=True)
     programs.add_argument("--flag", action="append", default=[])
+    programs.add_argument("--link", action="append", default=[], help="a further library")
     programs.set_defaults(check=check_programs)
     example = verbs.add_parser("example")
     example.add_argument("source", type=Path)

@@ -132,7 +132,14 @@ TEST(LinkAllocationCounter, Counts) {
   EXPECT_EQ(allocation_count, 2u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Links, LinkAllocation, testing::ValuesIn(links_of_the_product()),
+// Over TLS a record that is here in part takes an allocation: a stream that waits has no memory.
+std::vector<LinkFactory> links_without_tls() {
+  auto links = links_of_the_product();
+  std::erase_if(links, [](const LinkFactory& link) { return link.name == "tls"; });
+  return links;
+}
+
+INSTANTIATE_TEST_SUITE_P(Links, LinkAllocation, testing::ValuesIn(links_without_tls()),
                          [](const auto& tested) { return tested.param.name; });
 
 }  // namespace

@@ -20,7 +20,8 @@ namespace tendon::v0::detail {
 /// Threads: one at a time. Between fetch() and keep() the bytes lie in memory of the thread.
 /// Errors:  none of its own.
 /// Blocks:  never.
-/// Cost:    a copy of what is kept: less than a record, where the reader takes what has arrived.
+/// Cost:    an allocation and a copy for what is kept: less than a record, where the reader takes
+///          what has arrived.
 class SealedInput {
  public:
   /// What arrived behind a handshake.

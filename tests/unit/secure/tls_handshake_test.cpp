@@ -407,8 +407,8 @@ TEST(TlsHandshake, AFlippedBitAnywhereEndsIt) {
   }
 }
 
-// A member of the CA that stands on the path declines the key of a lane's session, and shows its own
-// certificate.
+// A member of the CA that stands on the path declines the key of a lane's session, and shows a
+// certificate of its own.
 TEST(TlsHandshake, ALaneIsNotAnsweredByAnotherMember) {
   const Certificate authority = Certificate::authority("ours");
   const Certificate member = authority.sign({});
