@@ -291,5 +291,6 @@ def test_a_terminal_that_is_gone_keeps_nothing_alive(run):
     process.stdout.close()
     process.stderr.close()
     process.send_signal(signal.SIGHUP)
-    assert process.wait(PATIENCE_S) == 0
+    # 120 is Python's word that it could not write what its output still held.
+    assert process.wait(PATIENCE_S) in (0, 120)
     assert not any(map(is_there, [said["worker"], *children]))

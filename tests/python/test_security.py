@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Secure links: tendon.Security, and the files that `tendon key` makes."""
 
+import base64
 import threading
 
 import numpy as np
@@ -10,13 +11,12 @@ import tendon
 
 @pytest.fixture
 def fleet(tmp_path):
-    return key_file(tmp_path / "fleet.key", b"a")
+    return key_file(tmp_path / "fleet.key", 1)
 
 
-def key_file(path, fill: bytes):
-    import base64
-
-    path.write_text(f"tendon-key-v1 fleet {base64.b64encode(fill * 32).decode()}\n")
+def key_file(path, first: int):
+    key = bytes(range(first, first + 32))
+    path.write_text(f"tendon-key-v1 fleet {base64.b64encode(key).decode()}\n")
     path.chmod(0o600)
     return path
 
@@ -37,7 +37,7 @@ def test_both_ends_have_the_key(fleet):
 
 
 def test_a_wrong_key(fleet, tmp_path):
-    other = tendon.Security(key=key_file(tmp_path / "other.key", b"b"))
+    other = tendon.Security(key=key_file(tmp_path / "other.key", 2))
     with tendon.listen("127.0.0.1:0", security=tendon.Security(key=fleet)) as listener:
         with pytest.raises(tendon.AuthenticationFailed, match="tendon key id"):
             tendon.connect(listener.address, security=other)
@@ -75,4 +75,4 @@ def test_what_is_refused(fleet, tmp_path):
     with pytest.raises(tendon.InvalidArgument, match="credentials"):
         tendon.listen("127.0.0.1:0", profile="secure")
     with pytest.raises(tendon.NotSupported, match="secure"):
-        tendon.Node(profile="secure")
+        tendon.Node("vision", profile="secure")
