@@ -10,7 +10,7 @@ namespace tendon::v0::detail {
 
 Result<Listener> bind_in(const std::shared_ptr<ContextCore>& context, std::string_view address,
                          ListenOptions options) {
-  TENDON_TRY(core, ListenerCore::bind(context, address, security_of(options)));
+  TENDON_TRY(core, ListenerCore::bind(context, address, security_of(std::move(options))));
   return ListenerCore::make_listener(std::move(core));
 }
 

@@ -259,7 +259,7 @@ Listener::~Listener() {
 
 Result<Listener> Listener::bind(Context& context, std::string_view address, ListenOptions options) {
   TENDON_TRY(core, detail::ListenerCore::bind(detail::ContextCore::of(context), address,
-                                              detail::security_of(options)));
+                                              detail::security_of(std::move(options))));
   return Listener(std::move(core));
 }
 

@@ -21,7 +21,9 @@ constexpr std::uint32_t kMostClients = 1024;
 class Server::State : public std::enable_shared_from_this<State> {
  public:
   State(Listener listener, Handler handler, ServerOptions options)
-      : listener_(std::move(listener)), handler_(std::move(handler)), options_(options) {}
+      : listener_(std::move(listener)),
+        handler_(std::move(handler)),
+        options_(std::move(options)) {}
 
   Result<void> start() {
     TENDON_TRY(acceptor, detail::Thread::start({.name = "tendon-accept",
@@ -204,7 +206,7 @@ Result<Server> Server::serve(Context& context, std::string_view address, Handler
   if (!handler) return Error{ErrorCode::invalid_argument, "server.serve", "the handler is empty"};
   TENDON_TRY(listener,
              Listener::bind(context, address, {.security = detail::security_of(options)}));
-  auto state = std::make_shared<State>(std::move(listener), std::move(handler), options);
+  auto state = std::make_shared<State>(std::move(listener), std::move(handler), std::move(options));
   TENDON_CHECK(state->start());
   return Server(std::move(state));
 }

@@ -6,6 +6,7 @@
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/session/profile.hpp>
+#include <utility>
 
 namespace tendon::v0::detail {
 
@@ -51,8 +52,8 @@ struct Proofs {
 
 /// The protection that options ask for, by its former name too.
 template <class Options>
-[[nodiscard]] Security security_of(const Options& options) {
-  Security security = options.security;
+[[nodiscard]] Security security_of(Options options) {
+  Security security = std::move(options.security);
   security.profile = options.profile.over(security.profile);
   return security;
 }
