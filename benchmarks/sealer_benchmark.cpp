@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a record of a secure link costs to seal, by each sealer. To open one costs as much.
+// The cost of sealing a record of a secure link, for each sealer. Opening one costs as much.
 #include <benchmark/benchmark.h>
 
 #include <cstddef>

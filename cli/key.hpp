@@ -17,7 +17,7 @@ namespace tendon::cli {
 /// each of these verbs.
 void forbid_dumps();
 
-/// What may be seen of a key.
+/// The facts of a key that anybody may see.
 struct ShownKey {
   std::string label;
   std::string id;

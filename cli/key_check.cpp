@@ -44,7 +44,7 @@ void note(const Result<void>& result, CheckedFile& file) {
   if (!result) file.faults.push_back(result.error());
 }
 
-/// What a file holds shows in its text.
+/// Learns from the text of a file what it holds.
 void read_text(Bytes bytes, const detail::CredentialFile& opened, CheckedFile& file) {
   const std::string_view text = as_text(bytes);
   const bool has_certificate = text.find("-----BEGIN CERTIFICATE-----") != std::string_view::npos;
@@ -74,7 +74,7 @@ CheckedFile read_file(const std::string& name) {
   return file;
 }
 
-/// What shows only beside the other files: which CA signed a certificate, whose key a key is.
+/// Compares the files with each other: which CA signed a certificate, whose key a key is.
 void compare(std::vector<CheckedFile>& files) {
   const detail::CryptoErrors errors;
   std::vector<X509*> authorities;

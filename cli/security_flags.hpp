@@ -24,7 +24,7 @@ inline void add_security_flags(CLI::App* verb, SecurityOptions& options) {
   verb->add_option("--ca", options.files.ca, "The CA of the peers' certificates [TENDON_CA]");
 }
 
-/// What was asked for; files are read. Errors: those of Security::load(), and invalid_argument for
+/// Reads the files that were asked for. Errors: those of Security::load(), and invalid_argument for
 /// credentials beside --insecure-plaintext.
 [[nodiscard]] inline Result<Security> load_security(const SecurityOptions& options) {
   CredentialFiles files = options.files;

@@ -14,6 +14,7 @@
 
 #include "core/text.hpp"
 #include "secure/credential_file.hpp"
+#include "secure/octets.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -25,13 +26,6 @@ constexpr std::string_view kMade = "# made ";
 constexpr std::string_view kMadeShape = "dddd-dd-ddTdd:dd:ddZ";
 constexpr std::string_view kBlanks = " \t";
 constexpr std::size_t kBase64Bytes = (kSharedKeyBytes + 2) / 3 * 4;
-
-const unsigned char* as_octets(std::string_view text) {
-  return reinterpret_cast<const unsigned char*>(text.data());
-}
-unsigned char* as_octets(MutableBytes bytes) {
-  return reinterpret_cast<unsigned char*>(bytes.data());
-}
 
 /// The words of a line, with blanks between them; four at the most, as no right line has more than
 /// three.
@@ -57,9 +51,10 @@ std::optional<SecretBytes> decode(std::string_view text) {
   // libcrypto decodes the padding too, as zeros, and takes spellings that differ in unused bits.
   SecretBytes decoded(kBase64Bytes / 4 * 3);
   SecretBytes again(kBase64Bytes + 1);
-  if (EVP_DecodeBlock(as_octets(decoded.writable()), as_octets(text), kBase64Bytes) < 0)
+  if (EVP_DecodeBlock(as_octets(decoded.writable().data()), as_octets(text), kBase64Bytes) < 0)
     return std::nullopt;
-  EVP_EncodeBlock(as_octets(again.writable()), as_octets(decoded.writable()), kSharedKeyBytes);
+  EVP_EncodeBlock(as_octets(again.writable().data()), as_octets(decoded.writable().data()),
+                  kSharedKeyBytes);
   if (CRYPTO_memcmp(again.bytes().data(), text.data(), kBase64Bytes) != 0) return std::nullopt;
   return SecretBytes::copy_of(decoded.bytes().first(kSharedKeyBytes));
 }
@@ -185,9 +180,8 @@ SecretBytes lines_of(const SharedKey& key) {
   SecretBytes text(front.size() + kBase64Bytes + 1);
   const MutableBytes room = text.writable();
   std::ranges::copy(as_bytes(front), room.begin());
-  EVP_EncodeBlock(as_octets(room.subspan(front.size())),
-                  reinterpret_cast<const unsigned char*>(key.secret.bytes().data()),
-                  kSharedKeyBytes);
+  EVP_EncodeBlock(as_octets(room.subspan(front.size()).data()),
+                  as_octets(key.secret.bytes().data()), kSharedKeyBytes);
   room.back() = std::byte{'\n'};  // in place of the zero that libcrypto has put there
   return text;
 }

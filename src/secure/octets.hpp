@@ -2,16 +2,19 @@
 #pragma once
 
 #include <cstddef>
-#include <tendon/core/bytes.hpp>
+#include <string_view>
 
 namespace tendon::v0::detail {
 
-/// Bytes as libraries of cryptography name them.
+/// Bytes and texts as libraries of cryptography name them.
 inline const unsigned char* as_octets(const std::byte* bytes) {
   return reinterpret_cast<const unsigned char*>(bytes);
 }
 inline unsigned char* as_octets(std::byte* bytes) {
   return reinterpret_cast<unsigned char*>(bytes);
+}
+inline const unsigned char* as_octets(std::string_view text) {
+  return reinterpret_cast<const unsigned char*>(text.data());
 }
 
 }  // namespace tendon::v0::detail

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <tendon/core/bytes.hpp>
 
 #include "secure/sealer.hpp"
 
@@ -21,6 +23,13 @@ inline constexpr std::size_t kTypeBytes = 1;
 /// What a record has beside its content, without zeros.
 inline constexpr std::size_t kRecordOverheadBytes = kRecordHeaderBytes + kTypeBytes + kTagBytes;
 inline constexpr std::size_t kMaxRecordBytes = kMaxContentBytes + kRecordOverheadBytes;
+
+/// How many bytes follow the header of the record that `received` begins with; nothing: the header
+/// has not arrived as a whole.
+[[nodiscard]] inline std::optional<std::size_t> sealed_bytes_in(Bytes received) {
+  if (received.size() < kRecordHeaderBytes) return std::nullopt;
+  return std::to_integer<std::size_t>(received[3]) << 8 | std::to_integer<std::size_t>(received[4]);
+}
 
 enum class ContentType : std::uint8_t {
   none = 0,  ///< of a record that has zeros only

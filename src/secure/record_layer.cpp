@@ -138,7 +138,8 @@ Result<RecordLayer::Opened> RecordLayer::open(MutableBytes received, MutableByte
                                               TimePoint now) {
   if (error_) return *error_;
   if (!receiving_) return Opened{.state = Opened::State::ended};
-  if (received.size() < kRecordHeaderBytes) return Opened{};
+  const auto said_bytes = sealed_bytes_in(received);
+  if (!said_bytes) return Opened{};
   const Bytes header = received.first(kRecordHeaderBytes);
   if (header[0] != static_cast<std::byte>(ContentType::application_data)) {
     return fail(Alert::unexpected_message,
@@ -146,8 +147,7 @@ Result<RecordLayer::Opened> RecordLayer::open(MutableBytes received, MutableByte
                           " is not protected"));
   }
   // The tag covers the version, which nobody reads (RFC 8446, section 5.1).
-  const std::size_t sealed_bytes =
-      std::to_integer<std::size_t>(header[3]) << 8 | std::to_integer<std::size_t>(header[4]);
+  const std::size_t sealed_bytes = *said_bytes;
   if (sealed_bytes > kMaxRecordBytes - kRecordHeaderBytes) {
     return fail(Alert::record_overflow,
                 violation("a record has " + std::to_string(sealed_bytes) +

@@ -13,6 +13,7 @@
 #include "core/fork_guard.hpp"
 #include "core/text.hpp"
 #include "secure/client_hello_gate.hpp"
+#include "secure/octets.hpp"
 #include "secure/tls_limits.hpp"
 
 namespace tendon::v0::detail::secure {
@@ -73,9 +74,7 @@ void put_uris_first(std::vector<std::string>& names) {
 std::string digest_of(const X509* certificate) {
   std::array<std::byte, 32> digest{};
   unsigned size = digest.size();
-  if (X509_digest(certificate, EVP_sha256(), reinterpret_cast<unsigned char*>(digest.data()),
-                  &size) != 1)
-    return {};
+  if (X509_digest(certificate, EVP_sha256(), as_octets(digest.data()), &size) != 1) return {};
   return to_hex(digest);
 }
 
@@ -126,7 +125,7 @@ struct TlsHandshake::Callbacks {
         self.options_.session_id.empty() ? key->secret.bytes() : self.options_.session_key;
     CryptoOwned<ssl_session_st> made = self.session_of(secret);
     if (made == nullptr) return 0;
-    *identity = reinterpret_cast<const unsigned char*>(self.client_identity_.data());
+    *identity = as_octets(self.client_identity_);
     *bytes = self.client_identity_.size();
     *session = made.release();
     return 1;
@@ -143,8 +142,7 @@ struct TlsHandshake::Callbacks {
     const std::string_view said(reinterpret_cast<const char*>(identity), bytes);
     Secret<kSharedKeyBytes> secret;
     const MutableBytes writable = secret.bytes();
-    if (RAND_priv_bytes_ex(crypto_library(), reinterpret_cast<unsigned char*>(writable.data()),
-                           writable.size(), 0) != 1)
+    if (RAND_priv_bytes_ex(crypto_library(), as_octets(writable.data()), writable.size(), 0) != 1)
       return 0;
     if (said.starts_with(kKeyPrefix)) {
       const SharedKey* const key = self.credentials_->find_key(said.substr(kKeyPrefix.size()));
@@ -271,8 +269,7 @@ Result<void> TlsHandshake::begin() {
     SSL_set_accept_state(ssl_.get());
     SSL_set_psk_find_session_callback(ssl_.get(), &Callbacks::find_key);
     // A handshake by a shared key is a resumption for OpenSSL, which wants to know of what.
-    SSL_set_session_id_context(ssl_.get(), reinterpret_cast<const unsigned char*>(kProtocol.data()),
-                               kProtocol.size());
+    SSL_set_session_id_context(ssl_.get(), as_octets(kProtocol), kProtocol.size());
     return {};
   }
   SSL_set_connect_state(ssl_.get());
@@ -285,7 +282,7 @@ Result<void> TlsHandshake::begin() {
   SSL_set_psk_use_session_callback(ssl_.get(), &Callbacks::use_key);
   std::string protocols(1, static_cast<char>(kProtocol.size()));
   protocols += kProtocol;
-  if (SSL_set_alpn_protos(ssl_.get(), reinterpret_cast<const unsigned char*>(protocols.data()),
+  if (SSL_set_alpn_protos(ssl_.get(), as_octets(protocols),
                           static_cast<unsigned>(protocols.size())) != 0)
     return fail(errors.failed(kWhere, "begin a handshake"));
   return {};
@@ -297,8 +294,7 @@ CryptoOwned<ssl_session_st> TlsHandshake::session_of(Bytes key) const {
   CryptoOwned<ssl_session_st> made(SSL_SESSION_new());
   const SSL_CIPHER* const suite = SSL_CIPHER_find(ssl_.get(), kSuite.data());
   if (made == nullptr || suite == nullptr ||
-      SSL_SESSION_set1_master_key(made.get(), reinterpret_cast<const unsigned char*>(key.data()),
-                                  key.size()) != 1 ||
+      SSL_SESSION_set1_master_key(made.get(), as_octets(key.data()), key.size()) != 1 ||
       SSL_SESSION_set_cipher(made.get(), suite) != 1 ||
       SSL_SESSION_set_protocol_version(made.get(), TLS1_3_VERSION) != 1)
     return nullptr;
@@ -382,9 +378,10 @@ Result<void> TlsHandshake::finish() {
     session_.proof = is_lane ? PeerProof::session : PeerProof::key;
     session_.identity = client_identity_;
     if (!is_lane) {
-      TENDON_TRY(id, key_id(*credentials_->find_key(
-                         std::string_view(client_identity_).substr(kKeyPrefix.size()))));
-      session_.credential = std::move(id);
+      const auto label = std::string_view(client_identity_).substr(kKeyPrefix.size());
+      auto id = key_id(*credentials_->find_key(label));
+      if (!id) return fail(std::move(id).error());
+      session_.credential = *std::move(id);
     }
   } else if (!session_.names.empty()) {
     session_.proof = PeerProof::certificate;
@@ -394,9 +391,8 @@ Result<void> TlsHandshake::finish() {
     return fail(Error{ErrorCode::authentication_failed, kWhere, "the peer proved nothing"});
   }
   const auto derive = [&](std::string_view label, MutableBytes secret) {
-    return SSL_export_keying_material(ssl_.get(), reinterpret_cast<unsigned char*>(secret.data()),
-                                      secret.size(), label.data(), label.size(), nullptr, 0,
-                                      0) == 1;
+    return SSL_export_keying_material(ssl_.get(), as_octets(secret.data()), secret.size(),
+                                      label.data(), label.size(), nullptr, 0, 0) == 1;
   };
   std::array<std::byte, 16> id{};
   if (!derive("EXPORTER-tendon-session", id) ||
@@ -441,7 +437,7 @@ Error TlsHandshake::explain_failure(const CryptoErrors& errors) {
   } else {
     why = "the peer has shown no credentials that this end can check: " + openssl;
   }
-  return Error{ErrorCode::authentication_failed, "secure.handshake", std::move(why)};
+  return Error{ErrorCode::authentication_failed, kWhere, std::move(why)};
 }
 
 }  // namespace tendon::v0::detail::secure

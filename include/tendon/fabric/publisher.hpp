@@ -149,8 +149,8 @@ class TENDON_API Publisher {
   /// Leaves may lie in host memory and, without gaps, on one GPU: they are copied there, or to host
   /// memory, behind the work that the stream of `on` has, and the sample is shown when that is
   /// done. Until the deadline publish() waits for that too; `timeout` then says that nothing was
-  /// published. Plain Zenoh peers do not get such samples, nor do subscribers with an older Tendon,
-  /// of which the event `not_taken` tells; a publisher with PlainPeers::bare refuses them.
+  /// published. Plain Zenoh peers do not get such samples. Subscribers with an older Tendon do not
+  /// either, and the event `not_taken` names them. A publisher with PlainPeers::bare refuses them.
   [[nodiscard]] Result<Published> publish(const TensorDict& sample, const OnStream& on = {});
   [[nodiscard]] Result<Published> publish(const TensorDict& sample, Deadline deadline,
                                           const OnStream& on = {});
@@ -160,8 +160,8 @@ class TENDON_API Publisher {
   /// Memory for a sample of this schema that is published without a copy: fill it, then publish it.
   /// What it holds is unspecified until then. Errors: those of publish().
   [[nodiscard]] Result<Loan> loan(const std::shared_ptr<const Schema>& schema);
-  /// On a GPU it is memory of the Context, of the pool that all its peers there share, and a pipe
-  /// of the Context sends it too. Waits until there is some. Errors: resource_exhausted (bytes, and
+  /// On a GPU the memory is from the Context's pool that all its peers there share, and a pipe of
+  /// the Context sends it too. Waits until there is room. Errors: resource_exhausted (bytes, and
   /// who holds most), message_too_large, unsupported_device, device_lost, not_supported where there
   /// is no driver.
   [[nodiscard]] Result<Loan> loan(const std::shared_ptr<const Schema>& schema,

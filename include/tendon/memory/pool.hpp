@@ -16,7 +16,7 @@ class SlotPool;
 class ContextCore;
 }  // namespace detail
 
-/// What a peer holds of a pool that it reads.
+/// The share of a pool that one peer holds.
 struct PoolHolder {
   std::string name;         ///< of the peer
   std::uint32_t count = 0;  ///< of its holds: a slot counts once for each time that it was sent

@@ -47,9 +47,6 @@ struct StreamPeer {
   std::optional<std::uint32_t> user = std::nullopt;
   PathKind kind = PathKind::tcp;  ///< of a link over it: tcp, or routed
   std::string why = {};           ///< of `routed`: why it is, for the link's path
-  /// By the proof of a handshake that is done: `key:LABEL`, or a name of a certificate. Empty:
-  /// nothing was proved.
-  std::string identity = {};
 };
 
 /// Ordered bytes both ways, which the handshake, the lanes and links speak through: a socket, or

@@ -74,7 +74,6 @@ SecureStream::SecureStream(std::unique_ptr<ByteStream> below,
     : below_(std::move(below)),
       sealer_(options.sealer),
       limits_(options.limits),
-      peer_(below_->peer()),
       handshake_(std::move(handshake)) {}
 
 Result<std::unique_ptr<SecureStream>> SecureStream::make(std::unique_ptr<ByteStream> below,
@@ -133,7 +132,6 @@ Result<void> SecureStream::begin_records() {
                                                  .receiving = std::move(session_.receiving)},
                                                 sealer_, limits_));
   records_.emplace(std::move(records));
-  peer_.identity = session_.identity;
   stage_ = Stage::open;
   return {};
 }
@@ -212,10 +210,8 @@ std::size_t SecureStream::readable_inside() const {
   if (!input_.plain().empty()) return input_.plain().size();
   if (stage_ != Stage::open) return 1;  // the end, which a read has to be made for
   const Bytes unopened = input_.unopened();
-  if (unopened.size() < secure::kRecordHeaderBytes) return 0;
-  const std::size_t sealed =
-      std::to_integer<std::size_t>(unopened[3]) << 8 | std::to_integer<std::size_t>(unopened[4]);
-  return unopened.size() - secure::kRecordHeaderBytes >= sealed ? 1 : 0;
+  const auto sealed = secure::sealed_bytes_in(unopened);
+  return sealed && unopened.size() - secure::kRecordHeaderBytes >= *sealed ? 1 : 0;
 }
 
 // --- writing

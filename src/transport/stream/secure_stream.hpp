@@ -54,7 +54,7 @@ class SecureStream final : public ByteStream {
   [[nodiscard]] bool has_room() const noexcept override TENDON_EXCLUDES(mutex_);
   [[nodiscard]] bool wants_room() const noexcept override TENDON_EXCLUDES(mutex_);
   [[nodiscard]] int fd() const noexcept override { return below_->fd(); }
-  [[nodiscard]] const StreamPeer& peer() const noexcept override { return peer_; }
+  [[nodiscard]] const StreamPeer& peer() const noexcept override { return below_->peer(); }
   void set_lease(std::chrono::milliseconds lease) noexcept override { below_->set_lease(lease); }
   void discard_input() noexcept override { below_->discard_input(); }
   [[nodiscard]] std::optional<Error> why_lost() const override TENDON_EXCLUDES(mutex_);
@@ -94,8 +94,6 @@ class SecureStream final : public ByteStream {
   const std::unique_ptr<ByteStream> below_;
   const secure::SealerKind sealer_;
   const secure::RecordLimits limits_;
-  StreamPeer peer_;
-
   mutable Mutex mutex_;
   Stage stage_ TENDON_GUARDED_BY(mutex_) = Stage::handshake;
   std::unique_ptr<secure::TlsHandshake> handshake_ TENDON_GUARDED_BY(mutex_);

@@ -101,8 +101,8 @@ TEST(SecureStream, MovesBytesBothWays) {
   expect_moved(*pair.client, *pair.server, counted(1), 64);
   expect_moved(*pair.server, *pair.client, counted(3 << 20), 1 << 20);
   expect_moved(*pair.client, *pair.server, counted(3 << 20), 64);
-  EXPECT_EQ(pair.client->peer().identity, "key:fleet");
-  EXPECT_EQ(pair.server->peer().identity, "key:fleet");
+  EXPECT_EQ(pair.client->session()->identity, "key:fleet");
+  EXPECT_EQ(pair.server->session()->identity, "key:fleet");
 }
 
 TEST(SecureStream, BeginsByItself) {
