@@ -16,7 +16,7 @@ ever pickled: what a peer sends is data only.
 import atexit
 
 from . import _arguments as _arguments  # first: it makes functions anew
-from . import _tendon
+from . import _end, _tendon
 
 # Type checkers take a name for public where it is imported as itself, or by a star.
 from ._bench import bench as bench
@@ -58,8 +58,8 @@ __all__ = [
     "WrongKind", "WrongLink",
 ]
 
-# Before the interpreter takes itself apart: what is unsent leaves, peers hear the end, and then
-# the last futures are completed.
+# Before the interpreter takes itself apart: the Contexts are closed, and then the last futures are
+# completed.
 atexit.register(_tendon._stop_pump)
-atexit.register(_tendon._close_all)
+atexit.register(_end.close_all)
 del atexit

@@ -10,7 +10,7 @@ import sys
 import threading
 import weakref
 
-from . import _tendon
+from . import _end, _tendon
 
 # Modules that the package imports when it first needs them, each behind the one that it is for.
 _LATER = {
@@ -38,7 +38,7 @@ def close_all_at_end() -> None:
     from multiprocessing.util import Finalize
 
     _closes_at_end = True
-    Finalize(None, _tendon._close_all, exitpriority=-1)  # behind those of the program
+    Finalize(None, _end.close_all, exitpriority=-1)  # behind those of the program
 
 
 def _finish_imports() -> None:

@@ -1077,6 +1077,7 @@ def test_the_interpreter_ends_while_daemons_wait():
             pass
     """))
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert "Traceback" not in done.stderr
 
 
 # A C++ program at the other end
