@@ -80,8 +80,8 @@ fi
 from_build() {
   local name options=(--config-settings build-dir="$1") cache=$1/CMakeCache.txt
   options+=(--config-settings cmake.build-type="$(sed -n 's/^CMAKE_BUILD_TYPE:STRING=//p' "$cache")")
-  for name in TENDON_QUICK_BUILD TENDON_BUILD_TESTS TENDON_BUILD_BENCHMARKS TENDON_BUILD_EXAMPLES; do
-    options+=(--config-settings "cmake.define.$name=$(sed -n "s/^$name:BOOL=//p" "$cache")")
+  for name in TENDON_QUICK_BUILD TENDON_BUILD_TESTS TENDON_BUILD_BENCHMARKS TENDON_BUILD_EXAMPLES TENDON_IPSEC_MB; do
+    options+=(--config-settings "cmake.define.$name=$(sed -n "s/^$name:[A-Z]*=//p" "$cache")")
   done
   printf '%s\n' "${options[@]}"
 }
