@@ -40,7 +40,7 @@ PROGRAMS = {"cmake": ["cmake"], "ninja-build": ["ninja", "ninja-build"], "protob
 HEADERS = {"libssl-dev": "openssl/evp.h", "libhwy-dev": "hwy/highway.h", "nlohmann-json3-dev": "nlohmann/json.hpp",
            "libcli11-dev": "CLI/CLI.hpp", "libfmt-dev": "fmt/format.h", "libzmq3-dev": "zmq.h", "cppzmq-dev": "zmq.hpp",
            "libprotobuf-dev": "google/protobuf/message_lite.h", "python3-dev": "Python.h"}
-# What a wheel may lack: its name, the group of packages that it needs, the variable of CMake that decides.
+# Parts that a wheel may lack: their name, the group of packages that it needs, the variable of CMake that decides.
 PARTS = {"control": ("the control plane", "TENDON_CONTROL"), "zenoh": ("discovery by Zenoh", "TENDON_ZENOH")}
 # Libraries of the system that runs the wheel. OpenSSL gets security updates there.
 NOT_BUNDLED = ["libcrypto.so.*", "libssl.so.*"]
@@ -106,7 +106,7 @@ def compiler() -> str | None:
 
 
 def absent_headers(headers: list[str]) -> set[str]:
-    """Those that the compiler does not find, by itself or below CMAKE_PREFIX_PATH."""
+    """The headers that the compiler does not find, by itself or below CMAKE_PREFIX_PATH."""
     roots = [root for name in ("CMAKE_PREFIX_PATH", "CONDA_PREFIX") for root in os.environ.get(name, "").split(":") if root]
     folders = [sysconfig.get_path("include"), *(f"{root}/include" for root in roots)]
     command = compiler()
@@ -142,7 +142,7 @@ def cargo() -> str | None:
 
 
 def command_for(packages: list[str]) -> str:
-    """What installs them here."""
+    """The command that installs them here."""
     if shutil.which("apt-get") is None:
         return f"the packages of this system that Debian calls {' '.join(packages)}"
     sudo = "" if os.geteuid() == 0 else "sudo "
@@ -151,7 +151,7 @@ def command_for(packages: list[str]) -> str:
 
 @dataclass
 class Machine:
-    """What there is to build with."""
+    """The tools that there are to build with."""
 
     needed: list[str]  # packages without which nothing is built
     lacks: dict[str, list[str]]  # by part of the wheel: the packages without which it is left out

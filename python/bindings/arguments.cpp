@@ -13,7 +13,7 @@
 namespace tendon::python {
 namespace {
 
-/// The mark of an argument that was not given.
+/// The mark of an argument that the call left out.
 nb::object nothing() { return nb::borrow(Py_NotImplemented); }
 
 nb::object explain(nb::handle function, nb::handle self, const LastArgument& first,

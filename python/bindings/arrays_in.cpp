@@ -22,7 +22,7 @@
 namespace tendon::python {
 namespace {
 
-/// Keeps a view that the buffer protocol gave. An exporter that lets go must hold the GIL.
+/// Keeps a view of the buffer protocol. Its exporter releases it with the GIL.
 struct HeldBuffer : Deferred {
   HeldBuffer() = default;
   HeldBuffer(const HeldBuffer&) = delete;
@@ -48,7 +48,7 @@ std::string shape_text(const Py_ssize_t* sizes, int count) {
   return text + "]";
 }
 
-/// What an array says of its element type; `otherwise` where it says nothing.
+/// The element type as the array describes it, else `otherwise`.
 std::string dtype_text(nb::handle object, const std::string& otherwise) {
   const nb::object dtype = nb::getattr(object, "dtype", nb::none());
   return dtype.is_none() ? otherwise : std::string(nb::str(dtype).c_str());
@@ -79,7 +79,7 @@ Tensor unwrap_for(nb::handle object, const std::string& name, Result<Tensor> ten
   throw to_exception(error);
 }
 
-/// What `view` points to, of memory that `owner` keeps alive.
+/// The memory that `view` points to; `owner` keeps it alive.
 Tensor tensor_of_view(const dlpack::DLTensor& view, Access access,
                       std::shared_ptr<const void> owner, nb::handle object,
                       const std::string& name) {
@@ -115,7 +115,7 @@ Tensor make_tensor(const Description& from, std::shared_ptr<const void> owner, n
   for (std::size_t i = 0; i < count; ++i) {
     shape[i] = from.shape[i];
     if (from.strides_bytes == nullptr) continue;
-    // One that is never stepped along may be anything.
+    // A stride that nobody steps along may be anything.
     const std::int64_t stride = shape[i] > 1 ? from.strides_bytes[i] : item_bytes;
     if (stride % item_bytes != 0) {
       raise_value_error(name + " is a " + quoted_type(object) + " of shape " +
@@ -462,7 +462,7 @@ std::optional<Tensor> from_torch(nb::handle object, const std::string& name) {
   }
 }
 
-// NumPy's masked arrays give their memory away by every protocol, and keep the mask to themselves.
+// NumPy's masked arrays export their memory by every protocol, but not their mask.
 void refuse_masked(nb::handle object, const std::string& name) {
   if (!nb::hasattr(object, "__array__") || !nb::hasattr(object, "_mask")) return;
   raise_type_error(name + " is a " + quoted_type(object) +

@@ -17,7 +17,7 @@ namespace nb = nanobind;
 /// alive. Taken by the first of: a tendon.Tensor, the buffer protocol, `__array_interface__`,
 /// `__dlpack__` (1.x, else the struct before it), `__cuda_array_interface__`. nullopt for an object
 /// that has none of them. One on a GPU has an order_of(): that of the stream which torch has now or
-/// the interface names, else of the legacy stream, which `__dlpack__` is given.
+/// the interface names, else of the legacy stream, which `__dlpack__` gets.
 ///
 /// `name` is how messages call it. TypeError for elements that are no numbers, or whose byte order
 /// is not this machine's; ValueError for strides between elements; unsupported_device off the CPU

@@ -27,8 +27,8 @@ namespace {
 
 constexpr const char* kTensorDoc =
     "Elements of one type and shape in memory that they keep alive.\n\n"
-    "What NumPy has an element type for is handed out as numpy.ndarray; this is\n"
-    "for the rest: bf16, the eight-bit floats and c32. torch.from_dlpack(tensor)\n"
+    "NumPy's element types are handed out as numpy.ndarray; this class is for the\n"
+    "others: bf16, the eight-bit floats and c32. torch.from_dlpack(tensor)\n"
     "and jax.numpy.from_dlpack(tensor) share its memory, numpy.asarray(tensor)\n"
     "too where the package ml_dtypes is installed.\n\n"
     "A tensor on a GPU is handed out as one too: by DLPack, whose consumer says on\n"
@@ -36,7 +36,7 @@ constexpr const char* kTensorDoc =
     "elements on the CPU raises UnsupportedDevice.\n\n"
     "Tensor(array) is the memory of any array, without a copy.";
 
-/// What one view by the buffer protocol points to.
+/// The shape and strides that one view of the buffer protocol points to.
 struct Exported {
   std::vector<Py_ssize_t> shape;
   std::vector<Py_ssize_t> strides;

@@ -9,7 +9,7 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// What a user gets of a leaf: a numpy.ndarray on the same memory, or a tendon.Tensor when NumPy
+/// A leaf as the user gets it: a numpy.ndarray on the same memory, or a tendon.Tensor when NumPy
 /// has no such element type or it lies on a GPU. Either keeps the memory alive.
 [[nodiscard]] nb::object to_array(Tensor tensor);
 

@@ -13,8 +13,8 @@
 namespace tendon::python {
 
 /// Runs `call` on a thread of its own with its whole deadline, while this one calls `meanwhile`
-/// with the GIL after each slice. What leaves by an exception of `meanwhile` goes on alone until
-/// its deadline, and nobody takes its result. `call` holds by value whatever it needs.
+/// with the GIL after each slice. After an exception of `meanwhile` the call continues alone
+/// until its deadline, and nobody takes its result. `call` holds by value whatever it needs.
 template <class F, class Meanwhile>
 auto wait_beside(Deadline deadline, F call, std::chrono::milliseconds slice, Meanwhile meanwhile)
     -> std::invoke_result_t<F, Deadline> {
@@ -57,7 +57,7 @@ inline void stop_at_signal(std::stop_source& stop) {
   if (PyErr_CheckSignals() == 0) return;
   const nb::python_error raised;
   {
-    // Not while an exception is under way: at the end of the interpreter the GIL never comes back.
+    // No exception may be under way: at the end of the interpreter the GIL is never free again.
     const WithoutGil unlocked;
     stop.request_stop();
   }
@@ -65,7 +65,7 @@ inline void stop_at_signal(std::stop_source& stop) {
 }
 
 /// For a call that may not be cut into slices, because each would start it anew. After Ctrl-C it
-/// goes on alone, unless `meanwhile` ends it.
+/// continues alone, unless `meanwhile` ends it.
 template <class F, class Meanwhile>
 auto wait_beside(Deadline deadline, F call, Meanwhile meanwhile)
     -> std::invoke_result_t<F, Deadline> {

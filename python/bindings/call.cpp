@@ -18,13 +18,13 @@
 namespace tendon::python {
 namespace {
 
-/// What a Python Unanswered holds.
+/// The state of a Python Unanswered.
 struct UnansweredHandle {
   std::string node;
   nb::object error;
 };
 
-/// Not in slices: each would ask anew. What leaves by Ctrl-C gives the requests up.
+/// It does not wait in slices: each would ask anew. Ctrl-C abandons the requests.
 template <class Ask>
 auto ask(const NodeHandle& self, const nb::object& data, const nb::object& timeout, Ask ask) {
   const Deadline deadline = deadline_of(timeout, default_timeout_s(self.context));

@@ -11,13 +11,13 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// What a Python Reply holds: its tensors as `as_=` asked for them.
+/// The state of a Python Reply; the tensors are in the form that `as_=` asked for.
 struct ReplyHandle {
   std::string node;
   nb::object tensors;
 };
 
-/// What a Python CallAllReplies holds.
+/// The state of a Python CallAllReplies.
 struct CallAllHandle {
   nb::list replies;
   nb::list unanswered;

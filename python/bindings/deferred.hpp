@@ -9,7 +9,8 @@ namespace tendon::python {
 
 /// Something that holds references to Python objects and is kept by the library: a buffer that is
 /// being sent. Its last share may be dropped by a thread that does not hold the GIL, and such a
-/// thread never waits for it: the object goes to a lock-free stack, which the interpreter empties.
+/// thread never waits for it: it pushes the object on a stack without locks, which the
+/// interpreter empties.
 struct Deferred {
   virtual ~Deferred() = default;
   Deferred* next = nullptr;

@@ -25,14 +25,14 @@
 namespace tendon::python {
 namespace {
 
-// What tensordict knows beside the entries: tendon/_mark.py has its rules.
+// The attributes of a tensordict beside its entries: tendon/_mark.py has the rules.
 constexpr std::string_view kMark = "__tensordict__";
 
 constexpr const char* kDictDoc =
-    "What was received: a Mapping from names to arrays, values and mappings of\n"
+    "A received batch: a Mapping from names to arrays, values and mappings of\n"
     "these, nested as it was sent.\n\n"
     "Arrays are views on the memory that the message arrived in and keep it\n"
-    "alive, also when pipe, context and sender are gone. They may be written to.\n"
+    "alive, also after pipe, context and sender have ended. They may be written to.\n"
     "batch['info', 'step'] is batch['info']['step']. TensorDict(mapping) shares\n"
     "the memory of the arrays in it.";
 

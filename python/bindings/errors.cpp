@@ -15,8 +15,8 @@ namespace tendon::python {
 namespace {
 
 constexpr const char* kErrorDoc =
-    "What went wrong, why, and what to do: the base of all errors of Tendon.\n\n"
-    "Every class also is the built-in exception that comes nearest to it: a\n"
+    "The base of all errors of Tendon: each says what failed, why, and what to do.\n\n"
+    "Every class also is the built-in exception that is nearest to it: a\n"
     "Timeout is a TimeoutError, a PeerLost a ConnectionError.\n\n"
     "code: 'TD-E0107'; `tendon explain TD-E0107` shows its page.\n"
     "name: 'peer_lost', the name in C++.\n"
@@ -40,7 +40,7 @@ nb::object make_class(const char* name, const nb::tuple& bases, const nb::dict& 
 // A KeyError would show its message in quotes.
 nb::object plain_str() { return nb::borrow<nb::object>(PyExc_Exception).attr("__str__"); }
 
-// What C++ programs write, in the words of this package.
+// The names of C++, in the words of this package.
 std::string in_python(std::string text) {
   constexpr std::pair<std::string_view, std::string_view> kWords[] = {
       {"Profile::plaintext", "profile='plaintext'"},

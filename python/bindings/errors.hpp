@@ -19,7 +19,7 @@ TENDON_BETWEEN_MODULES [[nodiscard]] nb::python_error to_exception(const Error& 
 /// The Python exception object of `error`, not raised.
 [[nodiscard]] nb::object exception_object(const Error& error);
 
-/// What a user made of one of our classes and a text says; a TypeError for anything else.
+/// The Error in an exception that a user made of one of our classes; a TypeError for others.
 [[nodiscard]] Error error_from(nb::handle exception);
 /// The same; nullopt for anything else.
 TENDON_BETWEEN_MODULES [[nodiscard]] std::optional<Error> try_error_from(nb::handle exception);

@@ -77,7 +77,7 @@ class EventQueue : public std::enable_shared_from_this<EventQueue<Event>> {
   }
 
   /// The next event, now or later; `closed_as` is its error once the queue is closed and empty.
-  /// Dropping the completion leaves an event that has come to the next one who takes.
+  /// An event that has arrived stays for the next taker when the completion is dropped.
   [[nodiscard]] Completion<Event> post(ErrorCode closed_as) TENDON_EXCLUDES(mutex_) {
     auto posted = std::make_shared<Posted>(this->shared_from_this(), closed_as);
     const detail::Lock lock(mutex_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens to nodes and peers, as Python takes it: where C++ gives a callback, which would need
+// Events of nodes and peers, as Python takes them: where C++ gives a callback, which would need
 // the GIL on the service thread, Python iterates.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// What a Python FabricEvents or MemberEvents holds.
+/// The state of a Python FabricEvents or MemberEvents.
 template <class Event>
 struct EventsHandle {
   nb::object source;   // a Node, a Subscriber or a Context

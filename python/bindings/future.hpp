@@ -43,7 +43,7 @@ Result<T> wait_for(Completion<T>& completion, Deadline deadline) {
   return {ErrorCode::timeout, where, "not done before the timeout of the call, and taken back"};
 }
 
-/// wait_for() of a caller that gives up at the deadline: what is not done by then ends, and names
+/// wait_for() of a caller that stops at the deadline: an operation that is not done ends, and names
 /// the members that it waited for. `late` is the error of one that was taken back.
 template <class T>
 Result<T> settle(Completion<T>& completion, Deadline deadline, const std::function<Error()>& late) {
@@ -59,14 +59,14 @@ Result<T> settle(Completion<T>& completion, Deadline deadline, const std::functi
   return answer;
 }
 
-/// What becomes of an operation when the time to wait for it is over.
+/// The fate of an operation when the time to wait for it is over.
 enum class Then : std::uint8_t { goes_on, ends };
 
 /// A Completion of any type behind one Python class.
 class Future {
  public:
   /// `context` is the Python Context whose descriptor tells when it is done, and whose timeout
-  /// holds by default; `timeout` is what the call was given, the most that `await` and result()
+  /// holds by default; `timeout` is that of the call, the most that `await` and result()
   /// wait.
   Future(nb::object context, nb::object timeout)
       : context_(std::move(context)), timeout_(std::move(timeout)) {}
@@ -78,7 +78,7 @@ class Future {
   virtual void cancel() = 0;
   /// Ends it because its time is over.
   virtual void expire() = 0;
-  /// Ends it as if it had never been started: what it received is where it came from again.
+  /// Ends it as if it had never been started: what it received returns to its stream.
   virtual void give_back() = 0;
   /// Waits and converts the result; the second time already_taken.
   [[nodiscard]] virtual nb::object take(Deadline deadline, Then then) = 0;
@@ -140,7 +140,7 @@ class FutureOf final : public Future {
   }
 
  private:
-  std::optional<Completion<T>> completion_;  // until it was given back
+  std::optional<Completion<T>> completion_;  // until it was returned
   F convert_;
 };
 
@@ -164,7 +164,7 @@ std::unique_ptr<Future> make_future(nb::object context, nb::object timeout,
   return future;
 }
 
-/// What tendon._asyncio has under this name: the part that is written in Python.
+/// The attribute of tendon._asyncio of this name: the part that is written in Python.
 [[nodiscard]] inline nb::object asyncio_part(const char* name) {
   return nb::module_::import_("tendon._asyncio").attr(name);
 }

@@ -39,7 +39,7 @@ namespace nb = nanobind;
 /// The same memory, in that order.
 [[nodiscard]] Tensor in_order_of(Stream stream, const Tensor& tensor);
 /// Gives what a batch has on a GPU the order of `stream`, as handle_of() names it. A batch that was
-/// given back keeps the order in which it arrived. Cost for a packed batch in host memory: a
+/// put back keeps the order in which it arrived. Cost for a packed batch in host memory: a
 /// comparison.
 void set_order(const std::optional<Stream>& stream, TensorDict& batch,
                const std::shared_ptr<Consumers>& consumers = nullptr);

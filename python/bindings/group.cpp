@@ -301,9 +301,9 @@ void bind_epochs(Class& group) {
           "1 after join(), more after each shrink(), grow() and rebuild().")
       .def_prop_ro(
           "epoch_number", [](const GroupHandle& self) { return open(self)->epoch_number(); },
-          "What the members of this epoch agreed to call it: the same on all of them, also\n"
-          "on one that came later, and never used for another epoch of this group. It\n"
-          "rises, with holes.")
+          "The number on which the members of this epoch agreed: the same on all of them,\n"
+          "also on one that joined later. No other epoch of this group has it. It rises,\n"
+          "with holes.")
       .def_prop_ro("name", [](const GroupHandle& self) { return open(self)->name(); })
       .def_prop_ro("members", members, "By rank.",
                    nb::sig("def members(self) -> list[GroupMember]"))
@@ -323,8 +323,8 @@ void bind_epochs(Class& group) {
             const WithoutGil unlocked;
             return group->status();
           },
-          "What it is doing: from any thread, also while others wait in a collective. str()\n"
-          "of it is text: 'in all_reduce #7, waiting for rank 2 (12.3 s)'.")
+          "The operation in progress: from any thread, also while others wait in a collective.\n"
+          "str() of it is text: 'in all_reduce #7, waiting for rank 2 (12.3 s)'.")
       .def(
           "__enter__", [](nb::object self) { return self; },
           nb::sig("def __enter__(self) -> Group"))

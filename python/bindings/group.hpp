@@ -16,7 +16,7 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// What a Python Group holds. The group is shared with a call that goes on after Ctrl-C.
+/// The state of a Python Group. A call that continues after Ctrl-C shares the group.
 struct GroupHandle {
   std::shared_ptr<Group> group;  ///< null: closed
   nb::object context;
@@ -35,7 +35,7 @@ struct GroupHandle {
 /// it ends for everybody.
 void abort_for(Group& group, const nb::python_error& error, const std::string& what);
 
-/// What a call keeps until it has ended.
+/// The objects that a call keeps alive until it has ended.
 using Keep = std::shared_ptr<GroupValues>;
 
 [[nodiscard]] inline Keep values_of(nb::object object, const char* name, Touch touch) {

@@ -57,7 +57,7 @@ nb::object collective(nb::object self, const char* what, nb::object timeout, boo
 
 nb::object nothing() { return nb::none(); }
 
-/// What tendon._group has under this name: arrays that are like others.
+/// The function of tendon._group of this name: it makes arrays that are like others.
 nb::object make_like(const char* name, nb::handle values, std::uint32_t count) {
   return nb::module_::import_("tendon._group").attr(name)(values, count);
 }
@@ -178,7 +178,7 @@ void monitored_barrier(const GroupHandle& self, nb::object timeout) {
 
 }  // namespace
 
-// Outputs are given by keyword only: torch.distributed has them first, and what was sent would be
+// Outputs are keyword arguments only: torch.distributed has them first, and what was sent would be
 // what was to be received.
 void bind_group_collectives(nb::class_<GroupHandle>& group) {
   group

@@ -169,7 +169,7 @@ void bind_group_messages(nb::class_<GroupHandle>& group) {
       .def("from_remote_init", from_remote_init, nb::arg("src").none() = nb::none(), nb::kw_only(),
            nb::arg("tag").none() = nb::none(), nb::arg("timeout").none() = nb::ellipsis(),
            nb::arg("as_").none() = nb::none(), nb::arg("device").none() = nb::none(),
-           "What init_remote() sent.\n\nas_, device: as those of Pipe.recv.",
+           "The batch that init_remote() sent.\n\nas_, device: as those of Pipe.recv.",
            nb::sig("def from_remote_init(self, src: int | None = None, *, tag: int | None = None, "
                    "timeout: float | None = ..., as_: typing.Any = None, device: object = None) -> "
                    "typing.Any"))

@@ -27,7 +27,7 @@ const GroupHandle& group_from(nb::handle object, const char* name) {
   return nb::cast<const GroupHandle&>(object);
 }
 
-/// Where the array goes, or comes from.
+/// The array of one transfer, and the peer that gets or sends it.
 struct Transfer {
   const char* what;
   Tensor tensor;
@@ -36,7 +36,7 @@ struct Transfer {
   Completion<void> (*start)(Group&, Group&, const Tensor&, GroupRank);
 };
 
-/// It takes several operations of both groups, so what cannot go on ends in both.
+/// It takes several operations of both groups, so a failure ends both.
 nb::object between_stages(nb::object stages, nb::object tensor_group, nb::object timeout,
                           bool async_op, const Transfer& transfer) {
   const GroupHandle& handle = group_from(stages, "stages");

@@ -13,7 +13,7 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// What a collective does to an argument.
+/// The use that a collective makes of an argument.
 enum class Touch : std::uint8_t { reads, changes };
 
 /// The items of an iterator and the values of a dict as a list; everything else as it is. A
@@ -24,7 +24,7 @@ enum class Touch : std::uint8_t { reads, changes };
 /// memory and keeps them alive.
 class GroupValues {
  public:
-  /// No blocks: of a member that only gives or only gets.
+  /// No blocks: of a member that only sends or only receives.
   GroupValues() : held_(std::vector<Tensor>()) {}
   /// `name` is how messages call it. TypeError for what is none of these, ReadOnly for memory that
   /// would be changed and may not be; else the errors of tensor_from and dict_from.

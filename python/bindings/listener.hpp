@@ -11,7 +11,7 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// What a Python Listener holds.
+/// The state of a Python Listener.
 struct ListenerHandle {
   std::shared_ptr<Listener> listener;
   nb::object context;

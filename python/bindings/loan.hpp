@@ -14,7 +14,7 @@
 
 namespace tendon::python {
 
-/// What a Python Loan holds.
+/// The state of a Python Loan.
 struct LoanHandle {
   std::shared_ptr<Loan> loan;
   // On a GPU: behind the work of which stream, and of which consumers, its entries are there.
@@ -34,7 +34,7 @@ struct LoanHandle {
                                                const char* where);
 
 /// A loan while it is sent: its handle is empty, so that no other thread sends it too. The end of
-/// this object puts back what was not sent; a send that goes on after Ctrl-C keeps it.
+/// this object puts back what was not sent; a send that continues after Ctrl-C keeps it.
 ///
 /// Owns:    the loan, with the calls that by() makes.
 /// Threads: it begins and ends with the GIL; its calls run without.

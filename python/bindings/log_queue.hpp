@@ -42,7 +42,7 @@ class LogQueue {
   void push(const LogLine& line) TENDON_EXCLUDES(mutex_);
   /// The next line; nothing once it is finished and empty.
   [[nodiscard]] std::optional<OwnedLogLine> next() TENDON_EXCLUDES(mutex_);
-  /// Takes no further line; those that wait are still given out.
+  /// Takes no further line; those that wait are still delivered.
   void finish() TENDON_EXCLUDES(mutex_);
 
  private:

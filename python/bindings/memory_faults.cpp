@@ -63,13 +63,13 @@ std::atomic_flag is_explained;
 
 // Only what may be called in a signal handler.
 void on_segv(int number, siginfo_t* info, void*) {
-  // A fault comes again when this returns; a signal that somebody sent does not.
+  // A fault repeats when this returns; a signal that somebody sent does not.
   if (info->si_code != SEGV_MAPERR && info->si_code != SEGV_ACCERR) {
     signal(SIGSEGV, SIG_DFL);
     raise(number);
     return;
   }
-  // Several threads of torch may write: the others come back here until the first has said it.
+  // Several threads of torch may write: the others fault again until the first has said it.
   if (is_explained.test_and_set()) return;
   explain(*info);
   signal(SIGSEGV, SIG_DFL);

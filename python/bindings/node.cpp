@@ -142,10 +142,10 @@ void bind_node(nb::module_& module) {
           "Counts of its calls.")
       .def_prop_ro(
           "name", [](const NodeHandle& self) { return self.node->name(); },
-          "What subscribers know its publishers by.")
+          "The name by which subscribers know its publishers.")
       .def_prop_ro(
           "domain", [](const NodeHandle& self) { return self.node->domain(); },
-          "Whose nodes it finds.")
+          "The domain whose nodes it finds.")
       .def_prop_ro(
           "address", [](const NodeHandle& self) { return self.node->address(); },
           "Where it listens, with the port that was chosen; '': nowhere.")
@@ -157,8 +157,8 @@ void bind_node(nb::module_& module) {
           nb::sig("def nodes(self) -> list[str]"))
       .def(
           "publishers", [](const NodeHandle& self) { return self.node->publishers(); },
-          "What discovery tells of publishers of its domain, sorted by key and node: those that\n"
-          "this node's subscribers take, or after survey() all of them.",
+          "The publishers of its domain that discovery has found, sorted by key and node: those\n"
+          "that this node's subscribers take, or after survey() all of them.",
           nb::sig("def publishers(self) -> list[EntityInfo]"))
       .def(
           "subscribers", [](const NodeHandle& self) { return self.node->subscribers(); },
@@ -179,7 +179,7 @@ void bind_node(nb::module_& module) {
           "timeout: seconds; None: for ever; left out: as the Context says.",
           nb::sig("def survey(self, timeout: float | None = ...) -> None"))
       .def("events", events_of_node,
-           "What this node wants its program to know, from now on: publishers that came and\n"
+           "The events of this node from now on: publishers that appeared and\n"
            "ended, lost samples, peers that cannot be reached, names that two nodes have.",
            nb::sig("def events(self) -> FabricEvents"))
       .def(
@@ -187,8 +187,7 @@ void bind_node(nb::module_& module) {
           [](const NodeHandle& self, const std::string& name) {
             return unwrap(self.node->peer_stats(name));
           },
-          nb::arg("name"),
-          "What is known of a node by the links to it. Raises Unreachable: there is none.",
+          nb::arg("name"), "Counters of the links to a node. Raises Unreachable: there is none.",
           nb::sig("def peer_stats(self, name: str) -> PeerStats"))
       .def(
           "has_plain_subscribers",

@@ -10,7 +10,7 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// What a Python Node holds.
+/// The state of a Python Node.
 struct NodeHandle {
   nb::object context;
   std::shared_ptr<Node> node;

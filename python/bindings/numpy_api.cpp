@@ -20,7 +20,7 @@ static_assert(sizeof(int) == 4 && sizeof(long) == 8);
 /// The table of NumPy's functions, which all that is called PyArray_ below looks into. An import
 /// may let another thread run, which then imports as well: both find the same.
 void need_numpy() {
-  // import_array() prints what went wrong and raises something else.
+  // import_array() prints the error and raises another.
   if (PyArray_API == nullptr && _import_array() != 0) throw nb::python_error();
 }
 
@@ -102,7 +102,7 @@ nb::object make_array(const Tensor& tensor, nb::object owner, nb::handle type) {
   }
   PyArray_Descr* const descr = PyArray_DescrFromType(type_number_of(tensor.dtype()));
   if (descr == nullptr) throw nb::python_error();
-  // NumPy allocates where it is given no memory; it writes only where it may.
+  // NumPy allocates where it gets no memory; it writes only where it may.
   static std::byte nothing[1];
   auto* const data = const_cast<std::byte*>(tensor.data());
   nb::object array = nb::steal(PyArray_NewFromDescr(

@@ -12,7 +12,7 @@ namespace tendon::python {
 
 void bind_peer_stats(nb::module_& module) {
   nb::class_<PeerStats>(module, "PeerStats",
-                        "What the live links to a node know of it. Counts are of all that both\n"
+                        "Counters of the live links to a node. Counts are of all that both\n"
                         "Contexts have said to each other since the links were made: the\n"
                         "difference of two looks is a rate.")
       .def_ro("node", &PeerStats::node, "Its name.")

@@ -40,7 +40,7 @@ Deadline until(const PipeHandle& self, nb::handle timeout) {
   return deadline_of(timeout, default_timeout_s(self.context));
 }
 
-/// They belong to raw bytes: nothing that the caller gives is dropped without a word.
+/// They belong to raw bytes: no argument is dropped without a word.
 void refuse_tag_and_header(nb::handle data, std::uint32_t tag, const nb::bytes& header) {
   if (tag == 0 && header.size() == 0) return;
   raise_value_error(std::string(tag != 0 ? "tag" : "header") +
@@ -78,7 +78,7 @@ void send(const PipeHandle& self, nb::object data, nb::object timeout, std::uint
     auto same = self.same_again != nullptr ? std::exchange(self.same_again, nullptr)
                                            : share(std::make_unique<SameAgain>());
     same->take(data);
-    // Only shared with what may go on after Ctrl-C: then an exception leaves here.
+    // Only shared with a call that may continue after Ctrl-C: then an exception leaves here.
     send_with(deadline, same->batch().size_bytes(),
               [send = sender_of(pipe, stream_for(same->batch(), wanted)), same](Deadline end) {
                 return send(same->batch(), end);
@@ -222,7 +222,7 @@ nb::object each(nb::object self, nb::object timeout, nb::object as, nb::object d
   return each_of(std::move(self), std::move(timeout), std::move(arguments));
 }
 
-/// Arrays were written where they are; what else came is put where it belongs.
+/// Arrays were written in place; everything else that arrived is put where it belongs.
 void store_values(nb::handle destination, const Value* before, const Value* after) {
   if (after == nullptr || after == before) return;
   // A peer may have sent a hundred thousand names.
@@ -376,7 +376,7 @@ void bind_message(nb::module_& module) {
           [](const Message& self) {
             return nb::bytes(self.header.data(), self.header.size_bytes());
           },
-          "What was sent beside raw bytes.")
+          "The dict that was sent beside raw bytes.")
       .def_prop_ro(
           "bytes", [](const Message& self) { return to_memoryview(self.bytes); },
           "Raw bytes where they arrived, without a copy; empty for a batch.",

@@ -15,7 +15,7 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// What a Python Pipe holds. The pipe is shared with a send that goes on after Ctrl-C.
+/// The state of a Python Pipe. A send that continues after Ctrl-C shares the pipe.
 struct PipeHandle {
   std::shared_ptr<Pipe> pipe;
   nb::object context;

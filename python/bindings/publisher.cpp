@@ -29,7 +29,7 @@ constexpr const char* kClassDoc =
     "Context says, if the call says nothing else.";
 
 /// A call may not be cut into slices: each would publish the sample once more. It looks at signals
-/// while it waits instead. `publish` is given what looks.
+/// while it waits instead. `publish` gets the function that looks.
 template <class Publish>
 Published publish_once(Publish publish) {
   bool interrupted = false;
@@ -162,7 +162,7 @@ void bind_published(nb::module_& module) {
               "plain_peers='bare': 1 where Zenoh took it and says that somebody subscribes.")
       .def_prop_ro(
           "lagging", [](const Published& self) { return self.lagging; },
-          "Those that are behind, by name: they see it later, or it is in a gap of theirs.",
+          "The names of subscribers that are behind: they see it later, or miss it in a gap.",
           nb::sig("def lagging(self) -> list[str]"))
       .def("__repr__", [](const Published& self) {
         std::string text = "tendon.Published(sequence " + std::to_string(self.sequence) +

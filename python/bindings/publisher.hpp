@@ -14,7 +14,7 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// The state of a Python Publisher. It is shared with a close() that goes on after Ctrl-C.
+/// The state of a Python Publisher. A close() that continues after Ctrl-C shares it.
 struct PublisherHandle {
   nb::object node;
   std::shared_ptr<Publisher> publisher;

@@ -67,7 +67,7 @@ void Pump::run() {
     calls_.pop_front();
     lock.unlock();
     call();
-    call = nullptr;  // what it holds goes without the lock
+    call = nullptr;  // its captures end without the lock
     lock.lock();
   }
 }

@@ -17,7 +17,7 @@ namespace tendon::python {
 ///
 /// Owns:    its thread, from the first call on.
 /// Threads: thread-safe.
-/// Errors:  where the system gives no thread, post() calls at once.
+/// Errors:  where the system has no thread to spare, post() calls at once.
 /// Blocks:  stop(), until what was posted has been called.
 /// Cost:    a lock and a wake-up each.
 class Pump {
@@ -26,7 +26,7 @@ class Pump {
   [[nodiscard]] static Pump& get();
 
   void post(std::function<void()> call) TENDON_EXCLUDES(mutex_);
-  /// Calls it at the deadline, unless `of` is gone by then.
+  /// Calls it at the deadline, unless `of` has ended by then.
   void post_at(Deadline when, std::weak_ptr<void> of, std::function<void()> call)
       TENDON_EXCLUDES(mutex_);
   /// Calls what was posted. What is posted afterwards is dropped: the interpreter ends. Not with

@@ -211,7 +211,7 @@ void bind_rendezvous(nb::module_& module) {
   nb::class_<RendezvousHandle>(module, "Rendezvous", kRendezvousDoc)
       .def_static(
           "from_environment", [] { return RendezvousHandle{Rendezvous::from_environment()}; },
-          "What the launcher said. Rank and size: RANK and WORLD_SIZE (torchrun,\n"
+          "The place that the launcher named. Rank and size: RANK and WORLD_SIZE (torchrun,\n"
           "`tendon launch`), else those of mpirun or srun. The address:\n"
           "TENDON_RENDEZVOUS, else MASTER_ADDR and MASTER_PORT.")
       .def_static(

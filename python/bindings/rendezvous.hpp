@@ -15,7 +15,7 @@ namespace nb = nanobind;
 
 class PythonStore;
 
-/// What a Python Rendezvous holds.
+/// The state of a Python Rendezvous.
 struct RendezvousHandle {
   Rendezvous rendezvous;
   std::shared_ptr<PythonStore> store = nullptr;  ///< of through()
@@ -34,7 +34,7 @@ void stop_serving(PythonStore& store);
 /// A number of a member, or of members; TypeError and ValueError call it `name`.
 TENDON_BETWEEN_MODULES [[nodiscard]] std::uint32_t rank_from(nb::handle object, const char* name);
 
-/// What the arguments of Group.join mean together; ValueError where they contradict.
+/// The place that the arguments of Group.join name; ValueError where they contradict.
 [[nodiscard]] RendezvousHandle rendezvous_from(nb::handle rendezvous, nb::handle rank,
                                                nb::handle size, nb::handle address,
                                                nb::handle store);

@@ -24,14 +24,14 @@ constexpr const char* kClassDoc =
     "A `with` block closes it, or leaves at once when an exception leaves the block.\n\n"
     "timeout, of close(): seconds; None: for ever; left out: as its Context says.";
 
-/// What a Python Request holds.
+/// The state of a Python Request.
 struct RequestHandle {
   Request request;
   std::shared_ptr<Tasks> tasks;
   nb::object tensors;
 };
 
-/// A task with where its answer goes.
+/// A task, and the place for its answer.
 struct TaskHandle {
   std::shared_ptr<Tasks> tasks;
   std::shared_ptr<Task> task;
@@ -75,7 +75,7 @@ Result<void> close_until(const ResponderHandle& self, Deadline deadline) {
   release_left_over();
   Result<void> in_handler;
   const std::function<void()> close = [&] { in_handler = self.responder->close(deadline); };
-  // Its threads go on with what it has until the responder is dropped.
+  // Its threads work on what it has until the responder is dropped.
   if (without_gil([&] { return self.tasks->call_in_handler(close); })) return in_handler;
   auto closed = wait_beside(
       deadline, [responder = self.responder](Deadline end) { return responder->close(end); });
@@ -122,7 +122,7 @@ void bind_tasks(nb::module_& module) {
 
 void bind_request(nb::module_& module) {
   nb::class_<RequestHandle>(module, "Request",
-                            "What a handler is asked. Its arrays are read-only where the caller\n"
+                            "A request to a handler. Its arrays are read-only where the caller\n"
                             "is on this host.")
       .def_ro("tensors", &RequestHandle::tensors, "A TensorDict.",
               nb::sig("def tensors(self) -> TensorDict"))

@@ -14,8 +14,8 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// What a Python Responder holds. Its end closes `tasks` behind the responder, whose handlers have
-/// returned then.
+/// The state of a Python Responder. Its end closes `tasks` behind the responder, whose
+/// handlers have returned then.
 struct ResponderHandle {
   nb::object node;
   std::shared_ptr<Tasks> tasks;

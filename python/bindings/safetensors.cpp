@@ -15,7 +15,7 @@
 namespace tendon::python {
 namespace {
 
-/// The batch that load() gives, with the texts that the head of its file has beside the tensors.
+/// The batch that load() returns, with the texts in the head of its file.
 struct LoadedDict : TensorDict {
   SafetensorsMetadata metadata;
 };
@@ -104,7 +104,7 @@ void bind_safetensors(nb::module_& module) {
   module.def("load", load, nb::arg("path").none(), nb::kw_only(),
              nb::arg("as_").none() = nb::none(), nb::arg("device").none() = nb::none(),
              "The batch in a safetensors file, as views on the mapped file.\n\n"
-             "What is written to them stays in this process.\n"
+             "Writes to them stay in this process.\n"
              "as_, device: as those of Pipe.recv; torch (the module) makes what\n"
              "torch.nn.Module.load_state_dict takes. Left out: a LoadedDict.\n\n"
              "Raises FileNotFound, CorruptData, LimitExceeded, UnsupportedDType,\n"

@@ -23,7 +23,7 @@ bool is_scalar(nb::handle object) {
          PyUnicode_CheckExact(p);
 }
 
-/// What a level was noted as; none: a dict.
+/// The mark of a level; none: a dict.
 bool is_such_level(nb::handle object, const std::optional<TensordictLevel>& noted) {
   if (!noted) return PyDict_CheckExact(object.ptr());
   return is_plain_tensordict(object) && TensordictLevel(object).equals(*noted);

@@ -39,7 +39,7 @@ class SameAgain final : public Deferred {
   [[nodiscard]] const TensorDict& batch() const { return batch_; }
   void let_go();
 
-  // For dict_from, which tells of each entry as it comes to it, depth first.
+  // For dict_from, which reports each entry, depth first.
   /// The Tensor that dict_from puts in, so that it can be moved on to the next array.
   [[nodiscard]] Tensor note_array(nb::handle key, const std::string& path, nb::handle object,
                                   const PlainMemory& memory);

@@ -21,7 +21,7 @@ namespace tendon::python {
 namespace {
 
 constexpr const char* kSampleDoc =
-    "What a subscriber receives: tensors or bytes, and what is known of them.\n\n"
+    "A sample as a subscriber receives it: tensors or bytes, and their origin.\n\n"
     "Its arrays are read-only where the publisher is on this host, because other\n"
     "subscribers read the same memory, and keep that memory alive. Nothing is\n"
     "copied while fewer than max_held samples of a publisher are kept. Those of\n"
@@ -136,14 +136,14 @@ void bind_sample(nb::module_& module) {
           nb::sig("def age(self) -> float | None"))
       .def_prop_ro(
           "gaps", [](const SampleHandle& self) { return self.sample.gaps; },
-          "What is missing between it and the last one of this publisher, in order.",
+          "The samples missing between it and the last one of this publisher, in order.",
           nb::sig("def gaps(self) -> list[Gap]"))
       .def_prop_ro(
           "plain", [](const SampleHandle& self) { return self.sample.plain; },
-          "A plain Zenoh peer put it: it has no sequence, and stamp is when it came here.")
+          "A plain Zenoh peer put it: it has no sequence, and stamp is its arrival here.")
       .def_prop_ro(
           "encoding", [](const SampleHandle& self) { return self.sample.encoding; },
-          "What a plain Zenoh peer says that its sample is: 'application/json'; '' for samples\n"
+          "The encoding that a plain Zenoh peer named: 'application/json'; '' for samples\n"
           "of Tendon.")
       .def_ro("tensors", &SampleHandle::tensors,
               "A TensorDict, or what as_= named; None for raw bytes.",

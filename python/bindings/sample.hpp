@@ -9,7 +9,7 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// What a Python Sample holds: its tensors apart, as `as_=` asked for them.
+/// The state of a Python Sample; its tensors are apart, in the form that `as_=` asked for.
 struct SampleHandle {
   Sample sample;
   nb::object tensors;

@@ -14,7 +14,7 @@ namespace tendon::python {
 namespace {
 
 constexpr const char* kSchemaDoc =
-    "What a batch is made of: names, element types and shapes, nested.\n\n"
+    "The layout of a batch: names, element types and shapes, nested.\n\n"
     "Schema({'image': ('uint8', (3, 64, 64)), 'info': {'reward': ('float32', ())}})\n"
     "Element types are full names ('float32', 'bfloat16'), types of NumPy and torch,\n"
     "and Tendon's short names ('f32') where NumPy reads nothing else there: 'i8' is\n"

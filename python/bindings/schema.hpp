@@ -12,7 +12,7 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// What a Python Schema holds.
+/// The state of a Python Schema.
 struct SchemaHandle {
   std::shared_ptr<const Schema> schema;
 };

@@ -12,7 +12,7 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// What a Python Subscriber holds.
+/// The state of a Python Subscriber.
 struct SubscriberHandle {
   nb::object node;
   std::shared_ptr<Subscriber> subscriber;

@@ -68,7 +68,7 @@ bool Tasks::call_in_handler(const std::function<void()>& call) {
   task->call = &call;
   done_.notify_all();
   while (task->call != nullptr && !task->is_over) done_.wait(mutex_);
-  // Its caller gave up before the thread had looked.
+  // Its caller stopped waiting before the thread had looked.
   return std::exchange(task->call, nullptr) == nullptr;
 }
 

@@ -32,7 +32,7 @@ struct Task {
 /// Owns:    the requests that wait.
 /// Threads: thread-safe.
 /// Errors:  unreachable once it is closed.
-/// Blocks:  ask() until there is an answer, or its caller gives up; next() until there is a task;
+/// Blocks:  ask() until there is an answer, or its caller stops; next() until there is a task;
 ///          call_in_handler() while the call runs.
 /// Cost:    two locks, and waking two threads.
 class Tasks {

@@ -16,7 +16,7 @@
 namespace tendon::python {
 namespace {
 
-/// The name of an entry of which a path is given.
+/// The name of the entry at a path.
 nb::str name_in(std::string_view path) {
   const std::string_view last = path.substr(path.rfind('/') + 1);  // all of it without a slash
   if (last.find('%') == std::string_view::npos) return nb::str(last.data(), last.size());
@@ -101,7 +101,7 @@ BatchLevel levels_of(const TensorDict& batch) {
     for (const auto& [path, value] : batch.values()->as_map())
       levels[schema.find_node(place_of(path)).value()].values[name_in(path)] = to_object(value);
   }
-  // Depth first: each node comes after the one it lies in.
+  // Depth first: each node follows the one it lies in.
   for (std::size_t i = levels.size(); i-- > 0;) {
     for (const SchemaEntry& entry : schema.nodes()[i].entries) {
       if (entry.kind == SchemaEntry::Kind::leaf) {

@@ -17,7 +17,7 @@ namespace nb = nanobind;
 /// was consolidated, whose buffer travels as it is.
 [[nodiscard]] bool is_plain_tensordict(nb::handle object);
 
-/// What a TensorDict says of itself beside its entries.
+/// The attributes of a TensorDict beside its entries.
 class TensordictLevel {
  public:
   /// Precondition: is_plain_tensordict(object).
@@ -34,7 +34,7 @@ class TensordictLevel {
 /// Entries of a TensorDict: a list or view of pairs. Precondition: is_plain_tensordict(object).
 [[nodiscard]] nb::object tensordict_items(nb::handle object);
 
-/// What a TensorDict of tensordict is made of.
+/// The parts of a TensorDict of tensordict.
 struct BatchLevel {
   nb::tuple batch_size;
   nb::object names;  // a list, or None

@@ -28,7 +28,7 @@ const DLPackExchangeAPI* exchange_api_of(nb::handle type) {
   return usable ? api : nullptr;
 }
 
-/// What is looked up once. The references are never given back: torch is never unloaded.
+/// Objects that are looked up once. The references are never released: torch is never unloaded.
 class Torch {
  public:
   /// Null while torch is not imported, or not to its end.
@@ -96,8 +96,8 @@ bool is_row_major(const dlpack::DLTensor& view) {
   return true;
 }
 
-/// What torch's C function takes for certain: it leaks what it refuses, which is element types that
-/// torch lacks and negative strides.
+/// True where torch's C function takes the tensor. It leaks those that it refuses: of element types
+/// that torch lacks, or with negative strides.
 bool torch_takes(const Tensor& tensor) {
   const DType dtype = tensor.dtype();
   return tensor.is_contiguous() && dtype != DType::f8_e3m4 && dtype != DType::f8_e4m3 &&

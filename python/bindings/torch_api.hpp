@@ -31,15 +31,15 @@ namespace nb = nanobind;
 /// tensor's methods raise passes through. Precondition: is_torch_tensor(object).
 [[nodiscard]] const char* why_no_access(nb::handle object);
 
-/// What torch's C function for DLPack says of the tensor; nullopt where it is missing or refuses.
-/// The pointers to shape and strides live until the next call of Python, that to the memory as long
-/// as storage_of(object). Precondition: is_torch_tensor(object).
+/// The tensor as torch's C function for DLPack describes it; nullopt where that is missing or
+/// refuses. The pointers to shape and strides live until the next call of Python, that to the
+/// memory as long as storage_of(object). Precondition: is_torch_tensor(object).
 [[nodiscard]] std::optional<dlpack::DLTensor> exchanged_view(nb::handle object);
 
 /// The number of the stream on which torch works now on a GPU. Precondition: a tensor lies there.
 [[nodiscard]] std::uintptr_t torch_stream(int device);
 
-/// What owns the memory of a tensor, also when the tensor is given another one meanwhile.
+/// The owner of a tensor's memory, also when the tensor gets another one meanwhile.
 /// Precondition: plain_tensor(object) or exchanged_view(object) has found memory.
 [[nodiscard]] nb::object storage_of(nb::handle object);
 

@@ -72,7 +72,7 @@ std::optional<Value> scalar_from(nb::handle object, const std::string& name) {
       (PyFloat_Check(p) && !PyFloat_CheckExact(p)))
     refuse_enumeration(object, name);
   if (PyLong_Check(p)) return integer_from(object, name);
-  // A numpy.float64 is a float too, but goes and comes back as an array of one, as its sisters do.
+  // A numpy.float64 is a float too, but travels as an array of one element, like its sisters.
   if (PyFloat_Check(p) && PyObject_CheckBuffer(p) == 0) return Value(PyFloat_AS_DOUBLE(p));
   if (PyUnicode_Check(p)) return Value(text_of(object, name));
   return std::nullopt;

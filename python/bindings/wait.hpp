@@ -30,7 +30,7 @@ TENDON_BETWEEN_MODULES [[nodiscard]] Deadline deadline_of(nb::handle timeout, do
 TENDON_BETWEEN_MODULES [[nodiscard]] std::chrono::milliseconds duration_of(double seconds,
                                                                            const char* what);
 
-/// Receives of event loops that were closed go back: they would take what this thread waits for.
+/// Ends receives of closed event loops: they would take what this thread waits for.
 TENDON_BETWEEN_MODULES void drop_closed_loops();
 
 /// The inverse of deadline_of: None, or the seconds that are left.
@@ -84,8 +84,8 @@ auto wait_in_slices(Deadline deadline, F attempt, GiveBack give_back = nullptr)
   }
 }
 
-/// `convert(taken)`: what cannot become an object of Python goes back, by `give_back(taken)`. That
-/// does not hold for what its sender made wrong (corrupt_data): it would be the next one for ever.
+/// Returns `convert(taken)`. A message that cannot become a Python object returns to its stream by
+/// `give_back(taken)`; corrupt_data does not, or it would be the next message for ever.
 template <class T, class Convert, class GiveBack>
 auto convert_or_give_back(const T& taken, Convert convert, GiveBack give_back) {
   std::exception_ptr failed;
@@ -105,7 +105,7 @@ auto convert_or_give_back(const T& taken, Convert convert, GiveBack give_back) {
   std::rethrow_exception(failed);
 }
 
-/// An exception is under way already: what could not go back is in the log.
+/// An exception is under way already: the log names a message that could not return.
 inline void note_lost(const Result<void>& given_back) {
   if (given_back) return;
   const Error& why = given_back.error();

@@ -43,7 +43,7 @@ class WithoutGil {
   PyThreadState* state_;
 };
 
-/// What f() returns, called without the GIL: it may copy what it can send now.
+/// Calls f() without the GIL, and returns its result.
 template <class F>
 [[nodiscard]] auto without_gil(F f) {
   const WithoutGil unlocked;

@@ -28,5 +28,5 @@ class ReadOnlyArray(np.ndarray):
         return np.array(self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        # From protocol 5 on what may only be read comes out read-only.
+        # From protocol 5 on, read-only memory stays read-only.
         return self.view(np.ndarray).__reduce_ex__(min(protocol, 4))

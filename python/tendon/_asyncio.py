@@ -24,7 +24,7 @@ class _Watched(Protocol):
 
 
 class _Watch:
-    """What all event loops of a process wait for from one Context, or from one queue of events.
+    """The descriptor on which all event loops of a process wait for one Context, or one queue of events.
 
     The descriptor is one for all of them, so the loop that is woken by it looks at every future and
     tells the loop that it belongs to.
@@ -115,7 +115,7 @@ async def wait(future: Future) -> Any:
     try:
         in_time = future.done() or await _until_done(future)
     except BaseException:
-        # Cancelled or closed: nobody takes what came, so the next receive gets it.
+        # Cancelled or closed: nobody takes the message, so the next receive gets it.
         future._give_back()
         raise
     try:
@@ -136,7 +136,7 @@ async def _until_done(future: Future) -> bool:
     loop = asyncio.get_running_loop()
     waiter = loop.create_future()
     seconds = future._timeout
-    # No asyncio.wait_for: that of Python 3.11 swallows a cancellation that comes with the result.
+    # No asyncio.wait_for: that of Python 3.11 swallows a cancellation that arrives with the result.
     timer = None if seconds is None else loop.call_later(seconds, _finish, waiter)
     watch.add(future, waiter)
     try:

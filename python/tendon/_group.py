@@ -45,7 +45,7 @@ def _is_mapping(values: Any) -> bool:
 
 
 def _is_value(entry: Any) -> bool:
-    """What a TensorDict takes for no array: it is neither changed nor made room for."""
+    """A value that a TensorDict takes for no array: it is neither changed nor made room for."""
     return entry is None or isinstance(entry, (bool, int, float, str, list, tuple))
 
 

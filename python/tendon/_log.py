@@ -14,7 +14,7 @@ from ._fork import free_lock
 from ._tendon import LogLine
 
 _log = logging.getLogger("tendon")
-# For lines that wait, when another callback comes or the interpreter ends [s].
+# The time for lines that wait, when the callback is replaced or the interpreter ends [s].
 _PATIENCE_S = 2.0
 
 
@@ -38,7 +38,7 @@ class _Pump:
             self._thread.join(_PATIENCE_S)
 
     def in_child(self) -> _Pump | None:
-        """What takes its place in a forked child; None: the child can start no thread."""
+        """Its replacement in a forked child; None: the child can start no thread."""
         fresh = _Pump(self._callback, self.level)
         try:
             fresh.start()
@@ -92,7 +92,7 @@ def _enter_child() -> None:
         _pump = _pump.in_child()
 
 
-# Imported before what logs at the end of the interpreter, so this comes after that.
+# Imported before the modules that log at the end of the interpreter, so it runs after them.
 @atexit.register
 def _stop() -> None:
     if _pump is not None:

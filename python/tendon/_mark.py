@@ -80,7 +80,7 @@ def _is_class_name(said: Any) -> bool:
         part.isidentifier() or part == "<locals>" for part in said.split("."))
 
 
-# What is legal of each word.
+# The legal values of each word.
 _WORDS = {
     "class": (_is_class_name, "module.Name"),
     "device": (lambda said: said == "cpu", "'cpu'"),

@@ -26,7 +26,7 @@ def get_text(store: Any, key: str) -> str | None:
         try:
             store.wait([key], _SLICE)
         except Exception:
-            # Stores have no common word for a timeout; what comes at once is something else.
+            # Stores have no common word for a timeout; an error that is raised at once is another one.
             if time.monotonic() - began < _SLICE.total_seconds() / 2:
                 raise
             return None

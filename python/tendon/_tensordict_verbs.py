@@ -78,11 +78,11 @@ class TensorDictGroup(_TheirGroup):
         return self._group.size
 
     def send(self, tensors: Sequence[torch.Tensor], dst: int, tag: int = 0) -> Work:  # type: ignore[override]
-        """What tensordict calls."""
+        """Called by tensordict."""
         return Work(self._group.isend(list(tensors), dst, tag=tag, timeout=self._timeout))
 
     def recv(self, tensors: Sequence[torch.Tensor], src: int, tag: int = 0) -> Work:  # type: ignore[override]
-        """What tensordict calls."""
+        """Called by tensordict."""
         return Work(self._group.irecv(list(tensors), src, tag=tag, timeout=self._timeout))
 
     def __repr__(self) -> str:

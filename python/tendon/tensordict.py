@@ -40,7 +40,7 @@ from ._tensordict_verbs import reduce as reduce
 from ._tensordict_verbs import scatter as scatter
 
 _classes: dict[str, type] = {}
-# What Batch._of_levels takes: batch size, names of dimensions, entries (also such levels), values.
+# The argument of Batch._of_levels: batch size, names of dimensions, entries (also such levels), values.
 _Given = tuple[Any, Any, dict[str, Any], dict[str, Any]]
 
 
@@ -82,7 +82,7 @@ def _name_of(tensorclass: type) -> str:
 
 
 class _Packed:
-    """What consolidate() left: one buffer, and where in it each tensor of one level lies."""
+    """The result of consolidate(): one buffer, and where in it each tensor of one level lies."""
 
     def __init__(self, buffer: torch.Tensor, storage: Tensor, level: dict[str, Any]) -> None:
         self._buffer = buffer

@@ -15,7 +15,7 @@ void bind_worker_status(nb::module_& module);
 void bind_controller(nb::module_& module);
 void bind_worker(nb::module_& module);
 
-/// What a step or its outputs carry; a TypeError names what is legal.
+/// The payload of a step or of its outputs; a TypeError names the legal types.
 [[nodiscard]] Storage payload_from(nb::handle payload);
 
 }  // namespace tendon::python

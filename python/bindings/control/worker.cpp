@@ -96,7 +96,7 @@ void send_outputs(const WorkerHandle& self, std::uint64_t schedule_id, nb::objec
                         [&](Deadline end) { return worker->send_outputs(outputs, end); }));
 }
 
-/// What the program says of its failure: one of our exceptions, any other, or a text.
+/// The failure as the program describes it: one of our exceptions, any other, or a text.
 Error cause_from(nb::handle cause) {
   if (auto error = try_error_from(cause)) return *std::move(error);
   if (PyUnicode_Check(cause.ptr())) {

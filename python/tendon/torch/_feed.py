@@ -52,7 +52,7 @@ class Feeder:
             raise TypeError(f"batches is {batches!r}, a '{type(batches).__qualname__}'; legal are a function of "
                             "one number, a sequence of batches and any other iterable of them")
         self._batches = batches
-        self._next = 0  # of an iterator, which cannot go back
+        self._next = 0  # of an iterator, which cannot rewind
         self._one = free_lock()
         self._over = threading.Event()
         self._failure: BaseException | None = None
@@ -95,7 +95,7 @@ class Feeder:
         try:
             self._feed_one(pipe, asked)
         except (*_GONE, _tendon.Cancelled):
-            pass  # the consumer left; the next one says where it goes on
+            pass  # the consumer left; the next one says where it continues
         except BaseException as failure:
             self._failure = failure
             self._over.set()

@@ -14,7 +14,7 @@ _SEQUENCES: dict[str, Any] = {"t": tuple, "l": list}
 
 
 def pack(batch: Any) -> tuple[Any, str]:
-    """What Tendon sends, and the form as text."""
+    """The batch that Tendon sends, and the form as text."""
     content, form = _packed(batch)
     return content, "" if form is None else json.dumps(form)
 

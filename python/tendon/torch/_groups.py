@@ -94,7 +94,7 @@ def monitored_barrier(member: Member, seconds: float, wait_all_ranks: bool) -> N
         member.group.monitored_barrier(timeout=seconds)
     except _tendon.Error as error:
         names_missing = isinstance(error, (_tendon.Timeout, _tendon.PeerLost))
-        # Before it may stand which rank was the first to give up.
+        # The text before it may name the rank that stopped first.
         missing = re.findall(r"rank (\d+)", error.detail.split(" waits for ")[-1]) if names_missing else []
         if not missing:
             words = f"Rank {member.rank} reached monitoredBarrier, which failed"

@@ -210,7 +210,7 @@ class _PipeIterator(_MultiProcessingDataLoaderIter):
         if self._resumed:
             return self._resumed[0]
         if self._in_order:
-            # The next batch comes from this worker; those of others wait in their pipes.
+            # The next batch is of this worker; those of others wait in their pipes.
             return self._lanes[self._task_info[self._rcvd_idx][0]]
         lanes = [self._lanes[number] for number in sorted({each[0] for each in self._task_info.values()})]
         place = first_done(self._tendon, [each.begin() for each in lanes], timeout)

@@ -84,7 +84,7 @@ class Completer {
 
   // The lock is held by callers of these two.
 
-  /// False: the system gives no thread, and there is none.
+  /// False: the system has no thread to spare.
   bool start() {
     sigset_t all;
     sigset_t before;
@@ -140,7 +140,7 @@ class Completer {
         changed_.wait(lock);
       } else if (changed_.wait_until(lock, since_ + kPatience) == std::cv_status::timeout &&
                  Clock::now() >= since_ + kPatience && !tasks_.empty()) {
-        return;  // the other one goes on without the turn
+        return;  // the other one continues without the turn
       }
     }
   }

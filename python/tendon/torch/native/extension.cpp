@@ -33,7 +33,7 @@ WorkPtr Backend::allreduce_sparse(TensorList& tensors, const c10d::AllreduceOpti
                    " tensors; legal is one");
   TENDON_REFUSE_IF(opts.reduceOp.op_ != c10d::ReduceOp::SUM,
                    "allreduce_sparse: another operation than SUM, the only legal one");
-  // It is over when it returns: how much a member gives is known only when all have said it.
+  // It is over when it returns: a member's part has a known size only when all have said theirs.
   const auto gather = [&](const at::Tensor& mine, TensorList outputs) {
     const py::gil_scoped_release unlocked;
     TensorList inputs{mine};

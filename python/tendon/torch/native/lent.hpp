@@ -16,7 +16,7 @@
 
 namespace tendon::torch_extension {
 
-/// A tensor while Tendon has it. Threads of Tendon, which never take the GIL, let go of it, and the
+/// A tensor while Tendon has it. Threads of Tendon, which never take the GIL, release it, and the
 /// end of a tensor may take it: so it is left on a stack, which the next call of torch empties.
 struct Lent {
   DLManagedTensorVersioned managed{};

@@ -55,12 +55,12 @@ struct Outcome {
   std::uint32_t rank = 0;       ///< recv: whose message it was
 };
 
-/// Calls that are given a Group or an Operation may be made by any thread, without the GIL.
+/// Calls that take a Group or an Operation may be made by any thread, without the GIL.
 struct Table {
   std::uint32_t version = kVersion;
   /// The group of a tendon.Group; null with a Python exception. Holds the GIL.
   Group* (*open)(PyObject* group);
-  /// Lets go of the group, which lives on while others hold it.
+  /// Releases the group, which lives while others hold it.
   void (*close)(Group* group);
   /// Ends every pending operation, on all members.
   void (*abort)(Group* group, const char* reason);
@@ -78,7 +78,7 @@ struct Table {
   void (*notify)(Operation* operation, std::int64_t most_ns, void (*done)(void*), void* with);
   /// Precondition: it is done. The text lives as long as the operation.
   Outcome (*outcome)(Operation* operation);
-  /// An operation that is not done goes on, but a receive that has no message yet is cancelled.
+  /// An operation that is not done continues, but a receive that has no message yet is cancelled.
   void (*drop)(Operation* operation);
 };
 

@@ -166,7 +166,7 @@ class Work final : public c10d::Work {
 
   [[nodiscard]] const Table& table() const { return table_; }
 
-  /// False: the caller gives up.
+  /// False: the caller stops waiting.
   bool wait_for(torch_table::Operation* operation, Clock::time_point given_up) {
     if (table().wait(operation, first_slice(given_up))) return true;
     while (true) {
