@@ -179,7 +179,7 @@ NUMBERS = {
         ("K = {} *lines*", "Board::kRounds"),
         ("K *slots* of {}.", "Board::kSlotBytes"),
         ("up to {} bytes in the line itself", "Board::kSmallBytes"),
-        ("What fits in a line ({} bytes)", "Board::kSmallBytes"),
+        ("A message that fits in a line ({} bytes)", "Board::kSmallBytes"),
         ("for {} at most (`kFenceGrace`)", "kFenceGrace"),
         ("At most {} members, fixed", "kMaxPlaces"),
         ("silent for {} (`kSuspectAfter`)", "kSuspectAfter"),
