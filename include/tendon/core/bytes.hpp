@@ -8,8 +8,8 @@
 namespace tendon {
 inline namespace v0 {
 
-/// Memory that another object owns, to be read. Never outlives its owner; no call keeps one
-/// after it has returned unless it says so.
+/// Memory that another object owns, to be read. It never outlives its owner; a call keeps it after
+/// its return only if its comment says so.
 using Bytes = std::span<const std::byte>;
 
 /// Memory that another object owns, to be written.

@@ -16,7 +16,7 @@
 namespace tendon {
 inline namespace v0 {
 
-/// How far an asynchronous operation has come.
+/// The state of an asynchronous operation.
 enum class CompletionStatus : std::uint8_t {
   pending,
   succeeded,      ///< its memory may be reused
@@ -34,8 +34,8 @@ class TENDON_API CompletionBase : public std::enable_shared_from_this<Completion
   CompletionBase(const CompletionBase&) = delete;
   CompletionBase& operator=(const CompletionBase&) = delete;
   virtual ~CompletionBase() = default;
-  /// This process was forked from the one that started the operation: none of what follows is
-  /// called here.
+  /// True if this process was forked from the one that started the operation. None of the functions
+  /// below is called here then.
   [[nodiscard]] bool forked() const noexcept;
   [[nodiscard]] static Error forked_error();
   [[nodiscard]] CompletionStatus status() const noexcept {
@@ -45,14 +45,14 @@ class TENDON_API CompletionBase : public std::enable_shared_from_this<Completion
 
   /// Makes progress until finished or the deadline passes.
   virtual void drive(Deadline deadline) = 0;
-  /// Best effort; what cannot be stopped finishes by itself.
+  /// Best effort; an operation that cannot be stopped finishes by itself.
   virtual void cancel() = 0;
-  /// As cancel(), because its time is over; a collective ends as `timeout` and names the
-  /// members that it waits for.
+  /// As cancel(), because its time is over. A collective ends as `timeout` and names the members
+  /// that it waits for.
   virtual void expire() { cancel(); }
-  /// The user let go of the completion without taking the result.
+  /// Called when the user drops the completion without taking the result.
   virtual void abandon() = 0;
-  /// As cancel() and abandon(); what was received into the user's memory is given back as well.
+  /// As cancel() and abandon(); also puts back a message received into the user's memory.
   virtual void give_back() {
     cancel();
     abandon();
@@ -70,8 +70,8 @@ class CompletionState : public CompletionBase {
  public:
   using Callback = std::function<void(Result<T>)>;
 
-  /// Called once by the part that runs the operation. Returns the callback to be run with the
-  /// result by a thread that holds no lock, if the user registered one.
+  /// Called once by the part that runs the operation. If the user registered a callback, returns it
+  /// bound to the result, for a thread that holds no lock.
   [[nodiscard]] std::function<void()> finish(
       Result<T> result, CompletionStatus failed_as = CompletionStatus::failed) {
     Lock lock(mutex_);
@@ -108,11 +108,11 @@ class CompletionState : public CompletionBase {
     return finished() && !taken_ ? bind_callback() : std::function<void()>();
   }
 
-  /// Gives `run` to the thread that runs callbacks.
+  /// Hands `run` to the thread that runs callbacks.
   virtual void schedule(std::function<void()> run) = 0;
 
  protected:
-  /// For abandon(): the result that no caller will take goes to left_over(), now or when it comes.
+  /// For abandon(): hands a result that no caller will take to left_over(), now or when it arrives.
   void hand_back() {
     Lock lock(mutex_);
     if (taken_ || callback_) return;
@@ -126,7 +126,7 @@ class CompletionState : public CompletionBase {
     lock.unlock();
     left_over(std::move(result));
   }
-  /// A result whose Completion was dropped.
+  /// Handles a result whose Completion was dropped.
   virtual void left_over(Result<T>) TENDON_EXCLUDES(mutex_) {}
 
  private:
@@ -146,7 +146,7 @@ class CompletionState : public CompletionBase {
 
 }  // namespace detail
 
-/// Is this what wait() of a Completion returns before the operation has ended?
+/// True for the error that wait() of a Completion returns before the operation has ended.
 [[nodiscard]] inline bool is_pending(const Error& error) noexcept {
   return error.code == ErrorCode::timeout && error.where == "completion.wait";
 }
@@ -157,7 +157,7 @@ class CompletionState : public CompletionBase {
 ///   Completion<TensorDict> next = pipe.recv_async();
 ///   Completion<void> sent = pipe.send_async(batch);
 ///   Result<TensorDict> received = next.wait(10s);
-///   if (!received && is_pending(received.error())) next.cancel();  // else it goes on
+///   if (!received && is_pending(received.error())) next.cancel();  // else it continues
 ///   sent.on_done([](Result<void> result) {
 ///     if (!result) std::cerr << result.error().message() << '\n';
 ///   });
@@ -166,13 +166,13 @@ class CompletionState : public CompletionBase {
 ///          quiet.
 /// Threads: one thread at a time.
 /// Errors:  those of the operation; `timeout` from wait() leaves it pending; already_taken the
-///          second time. In a forked child wait() is `forked`, and the rest does nothing.
+///          second time. In a forked child wait() returns `forked`, and the rest does nothing.
 /// Blocks:  wait() and done_by(), until their deadline.
 /// Cost:    some allocations an operation; a send keeps a copy of the dict, which shares tensors.
 ///
-/// Dropping one: a send goes on; a receive that has no message yet is cancelled, one that has puts
-/// the message back at the head of its pipe. A message that was received into the caller's memory
-/// stays there, unless give_back() drops the completion.
+/// Dropping a Completion: a send continues. A receive without a message yet is cancelled; one that
+/// has a message puts it back at the head of its pipe. A message that was received into the
+/// caller's memory stays there, unless give_back() drops the completion.
 template <class T>
 class [[nodiscard]] Completion {
  public:
@@ -192,15 +192,15 @@ class [[nodiscard]] Completion {
   ~Completion() { drop(); }
 
   [[nodiscard]] CompletionStatus state() const noexcept { return state_->status(); }
-  /// Has it ended, in success or failure?
+  /// True when it has ended, in success or failure.
   [[nodiscard]] bool done() const noexcept { return state_->finished(); }
 
-  /// Waits, and leaves the result to wait(): true when it is done.
+  /// Waits, and leaves the result for wait(): true when it is done.
   [[nodiscard]] bool done_by(Deadline deadline) {
     if (!state_->finished()) state_->drive(deadline);
     return done();
   }
-  /// Waits and takes the result. On `timeout` the operation goes on and may be waited for again.
+  /// Waits and takes the result. After `timeout` the caller may wait again.
   [[nodiscard]] Result<T> wait(Deadline deadline) {
     if (state_->forked()) return detail::CompletionBase::forked_error();
     if (!done_by(deadline)) {
@@ -214,20 +214,20 @@ class [[nodiscard]] Completion {
   void cancel() {
     if (!state_->forked()) state_->cancel();
   }
-  /// cancel() of a caller whose deadline for the whole operation has passed: a collective ends as
-  /// `timeout`, on all members, and names those that it waits for.
+  /// As cancel(), for a caller whose deadline for the whole operation has passed. A collective ends
+  /// as `timeout` on all members, and names those that it waits for.
   void expire() {
     if (!state_->forked()) state_->expire();
   }
 
-  /// Drops it as if it had never been started: a message that has come is at the head of its stream
-  /// again, a copy of it where it lies in the caller's memory already.
+  /// Drops it as if it had never been started. A message that has arrived is at the head of its
+  /// stream again, as a copy if it lies in the caller's memory already.
   void give_back() && {
     if (const auto state = take_state()) state->give_back();
   }
 
-  /// `callback` gets the result, on the service thread or inside Context::progress(), at the end
-  /// inside Context::close() or the destructor; never inside another call, never under a lock.
+  /// Hands the result to `callback`, on the service thread or inside Context::progress(); at the
+  /// end inside Context::close() or the destructor. Never inside another call, never under a lock.
   void on_done(std::function<void(Result<T>)> callback) {
     if (state_->forked()) return;
     if (auto run = state_->set_callback(std::move(callback))) state_->schedule(std::move(run));
@@ -238,7 +238,7 @@ class [[nodiscard]] Completion {
   void drop() {
     if (const auto state = take_state()) state->abandon();
   }
-  /// Null in a forked child: the operation is its parent's, and not even destroyed here.
+  /// Null in a forked child: the operation belongs to its parent, and is not even destroyed here.
   [[nodiscard]] State take_state() {
     if (state_ != nullptr && state_->forked()) (void)new (std::nothrow) State(std::move(state_));
     return std::exchange(state_, nullptr);

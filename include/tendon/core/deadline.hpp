@@ -23,7 +23,7 @@ inline namespace v0 {
 /// Blocks:  never.
 /// Cost:    reading the clock once when made from a duration, none for zero and never().
 ///
-/// Zero (or less) means: do what can be done now, do not wait. Waiting for ever must be said:
+/// Zero (or less) means: do only the work that needs no wait. Waiting for ever must be said:
 /// `Deadline::never()`.
 class Deadline {
  public:
@@ -34,7 +34,7 @@ class Deadline {
                from_now)  // NOLINT(google-explicit-constructor): `recv(1s)`
       : at_(after(from_now)) {}
 
-  /// Never passes. There is no default that means this.
+  /// Never passes. No default means this.
   [[nodiscard]] static Deadline never() { return Deadline(Clock::time_point::max()); }
   /// Has passed already: polls.
   [[nodiscard]] static Deadline now() { return Deadline(Clock::time_point::min()); }

@@ -22,25 +22,24 @@ enum class ErrorCode : std::uint16_t {
 #undef TENDON_ERROR
 };
 
-/// What the caller should do next. Errors are grouped by this, because it is what a caller branches
-/// on.
+/// What the caller should do next: the property of an error on which a caller branches.
 enum class Remedy : std::uint8_t {
   fix_the_call,  ///< the same call will fail again: change it
   retry_later,   ///< the same call may succeed later
-  reconnect,     ///< this object is over: make a new one; of a group its next epoch
+  reconnect,     ///< this object is over: make a new one; for a group, its next epoch
   use_another,   ///< choose another path, type, address or version
-  report_bug,    ///< not your doing
+  report_bug,    ///< not the caller's fault
 };
 TENDON_WORDS(Remedy, fix_the_call, retry_later, reconnect, use_another, report_bug);
 
-/// One row of the table of errors: the source of exceptions, exit codes and pages.
+/// A row of the table of errors, from which exceptions, exit codes and pages are made.
 struct ErrorInfo {
   ErrorCode code;
   std::string_view name;              ///< "peer_lost"
   Remedy remedy;                      ///< what to do next, unless Error::remedy() knows more
   int exit_code;                      ///< of the `tendon` command
   std::string_view python_exception;  ///< class name in the Python package
-  std::string_view python_builtin;    ///< the built-in exception which that class also is
+  std::string_view python_builtin;    ///< the built-in exception that this class also is
   std::string_view summary;           ///< one line, no full stop
 };
 
@@ -55,7 +54,7 @@ struct ErrorInfo {
 /// The code's name, "peer_lost".
 [[nodiscard]] TENDON_API std::string_view to_string(ErrorCode code);
 
-/// What went wrong, where, why, and what to do.
+/// An error: what failed, where, why, and what to do.
 ///
 /// Owns:    its text.
 /// Threads: a value.
@@ -71,20 +70,20 @@ struct TENDON_API Error {
   /// errno of the system call that failed, 0 if none.
   int system_errno = 0;
 
-  /// That of its code, but `reconnect` for what has ended an epoch of a group: the same call fails
-  /// until shrink() or rebuild() has made the next one.
+  /// The remedy of its code, but `reconnect` for an error that ended an epoch of a group. The same
+  /// call fails then until shrink() or rebuild() has made the next one.
   [[nodiscard]] Remedy remedy() const;
   /// "TD-E0107 peer lost: DETAIL\n do: ..." as a user meets it.
   [[nodiscard]] std::string message() const;
 };
 
-/// The error of a failed system call: EMFILE, ENOSPC, EADDRINUSE, EACCES ... get codes of their
+/// The error of a failed system call: EMFILE, ENOSPC, EADDRINUSE, EACCES ... have codes of their
 /// own, the rest is `system`. `what` names the call and its object: "open('model.safetensors')".
 [[nodiscard]] TENDON_API Error system_error(std::string_view where, std::string_view what,
                                             int errno_value);
 
-/// Thrown by `Result::value()` and by conveniences on one's own memory; nothing that touches a peer
-/// throws.
+/// The exception that `Result::value()` and conveniences on the caller's own memory throw. Calls
+/// that touch a peer never throw.
 class TENDON_API Exception : public std::runtime_error {
  public:
   explicit Exception(Error error);

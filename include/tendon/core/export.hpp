@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Marks what a shared libtendon exports; everything else is hidden.
+/// Marks the names that a shared libtendon exports; all others are hidden.
 #define TENDON_API __attribute__((visibility("default")))

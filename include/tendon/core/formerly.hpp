@@ -7,8 +7,8 @@
 namespace tendon {
 inline namespace v0 {
 
-/// An option under the name that it had one minor version ago. Setting it is a warning of the
-/// compiler; the attribute on the field itself would warn wherever its struct is copied.
+/// An option under the name that it had one minor version ago. Setting it makes the compiler warn;
+/// the attribute on the field itself would warn wherever its struct is copied.
 ///
 /// Owns:    the value, if one was set.
 /// Threads: a value.

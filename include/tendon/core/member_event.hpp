@@ -12,11 +12,11 @@
 namespace tendon {
 inline namespace v0 {
 
-/// What happened to a peer of a Context.
+/// A change of a peer of a Context.
 enum class MemberEventKind : std::uint8_t {
   joined,   ///< a link to it was made
   suspect,  ///< silent for a while, not proved dead: nothing is reclaimed
-  alive,    ///< was suspect, gives signs of life again
+  alive,    ///< was suspect, shows signs of life again
   left,     ///< closed its Context in order
   lost,     ///< died, or cannot be reached any more
   unsent,   ///< this Context ended before everything was sent to it

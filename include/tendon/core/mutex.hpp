@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Locks that the compiler checks. Clang's -Wthread-safety, an error in `make lint`, reports a
 // member that is used without the lock that guards it, a call without the locks that it requires,
-// and a lock that is taken twice or never given back. For g++ the attributes are nothing.
-// What they mean: https://clang.llvm.org/docs/ThreadSafetyAnalysis.html
+// and a lock that is taken twice or never released. For g++ the attributes are nothing.
+// Their meaning: https://clang.llvm.org/docs/ThreadSafetyAnalysis.html
 #pragma once
 
 #include <condition_variable>
@@ -17,7 +17,7 @@
 
 /// A member that is read and written under this lock alone.
 #define TENDON_GUARDED_BY(mutex) TENDON_THREAD_SAFETY(guarded_by(mutex))
-/// A function that is called with these locks held. A lambda says it too, because clang looks into
+/// A function that is called with these locks held. A lambda needs it too, because clang analyses
 /// each function by itself: `[&]() TENDON_REQUIRES(mutex_) {}`.
 #define TENDON_REQUIRES(...) TENDON_THREAD_SAFETY(requires_capability(__VA_ARGS__))
 /// A function that takes these locks, so its caller must not hold them.
@@ -26,13 +26,13 @@
 #define TENDON_ACQUIRED_AFTER(...) TENDON_THREAD_SAFETY(acquired_after(__VA_ARGS__))
 /// A function that returns a lock of its class.
 #define TENDON_RETURNS_LOCK(mutex) TENDON_THREAD_SAFETY(lock_returned(mutex))
-/// A function that leaves with the lock held, or gives it back.
+/// A function that returns with the lock held, and one that releases it.
 #define TENDON_ACQUIRES(...) TENDON_THREAD_SAFETY(acquire_capability(__VA_ARGS__))
 #define TENDON_RELEASES(...) TENDON_THREAD_SAFETY(release_capability(__VA_ARGS__))
 /// A class that is a lock, and one that holds a lock for as long as it lives.
 #define TENDON_LOCKABLE TENDON_THREAD_SAFETY(capability("mutex"))
 #define TENDON_SCOPED_LOCKABLE TENDON_THREAD_SAFETY(scoped_lockable)
-/// A function that is not looked into. A comment at each use says what cannot be expressed.
+/// A function that clang does not analyse. A comment at each use says why.
 #define TENDON_UNCHECKED_LOCKS TENDON_THREAD_SAFETY(no_thread_safety_analysis)
 
 namespace tendon {
@@ -42,7 +42,7 @@ namespace detail {
 /// std::mutex with attributes.
 ///
 /// Owns:    a mutex.
-/// Threads: thread-safe; the thread that took it gives it back.
+/// Threads: thread-safe; the thread that took it releases it.
 /// Errors:  none.
 /// Blocks:  lock(): until it is free.
 /// Cost:    that of std::mutex.
@@ -56,8 +56,8 @@ class TENDON_LOCKABLE Mutex {
   [[nodiscard]] bool try_lock() TENDON_THREAD_SAFETY(try_acquire_capability(true)) {
     return mutex_.try_lock();
   }
-  /// States that this thread holds it, where clang cannot know: for instance in a function that is
-  /// called through an interface which does not name the lock.
+  /// States that this thread holds the lock, where clang cannot know: for instance in a function
+  /// that is called through an interface which does not name it.
   void assert_held() const noexcept TENDON_THREAD_SAFETY(assert_capability(this)) {}
 
  private:
@@ -65,7 +65,7 @@ class TENDON_LOCKABLE Mutex {
   std::mutex mutex_;
 };
 
-/// For Lock, after a try_lock() that succeeded.
+/// Makes a Lock from a try_lock() that succeeded.
 struct AdoptLock {};
 inline constexpr AdoptLock kAdoptLock;
 
@@ -79,7 +79,7 @@ class TENDON_SCOPED_LOCKABLE Lock {
   ~Lock() TENDON_RELEASES() {
     if (holds_) mutex_.unlock();
   }
-  /// Gives it back before the end of the block, and takes it again.
+  /// Releases it before the end of the block; lock() takes it again.
   void unlock() TENDON_RELEASES() {
     mutex_.unlock();
     holds_ = false;
@@ -99,14 +99,14 @@ class CondVar {
  public:
   void notify_one() noexcept { condition_.notify_one(); }
   void notify_all() noexcept { condition_.notify_all(); }
-  /// Returns after a notify, and now and then without one: the caller looks in a loop at what it
-  /// waits for. There is no form with a predicate, because clang cannot check one.
+  /// Returns after a notify, and now and then without one, so the caller tests its condition in a
+  /// loop. There is no form with a predicate, because clang cannot check one.
   void wait(Mutex& mutex) TENDON_REQUIRES(mutex) {
     std::unique_lock lock(mutex.mutex_, std::adopt_lock);
     condition_.wait(lock);
     lock.release();
   }
-  /// The same, or the deadline has passed: then it returns false.
+  /// The same, but returns false when the deadline has passed.
   bool wait_until(Mutex& mutex, Deadline deadline) TENDON_REQUIRES(mutex) {
     if (deadline.is_never()) {
       wait(mutex);

@@ -14,11 +14,11 @@ inline namespace v0 {
 struct ParallelSizes {
   std::uint32_t tensor = 1;
   std::uint32_t pipeline = 1;
-  /// The keys and values of attention, split along the sequence.
+  /// Splits the keys and values of attention along the sequence.
   std::uint32_t kv = 1;
 };
 
-/// The place of one process in each of them.
+/// The place of one process in each kind of parallelism.
 struct ParallelCoordinates {
   std::uint32_t tensor = 0;
   std::uint32_t pipeline = 0;
@@ -34,8 +34,8 @@ struct LayerRange {
 };
 
 /// Which process does what when a model is split over many: rank = tensor + T * (kv + K * pipeline)
-/// with T tensor-parallel and K kv-parallel ways, so tensor-parallel neighbours, which talk most,
-/// are neighbours in rank. Arithmetic only; every process computes the same.
+/// with T tensor-parallel and K kv-parallel ways. Tensor-parallel neighbours, which talk most, are
+/// thus neighbours in rank. Arithmetic only; every process computes the same.
 ///
 /// Example:
 ///   const ParallelLayout layout = ParallelLayout::make({.tensor = 4, .pipeline = 2}).value();
@@ -63,7 +63,7 @@ class TENDON_API ParallelLayout {
   [[nodiscard]] Result<GlobalRank> rank_of(const ParallelCoordinates& place) const;
   [[nodiscard]] Result<ParallelCoordinates> place_of(GlobalRank rank) const;
 
-  /// The members of the group that `rank` is in, by rising rank: those that share the other two
+  /// The members of the group of `rank`, by rising rank: those that share its other two
   /// coordinates. A member's GroupRank is its place in the list.
   [[nodiscard]] Result<std::vector<GlobalRank>> tensor_group_of(GlobalRank rank) const;
   [[nodiscard]] Result<std::vector<GlobalRank>> pipeline_group_of(GlobalRank rank) const;
@@ -78,7 +78,7 @@ class TENDON_API ParallelLayout {
   /// by at most one layer; with fewer layers than stages some have none.
   [[nodiscard]] Result<std::uint32_t> stage_of(std::uint32_t layer,
                                                std::uint32_t layer_count) const;
-  /// The layers of a stage: those whose stage_of it is.
+  /// The layers whose stage_of() is `stage`.
   [[nodiscard]] Result<LayerRange> layers_of(std::uint32_t stage, std::uint32_t layer_count) const;
 
  private:

@@ -7,8 +7,8 @@
 namespace tendon {
 inline namespace v0 {
 
-/// The number of a process in the whole job. No GroupRank: a function that wants one does not take
-/// the other, because a program that mixes them runs, and sends to the wrong process.
+/// The number of a process in the whole job. It does not convert to a GroupRank, because a program
+/// that mixes the two runs, and sends to the wrong process.
 struct GlobalRank {
   std::uint32_t value = 0;
   friend auto operator<=>(const GlobalRank&, const GlobalRank&) = default;

@@ -36,9 +36,9 @@ struct IsResult : std::false_type {};
 /// Blocks:  never.
 /// Cost:    the larger of T and Error; no allocation on success.
 ///
-/// Two doors: `if (auto r = f()) use(*r); else handle(r.error());` or `f().value()`, which throws.
-/// `value() &&` returns by value, so that `for (auto& x : f().value())` does not read a dead
-/// object, and accessors that return references do not exist on rvalues.
+/// Two ways to use it: `if (auto r = f()) use(*r); else handle(r.error());` or `f().value()`, which
+/// throws. `value() &&` returns by value, so that `for (auto& x : f().value())` does not read a
+/// dead object. Accessors that return references do not exist on rvalues.
 template <class T>
 class [[nodiscard]] Result {
   static_assert(!std::is_reference_v<T>,
@@ -181,7 +181,7 @@ struct IsResult<Result<T>> : std::true_type {};
 /// `TENDON_TRY(pipe, Pipe::connect(...));` declares `pipe` or returns the error from this function.
 #define TENDON_TRY(name, ...) \
   TENDON_TRY_INNER(TENDON_CONCAT(tendon_try_, __COUNTER__), name, __VA_ARGS__)
-/// The same for a Result<void>, or when the value is not needed.
+/// The same for a Result<void>, or if the value is not needed.
 #define TENDON_CHECK(...)                                                 \
   do {                                                                    \
     if (auto tendon_checked = (__VA_ARGS__); !tendon_checked.has_value()) \

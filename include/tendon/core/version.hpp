@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place that says which version this is: CMake, pkg-config, the CLI and the hello read it
-// here. As the lowest header it is also the first to open `inline namespace v0`: files of src/ open
-// it again as `tendon::v0`, which indexers (ctags, cscope) understand.
+// The only place that states the version: CMake, pkg-config, the CLI and the hello read it here. As
+// the lowest header it is also the first to open `inline namespace v0`. Files of src/ open it again
+// as `tendon::v0`, which indexers (ctags, cscope) understand.
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words of an enum, written once, beside it: for what is printed, flags of the command,
-// variables of the environment, and text that is an argument in Python.
+// The words of an enum, written once, beside it. They serve printed text, flags of the command,
+// environment variables, and string arguments in Python.
 #pragma once
 
 #include <array>
@@ -22,7 +22,8 @@ struct Word {
 
 namespace detail {
 
-/// `texts` are the names of `values`, as the preprocessor writes them: "drop_oldest, block".
+/// The enumerators with their names. `texts` holds the names as the preprocessor writes them:
+/// "drop_oldest, block".
 template <class Enum, std::size_t kCount>
 [[nodiscard]] consteval std::array<Word<Enum>, kCount> words_from(const Enum (&values)[kCount],
                                                                   std::string_view texts) {
@@ -41,7 +42,7 @@ template <class Enum, std::size_t kCount>
 template <class Enum>
 inline constexpr auto kWords = words_of(Enum{});
 
-/// "unknown" for a number that is no enumerator.
+/// The word of `value`; "unknown" for a number that is no enumerator.
 template <class Enum>
 [[nodiscard]] constexpr std::string_view word_of(Enum value) {
   for (const Word<Enum>& word : kWords<Enum>)
@@ -49,8 +50,8 @@ template <class Enum>
   return "unknown";
 }
 
-/// The enumerator of a word: parse_word<Transport>("shm"). "auto" is read as "automatic", which
-/// alone can be an enumerator.
+/// The enumerator of a word: parse_word<Transport>("shm"). "auto" is read as "automatic", because
+/// no enumerator can be called auto.
 template <class Enum>
 [[nodiscard]] constexpr std::optional<Enum> parse_word(std::string_view text) {
   if (text == "auto") text = "automatic";
@@ -67,7 +68,7 @@ template <class Enum>
   return std::nullopt;
 }
 
-/// "automatic, shm, tcp", each between two `quote`: for the error of a word that is none of them.
+/// "automatic, shm, tcp", each between two `quote`: for the error about any other word.
 template <class Enum>
 [[nodiscard]] std::string legal_words(std::string_view quote = {}) {
   std::string all;

@@ -12,7 +12,8 @@
 namespace tendon {
 inline namespace v0 {
 
-/// Where memory lies. The numbers are those of DLDeviceType in DLPack's header.
+/// The kind of device in which memory lies. The numbers are those of DLDeviceType in DLPack's
+/// header.
 enum class DeviceKind : std::uint8_t {
   cpu = 1,
   cuda = 2,
@@ -51,7 +52,7 @@ struct Device {
 [[nodiscard]] constexpr Device cpu() { return {}; }
 /// "cpu" for the one CPU, "cuda:0" for the rest.
 [[nodiscard]] TENDON_API std::string to_string(Device device);
-/// Reads what to_string writes; an index left out is 0.
+/// Reads the text that to_string() writes; a missing index is 0.
 [[nodiscard]] TENDON_API std::optional<Device> parse_device(std::string_view text);
 /// The kind with DLPack's number, nullopt for a number that names none.
 [[nodiscard]] TENDON_API std::optional<DeviceKind> device_kind_from_dlpack(std::int32_t number);

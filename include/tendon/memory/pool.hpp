@@ -23,18 +23,18 @@ struct PoolHolder {
   std::uint64_t bytes = 0;  ///< of the slots, each once
 };
 
-/// What a pool holds at this moment.
+/// The state of a pool at this moment.
 struct PoolSummary {
   std::uint64_t cap_bytes = 0;       ///< a limit, not an allocation
-  std::uint64_t resident_bytes = 0;  ///< slots that were touched and not given back to the system
+  std::uint64_t resident_bytes = 0;  ///< of slots that were touched and not returned to the system
   std::uint64_t loaned_count = 0;    ///< slots in use
   std::uint64_t segment_count = 0;
 
   [[nodiscard]] TENDON_API std::string to_string() const;
 };
 
-/// Shared memory of a Context in slots of power-of-two sizes, kept warm for the next use. What
-/// arrives over sockets lands here.
+/// Shared memory of a Context in slots of power-of-two sizes, kept warm for the next use. Messages
+/// that arrive over sockets are received into it.
 ///
 /// Example:
 ///   Pool pool = context.pool();
@@ -50,7 +50,8 @@ struct PoolSummary {
 /// Cost:    allocate: a lock and a stack; the first touch of a page is paid once, not at each use.
 class TENDON_API Pool {
  public:
-  /// At least `size_bytes`, contents unspecified; goes back to the pool with its last share.
+  /// Takes at least `size_bytes`, contents unspecified; they return to the pool with their last
+  /// share.
   [[nodiscard]] Result<Storage> allocate(std::uint64_t size_bytes);
   [[nodiscard]] PoolSummary summary() const;
 

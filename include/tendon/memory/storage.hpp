@@ -12,17 +12,17 @@
 namespace tendon {
 inline namespace v0 {
 
-/// May the holder of a storage write to it?
+/// Whether the holder of a storage may write to it.
 enum class Access : std::uint8_t { read_only, read_write };
 
-/// Whose memory a storage is.
+/// The owner of a storage's memory.
 enum class Origin : std::uint8_t {
-  here,       ///< this process's own
+  here,       ///< this process
   peer_slot,  ///< a slot that a peer lent: sending it on needs a copy
 };
 
-/// A run of bytes together with whatever keeps it alive: the heap, a mapped file, a slot that a
-/// peer handed over, an array of another framework.
+/// A run of bytes together with the owner that keeps it alive: the heap, a mapped file, a slot that
+/// a peer handed over, an array of another framework.
 ///
 /// Example:
 ///   Storage fresh = Storage::allocate(1 << 20).value();
@@ -31,7 +31,7 @@ enum class Origin : std::uint8_t {
 ///   Tensor x = Tensor::view(theirs, 0, DType::f32, {1024}).value();
 ///   std::cout << x.storage().size_bytes() << " bytes on " << x.device() << "\n";
 ///
-/// Owns:    a share of the memory; the last share releases it (and gives a received slot back).
+/// Owns:    a share of the memory; the last share releases it (and returns a received slot).
 /// Threads: a value; the threads that share the bytes synchronise them.
 /// Errors:  allocate() returns resource_exhausted.
 /// Blocks:  never.
@@ -39,8 +39,8 @@ enum class Origin : std::uint8_t {
 class TENDON_API Storage {
  public:
   Storage() = default;
-  /// Memory kept alive by `owner`; `data` stays valid as long as it does, and is an address of
-  /// `device`. What is made of this storage, each view and each part, lies there too.
+  /// Takes memory that `owner` keeps alive; `data` is an address of `device`, valid as long as
+  /// `owner` lives. Each view and each part of this storage lies on that device too.
   Storage(std::shared_ptr<const void> owner, std::byte* data, std::uint64_t size_bytes,
           Access access, Origin origin = Origin::here, Device device = cpu())
       : owner_(std::move(owner)),
@@ -54,7 +54,7 @@ class TENDON_API Storage {
   /// Fresh private memory, aligned to 64 bytes, contents unspecified. Zero bytes are legal.
   [[nodiscard]] static Result<Storage> allocate(std::uint64_t size_bytes);
 
-  /// Not to be read or written by the CPU where device() is another one.
+  /// The CPU must not read or write it if device() is another one.
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return size_bytes_; }
   [[nodiscard]] Access access() const noexcept { return access_; }
@@ -69,7 +69,7 @@ class TENDON_API Storage {
   [[nodiscard]] Storage part(std::uint64_t offset_bytes, std::uint64_t size_bytes) const {
     return {owner_, data_ + offset_bytes, size_bytes, access_, origin_, device()};
   }
-  /// The same memory for those who may not write it.
+  /// The same memory for holders that may not write it.
   [[nodiscard]] Storage read_only() const {
     return {owner_, data_, size_bytes_, Access::read_only, origin_, device()};
   }

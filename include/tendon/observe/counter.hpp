@@ -7,7 +7,7 @@
 namespace tendon {
 inline namespace v0 {
 
-/// Counts something that happened: messages, bytes, copies.
+/// Counts events: messages, bytes, copies.
 ///
 /// Owns:    one 64-bit word.
 /// Threads: any number add and read; a reader may see a value that is a moment old.

@@ -24,16 +24,16 @@ class EventName {
   const char* text_;
 };
 
-/// One thing that happened, as FlightRecorder::dump() hands it out.
+/// One event, as FlightRecorder::dump() returns it.
 struct FlightEvent {
   std::uint64_t time_ns = 0;  ///< CLOCK_MONOTONIC, comparable between processes of one host
   std::string_view name;      ///< a literal
-  std::string object;         ///< what it happened to, at most FlightRecorder::kMaxObjectBytes
+  std::string object;         ///< the object of the event, at most FlightRecorder::kMaxObjectBytes
   std::uint64_t a = 0;        ///< meaning depends on the name
   std::uint64_t b = 0;
 };
 
-/// The last events of an object, kept in a ring so that a failure can be told with its history.
+/// The last events of an object, kept in a ring so that a failure can be reported with its history.
 ///
 /// Example:
 ///   FlightRecorder recorder(256);
@@ -58,11 +58,11 @@ class TENDON_API FlightRecorder {
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
-  /// `object` beyond kMaxObjectBytes is cut off. Never give it payload or keys.
+  /// Records an event; cuts `object` off beyond kMaxObjectBytes. Never pass payload or keys.
   void record(EventName name, std::string_view object, std::uint64_t a = 0,
               std::uint64_t b = 0) noexcept;
 
-  /// What is in the ring, oldest first. Events being written at this moment are left out.
+  /// The events in the ring, oldest first, without those that are being written at this moment.
   [[nodiscard]] std::vector<FlightEvent> dump() const;
   [[nodiscard]] std::size_t capacity() const noexcept { return mask_ + 1; }
   /// Events that were lost because two writers met in one place.

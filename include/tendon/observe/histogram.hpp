@@ -11,7 +11,8 @@
 namespace tendon {
 inline namespace v0 {
 
-/// How often which value occurred: latencies in nanoseconds, sizes in bytes; any unsigned number.
+/// Counts how often each value occurred: latencies in nanoseconds, sizes in bytes; any unsigned
+/// number.
 ///
 /// Example:
 ///   Histogram latency_ns;
@@ -42,7 +43,8 @@ class TENDON_API Histogram {
   /// The largest value recorded, exact; 0 when there is none.
   [[nodiscard]] std::uint64_t max() const noexcept { return max_.load(std::memory_order_relaxed); }
   /// The value that `percent` of all values do not exceed, to the nearest bucket: percentile(99.9).
-  /// `percent` is clamped to [0, 100]; 0 gives the smallest value, 100 the largest; 0 when empty.
+  /// `percent` is clamped to [0, 100]; 0 returns the smallest value, 100 the largest; an empty
+  /// histogram 0.
   [[nodiscard]] std::uint64_t percentile(double percent) const noexcept;
   /// Adds everything `other` has recorded.
   void merge(const Histogram& other) noexcept;

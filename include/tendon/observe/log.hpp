@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tendon says little: an error is a value that the caller gets. The log is for what has no caller:
-// a client that was turned away, a path that was not taken, a peer that fell silent.
+// Tendon logs little: an error is a value that the caller gets. The log is for events without a
+// caller: a client that was turned away, a path that was not taken, a peer that fell silent.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 namespace tendon {
 inline namespace v0 {
 
-/// How much it matters; each level includes those before it.
+/// The importance of a line; each level includes those before it.
 enum class LogLevel : std::uint8_t { error, warn, info, debug };
 TENDON_WORDS(LogLevel, error, warn, info, debug);
 
@@ -26,7 +26,7 @@ parse_log_level(std::string_view text) {
 
 /// One line of the log, without hidden characters.
 ///
-/// Owns:    nothing: the views die with the call that gets it.
+/// Owns:    nothing: the views are valid during the callback only.
 /// Threads: a value.
 /// Errors:  none.
 /// Blocks:  never.
@@ -34,8 +34,8 @@ parse_log_level(std::string_view text) {
 struct LogLine {
   std::chrono::system_clock::time_point time;
   std::uint32_t pid = 0;
-  /// The Context that it is about: its name and the first digits of its id, "learner/3f2a91c0".
-  /// Empty: it is about none, or about several.
+  /// The Context that the line is about: its name and the first digits of its id,
+  /// "learner/3f2a91c0". Empty: it is about none, or about several.
   std::string_view context;
   LogLevel level = LogLevel::error;
   std::string_view where;  ///< the stable name of the place, "session.resolve"
@@ -48,29 +48,28 @@ struct LogLine {
 
 using LogCallback = std::function<void(const LogLine&)>;
 
-/// Sends what is logged at `level` or above to `callback`; an empty one brings back the default,
-/// which writes lines to descriptor 2. The callback may be called by several threads at once, may
-/// log itself, and what it throws is dropped. A call in progress on another thread may still use
-/// the former callback.
+/// Sends lines of `level` or above to `callback`; an empty one restores the default, which writes
+/// lines to descriptor 2. Several threads may call the callback at once; it may log itself, and its
+/// exceptions are dropped. A call in progress on another thread may still use the former callback.
 ///
-/// The default writes only while descriptor 2 is the file that it was when this library was loaded,
-/// or when this function last brought the default back. A program that closes 2 gets that number
-/// for the next file or connection that it opens, where no line may go. A program that redirects 2
+/// The default writes only while descriptor 2 is the same file as when this library was loaded, or
+/// when this function last restored the default. A program that closes 2 gets that number for the
+/// next file or connection that it opens, where no line may be written. A program that redirects 2
 /// on purpose (dup2 onto a log that was rotated, /dev/null of a daemon, the capture of a test)
-/// calls this once more. A descriptor 2 that exec() closes is no standard error at any time, since
-/// neither a parent nor dup2() leaves such a one. Lines left out meanwhile are counted, and the
-/// next line says how many.
+/// calls this once more. A descriptor 2 that exec() closes is never standard error, since neither a
+/// parent nor dup2() leaves such a one. Lines left out meanwhile are counted, and the next line
+/// says how many.
 /// The look and the write are two system calls: no other thread may close 2 in between.
 ///
-/// Until the first call the environment decides: TENDON_LOG=error|warn|info|debug, `warn` without
+/// Before the first call the environment decides: TENDON_LOG=error|warn|info|debug, `warn` without
 /// it.
 TENDON_API void set_log_callback(LogLevel level, LogCallback callback);
 
-/// True when a text of this level reaches the callback: ask before building an expensive one.
+/// True when a text of this level reaches the callback; ask before building an expensive one.
 [[nodiscard]] TENDON_API bool log_enabled(LogLevel level) noexcept;
 
-/// A line about no Context. Never throws, and leaves errno as it is; a text that cannot be
-/// delivered is dropped. Never give it payload or keys.
+/// Logs a line about no Context. Never throws, and leaves errno as it is; a text that cannot be
+/// delivered is dropped. Never pass payload or keys.
 TENDON_API void log(LogLevel level, std::string_view where, std::string_view text) noexcept;
 
 }  // namespace v0

@@ -21,7 +21,7 @@ class ListenerCore;
 }
 
 struct ListenOptions {
-  /// Every address that is not loopback or a unix socket needs Profile::plaintext, by name.
+  /// An address that is neither loopback nor a unix socket needs Profile::plaintext, by name.
   Security security = {};
   /// Deprecated: security.profile.
   Formerly<Profile> profile = {};
@@ -59,9 +59,9 @@ class TENDON_API Listener {
 
   [[nodiscard]] Result<Pipe> accept(Deadline deadline);
   [[nodiscard]] Completion<Pipe> accept_async();
-  /// The next accept() returns this pipe, which was accepted here: see Pipe::give_back().
+  /// Makes the next accept() return this pipe, which was accepted here: see Pipe::give_back().
   void give_back(Pipe pipe);
-  /// Where it listens, with the port that was chosen.
+  /// The address at which it listens, with the port that was chosen.
   [[nodiscard]] std::string address() const;
   /// Stops listening; pipes not accepted yet are closed. Idempotent.
   void close();

@@ -10,7 +10,7 @@
 namespace tendon {
 inline namespace v0 {
 
-/// What goes beside raw bytes.
+/// The data that travels beside raw bytes.
 struct MessageOptions {
   /// Information for the receiver; never used for matching.
   std::uint32_t tag = 0;
@@ -18,7 +18,7 @@ struct MessageOptions {
   Bytes header = {};
 };
 
-/// Either kind of message, as recv_message() returns it.
+/// A message of either kind, as recv_message() returns it.
 ///
 /// Owns:    shares of the memory it arrived in.
 /// Threads: a value.

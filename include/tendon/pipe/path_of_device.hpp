@@ -7,11 +7,11 @@
 namespace tendon {
 inline namespace v0 {
 
-/// How tensors of one GPU travel to the peer of a pipe, by what it has answered until now.
+/// How tensors of one GPU travel to the peer of a pipe, as far as its answers say until now.
 struct PathOfDevice {
-  Device device;           ///< of this process
+  Device device;           ///< in this process
   std::string uuid;        ///< as nvidia-smi names it
-  std::string peer;        ///< its name
+  std::string peer;        ///< its name as the peer has it
   bool is_direct = false;  ///< the peer reads them on the GPU; else they are staged
   std::string reason;      ///< why they are staged
 };

@@ -8,29 +8,29 @@
 namespace tendon {
 inline namespace v0 {
 
-/// How a batch is sent. Batches in host memory need none of it.
+/// How a batch is sent. Batches in host memory need none of these options.
 ///
 ///   pipe.send(batch, 1s, {.stream = stream});  // a cudaStream_t, of the GPU of the tensors
 struct SendOptions {
-  /// Tensors on a GPU are read behind the work that this stream has. It is not to be captured, and
-  /// lives until flush() has returned.
+  /// Tensors on a GPU are read after the work that this stream has now. The stream must not be
+  /// under capture, and must live until flush() has returned.
   void* stream = kStreamPerThread;
 };
 
-/// How a batch is received, and where it is to lie.
+/// How a batch is received, and where it shall lie.
 ///
 ///   TensorDict batch = pipe.recv({.device = Device{DeviceKind::cuda, 0}}, 1s).value();
 struct RecvOptions {
   RecvMode mode = RecvMode::view_or_copy;
-  /// May leaves on a GPU stay in the sender's memory? At most eight batches of a pipe do, to be
-  /// read only: a kernel that writes there ends the CUDA of this process. `copy`: they do not, nor
-  /// do those of asynchronous receives.
+  /// Whether leaves on a GPU may stay in the sender's memory. At most eight batches of a pipe do,
+  /// to be read only: a kernel that writes there ends the CUDA of this process. With `copy`, and in
+  /// asynchronous receives, none does.
   RecvMode device_mode = RecvMode::view_or_copy;
-  /// Where all leaves are to lie. Without it each lies where the sender had it: in host memory, or
-  /// on the same GPU.
+  /// The place of all leaves. Without it each lies as at the sender: in host memory, or on the same
+  /// GPU.
   std::optional<Device> device = {};
-  /// Leaves on a GPU are there in the order of this stream: work that it gets later reads them. It
-  /// lives until the last tensor of the batch is dropped.
+  /// Leaves on a GPU are ready in the order of this stream: work that it gets later may read them.
+  /// The stream must live until the last tensor of the batch is dropped.
   void* stream = kStreamPerThread;
 };
 

@@ -8,7 +8,7 @@
 namespace tendon {
 inline namespace v0 {
 
-/// What a pipe did, since it was made. Counts of this end only.
+/// Counts of a pipe since it was made, at this end only.
 struct PipeStats {
   std::uint64_t messages_sent = 0;
   std::uint64_t bytes_sent = 0;  ///< payload
@@ -27,7 +27,7 @@ struct PipeStats {
   std::uint64_t bytes_h2d = 0;
   std::uint64_t copies_d2d = 0;  ///< messages copied within a GPU
   std::uint64_t bytes_d2d = 0;
-  std::uint64_t incomplete = 0;  ///< lost with their sender, before its GPU had made them
+  std::uint64_t incomplete = 0;  ///< lost with their sender before its GPU had finished them
   std::uint64_t schemas_announced = 0;
   std::uint64_t waits = 0;    ///< calls that had to wait
   std::uint64_t dropped = 0;  ///< unread messages dropped by cancel() or close()

@@ -25,7 +25,7 @@ struct ServerOptions {
   std::uint32_t max_clients = 64;
 };
 
-/// One to many: a handler of its own for each client.
+/// Serves many clients: runs a handler of its own for each.
 ///
 /// Example:
 ///   const auto answer = [](Pipe client) {
@@ -40,10 +40,10 @@ struct ServerOptions {
 ///
 /// Owns:    the listener and one thread per connected client.
 /// Threads: safe everywhere; each handler runs on a thread of the server.
-/// Errors:  of serve(): those of Listener::bind.
+/// Errors:  serve(): those of Listener::bind.
 /// Blocks:  close() until its deadline; the destructor cancels the clients' pipes and joins. In a
 ///          handler of this server both return at once: it still answers its own client, and the
-///          last handler that returns frees what is left.
+///          last handler that returns frees the rest.
 /// Cost:    a thread per client: for many quiet clients use a Listener and `_async` calls.
 ///
 /// A handler that throws ends its pipe: the client gets `handler_failed` with its text.
@@ -60,9 +60,9 @@ class TENDON_API Server {
   ~Server();
 
   [[nodiscard]] std::string address() const;
-  /// Clients being served now.
+  /// The number of clients that are served now.
   [[nodiscard]] std::uint32_t client_count() const;
-  /// Accepts no more, waits for the handlers to return.
+  /// Accepts no more clients, waits for the handlers to return.
   [[nodiscard]] Result<void> close(Deadline deadline);
 
  private:

@@ -25,68 +25,70 @@ namespace detail {
 class ContextCore;
 }
 
-/// What does the work that no call of yours is waiting for.
+/// Chooses the thread that does the work for which no call of the program waits.
 enum class Progress : std::uint8_t {
   service,  ///< one thread of the Context (the default)
-  manual,   ///< you, by calling progress(); nothing happens between calls
+  manual,   ///< the program, by calling progress(); nothing happens between calls
 };
 TENDON_WORDS(Progress, service, manual);
 
-/// What a waiting call does before it sleeps.
+/// How a waiting call spends its time before it sleeps.
 enum class WaitPolicy : std::uint8_t {
   latency,   ///< spins for up to about a millisecond: fastest answer, one core busy meanwhile
-  balanced,  ///< spins for about a wake-up while what it waits for comes that soon (the default)
+  balanced,  ///< spins for about a wake-up while answers arrive that soon (the default)
   blocking,  ///< sleeps at once: least CPU
 };
 TENDON_WORDS(WaitPolicy, latency, balanced, blocking);
 
-/// Which path links of this Context may take.
+/// The path that links of this Context may take.
 enum class Transport : std::uint8_t {
   automatic,  ///< the best one that can be proved (the default)
   shm,        ///< shared memory or an error
-  tcp,        ///< sockets even on one host
+  tcp,        ///< sockets, even on one host
 };
 TENDON_WORDS(Transport, automatic, shm, tcp);
 
 /// How tensors on a GPU travel to a peer on the same host.
 enum class DevicePath : std::uint8_t {
-  automatic,  ///< the peer reads them on the GPU where it can, else they are staged (the default)
+  automatic,  ///< the peer reads them on the GPU where it can; else they are staged (the default)
   staged,     ///< through host memory, as over sockets
-  /// As `automatic`, and what would be staged is `not_direct`, before anything is sent.
+  /// As `automatic`, but a batch that would be staged fails with `not_direct` before it is sent.
   direct_only,
 };
 TENDON_WORDS(DevicePath, automatic, staged, direct_only);
 
-/// Every member has a default; name the ones you set. Environment variables override none of them
-/// except where said.
+/// The options of a Context. Every member has a default; name the ones you set. Environment
+/// variables override none of them except where said.
 struct ContextOptions {
-  /// Said to peers; names this process in their errors. TENDON_NAME if empty.
+  /// The name that peers see, also in their errors. Empty: the value of TENDON_NAME.
   std::string name = {};
   Progress progress = Progress::service;
   WaitPolicy wait_policy = WaitPolicy::balanced;
   /// TENDON_TRANSPORT=shm|tcp overrides `automatic`.
   Transport transport = Transport::automatic;
-  /// Most bytes of messages under way to one peer, held by it included [bytes]; 0: the smaller of 1
-  /// GiB and a quarter of the memory limit.
+  /// Most bytes of messages under way to one peer, including those that it holds [bytes]; 0: the
+  /// smaller of 1 GiB and a quarter of the memory limit.
   std::uint64_t link_cap_bytes = 0;
-  /// Most bytes of the Context's own pool [bytes]; 0 as above. A limit, not an allocation.
+  /// Most bytes of the Context's own pool [bytes]; 0 as for link_cap_bytes. A limit, not an
+  /// allocation.
   std::uint64_t pool_cap_bytes = 0;
-  /// Bulk connections of a tcp link, 1 to 16.
+  /// The number of bulk connections of a tcp link, 1 to 16.
   std::uint32_t streams = 1;
-  /// How long the end of the Context waits for unsent bytes.
+  /// How long the Context waits for unsent bytes when it ends.
   std::chrono::milliseconds linger{2000};
-  /// Silence across hosts after which a peer is lost, 500 ms at least.
+  /// A peer on another host that is silent for this long is lost; 500 ms at least.
   std::chrono::milliseconds lease{3000};
-  /// Most bytes of samples that are published or kept, for all readers together [bytes]; 0 as
+  /// Most bytes of published or kept samples, for all readers together [bytes]; 0 as for
   /// link_cap_bytes. A limit, not an allocation.
   std::uint64_t publish_bytes = 0;
-  /// Most bytes on each GPU of tensors that this Context has received, and as many of those that
-  /// it sends to peers which read them there [bytes]; 0: 1 GiB. A limit, not an allocation.
+  /// Most bytes of received tensors on each GPU [bytes]; 0: 1 GiB. The same limit holds apart for
+  /// tensors that peers read there. A limit, not an allocation.
   std::uint64_t device_cap_bytes = 0;
-  /// This Context sends that way; its peers choose their own.
+  /// How this Context sends; its peers choose for themselves.
   DevicePath device_path = DevicePath::automatic;
   /// The newest minor version of the wire protocol that this Context speaks, at most
-  /// kProtocolMinor. A lower one leaves out what later versions added, for links to every peer.
+  /// kProtocolMinor. A lower one leaves out the additions of later versions, on links to every
+  /// peer.
   std::uint16_t protocol_minor = kProtocolMinor;
 };
 
@@ -120,32 +122,32 @@ class TENDON_API Context {
   Context& operator=(const Context&) = delete;
   ~Context();
 
-  /// Waits for unsent bytes, says goodbye to every peer, stops the service thread. What could not
-  /// be sent is counted and reported as an `unsent` event; the result is `timeout` then.
+  /// Waits for unsent bytes, says goodbye to every peer, stops the service thread. Unsent messages
+  /// are counted and reported as an `unsent` event; the result is `timeout` then.
   [[nodiscard]] Result<void> close(Deadline deadline);
 
   [[nodiscard]] const std::string& name() const& noexcept;
   const std::string& name() const&& = delete;
   [[nodiscard]] ContextId id() const noexcept;
   [[nodiscard]] Pool pool() const;
-  /// Memory on a GPU that peers read without a copy. It makes this process use the GPU. Errors:
-  /// unsupported_device, device_lost, not_supported where there is no driver, timeout.
+  /// A pool on a GPU, whose memory peers read without a copy. The call makes this process use the
+  /// GPU. Errors: unsupported_device, device_lost, not_supported where there is no driver, timeout.
   [[nodiscard]] Result<GpuPool> pool(Device device, Deadline deadline) const;
-  /// Links, their paths and reasons, slots held and free, settings: text for people.
+  /// Describes for people the links, their paths and reasons, slots held and free, and settings.
   [[nodiscard]] std::string describe() const;
-  /// Members this Context has links to now.
+  /// The members to which this Context has links now.
   [[nodiscard]] std::vector<PeerIdentity> members() const;
-  /// `callback` gets the events from now on, on the service thread or inside progress(), at the end
-  /// inside close() or the destructor; under no lock. While 4096 events wait for it, further ones
+  /// Hands later events to `callback`, on the service thread or inside progress(); at the end
+  /// inside close() or the destructor. No lock is held. While 4096 events wait for it, further ones
   /// are only logged.
   void on_member(std::function<void(const MemberEvent&)> callback);
 
-  /// Progress::manual: takes in and sends what can be moved now, runs callbacks; true if anything
-  /// moved. With the service thread it does nothing and returns false.
+  /// With Progress::manual: receives and sends as much as can move now, and runs callbacks; true if
+  /// anything moved. With the service thread it does nothing and returns false.
   bool progress();
-  /// A descriptor for an event loop of yours, readable when there is something to do or to collect.
+  /// A descriptor for an event loop of the program: readable when there is work to do or a result.
   [[nodiscard]] int fd() const noexcept;
-  /// Call before sleeping on fd(). False: something arrived meanwhile, do not sleep.
+  /// Prepares for a sleep on fd(); call it first. False: something arrived meanwhile, do not sleep.
   [[nodiscard]] bool arm();
 
  private:

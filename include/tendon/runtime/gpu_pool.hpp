@@ -27,7 +27,7 @@ class Gpu;
 }  // namespace cuda
 }  // namespace detail
 
-/// What a pool on a GPU has at this moment.
+/// The state of a pool on a GPU at this moment.
 struct GpuPoolSummary {
   Device device;
   std::uint64_t cap_bytes = 0;       ///< a limit, not an allocation
@@ -39,8 +39,9 @@ struct GpuPoolSummary {
   [[nodiscard]] TENDON_API std::string to_string() const;
 };
 
-/// Memory on a GPU that peers of a Context read without a copy: the pool of its loans, and of what
-/// is sent from there. A loan is simpler where the batch is of one schema, and is filled once.
+/// Memory on a GPU that peers of a Context read without a copy: the pool of its loans and of
+/// batches that are sent from there. A loan is simpler for a batch of one schema that is filled
+/// once.
 ///
 /// Example:
 ///   GpuPool pool = context.pool(Device{DeviceKind::cuda, 0}, 5s).value();
@@ -50,12 +51,13 @@ struct GpuPoolSummary {
 ///   batch.set("image", Tensor::view(memory.read_only(), 0, DType::f32, {1 << 20}).value());
 ///   pipe.send(batch, 1s).value();  // no copy, to any number of pipes
 ///
-/// A batch is sent or published without a copy where its leaves on a GPU lie in one such memory as
-/// Layout::aligned packs them, and are `read_only()`: by that the program says that nothing writes
-/// there any more. Memory that it may still write is copied, as that of any batch.
+/// A batch is sent or published without a copy if its leaves on a GPU lie in one such memory,
+/// packed as Layout::aligned does, and are `read_only()`. With read_only() the program promises
+/// that nothing writes there any more. Memory that it may still write is copied, as that of any
+/// batch.
 ///
-/// Peers of this host that were sent memory of the pool can reach other memory of it: what lies
-/// there is meant for them.
+/// A peer of this host that was sent memory of the pool can reach the pool's other memory. Put
+/// nothing there that is not meant for these peers.
 ///
 /// Owns:    a share of the pool; memory that was taken from it outlives it and the Context.
 /// Threads: safe everywhere.
@@ -63,13 +65,13 @@ struct GpuPoolSummary {
 ///          invalid_argument for a stream of another GPU or one that is being captured, timeout,
 ///          context_closed, forked.
 /// Blocks:  allocate(): until there is room, or the deadline.
-/// Cost:    allocate(): calls of the driver that ask about the stream, a look at what each link has
-///          returned, short locks; where the GPU has no segment for that size yet, about 1 ms.
+/// Cost:    allocate(): calls of the driver that ask about the stream, a look at the returned slots
+///          of each link, short locks; about 1 ms where the GPU has no segment for that size yet.
 class TENDON_API GpuPool {
  public:
-  /// `size_bytes`, contents unspecified, aligned to 256 bytes. They return to the pool when no peer
-  /// has them any more, and the GPU has done what the stream of `on` had at the drop of the last
-  /// share here: the stream lives until then.
+  /// Takes `size_bytes`, contents unspecified, aligned to 256 bytes. They return to the pool when
+  /// no peer has them any more, and the GPU has done the work that the stream of `on` had when the
+  /// last share here was dropped. The stream lives until then.
   [[nodiscard]] Result<Storage> allocate(std::uint64_t size_bytes, Deadline deadline,
                                          const OnStream& on = {});
   [[nodiscard]] GpuPoolSummary summary() const;

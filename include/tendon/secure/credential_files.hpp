@@ -11,7 +11,7 @@ inline namespace v0 {
 /// both, and accepts either; a connection then offers the key. Empty: none.
 struct CredentialFiles {
   std::string key = {};       ///< lines "tendon-key-v1 LABEL BASE64"
-  std::string cert = {};      ///< PEM: this end's own, then those between it and its CA
+  std::string cert = {};      ///< PEM: this end's own certificate, then those between it and its CA
   std::string cert_key = {};  ///< PEM, without a passphrase
   std::string ca = {};        ///< PEM
 

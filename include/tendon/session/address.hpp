@@ -15,7 +15,7 @@ enum class AddressKind : std::uint8_t {
   unix_path,  ///< a unix socket: a path, or a name in the abstract namespace ("@name")
 };
 
-/// Where a listener listens or a peer is found.
+/// The address of a listener or a peer.
 ///
 /// Example:
 ///   Result<Address> address = Address::parse("[::1]:7000");
@@ -35,7 +35,7 @@ enum class AddressKind : std::uint8_t {
 /// say "0.0.0.0:7000" or "[::]:7000" for every interface.
 class TENDON_API Address {
  public:
-  /// Names nothing: to_string() is empty. Only good to be assigned to.
+  /// Names nothing: to_string() is empty. It can only be assigned to.
   Address() = default;
   [[nodiscard]] static Result<Address> parse(std::string_view text);
 
@@ -49,8 +49,8 @@ class TENDON_API Address {
   const std::string& path() const&& = delete;
   /// The form that parse() takes.
   [[nodiscard]] std::string to_string() const;
-  /// True for 127.0.0.0/8, ::1 and ::ffff:127.0.0.0/104 written as numbers. A name, "localhost"
-  /// too, is known only once it was looked up.
+  /// True for 127.0.0.0/8, ::1 and ::ffff:127.0.0.0/104 written as numbers. A name, even
+  /// "localhost", is known only after a look-up.
   [[nodiscard]] bool is_loopback_literal() const;
 
   friend bool operator==(const Address&, const Address&) = default;

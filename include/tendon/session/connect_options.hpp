@@ -9,11 +9,11 @@
 namespace tendon {
 inline namespace v0 {
 
-/// How connecting ends where nobody listens: the connection is refused, the unix path does not
-/// exist, the host cannot be reached or looked up, or the listener has no place.
+/// How connecting ends where nobody listens. That is: the connection is refused, the unix path does
+/// not exist, the host cannot be reached or looked up, or the listener has no place.
 enum class Absent : std::uint8_t {
   wait,  ///< dials again until the deadline, with pauses of 20 ms to 1 s
-  fail,  ///< the first answer is the result; one that hangs up without a word is dialled again
+  fail,  ///< returns the first answer; dials again only after a peer that hung up without a word
 };
 
 struct ConnectOptions {

@@ -9,7 +9,7 @@
 namespace tendon {
 inline namespace v0 {
 
-/// The peer at the other end, as it said in its hello; pid and uid are proved on one host only.
+/// The identity of the peer, as its hello says; pid and uid are proved only on one host.
 ///
 /// Owns:    its strings.
 /// Threads: a value.
@@ -18,7 +18,7 @@ inline namespace v0 {
 /// Cost:    two strings.
 struct TENDON_API PeerIdentity {
   ContextId context;
-  std::uint64_t incarnation = 0;  ///< wall clock at its making [ns]; of two runs the later has more
+  std::uint64_t incarnation = 0;  ///< wall clock at its making [ns]; the later of two runs has more
   std::int64_t pid = 0;           ///< in the peer's own pid namespace
   std::uint32_t uid = 0;
   std::string host;

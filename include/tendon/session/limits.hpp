@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The limits of the wire: what one peer may make another one hold, read or wait for. All are
+// The limits of the wire: how much one peer may make another one hold, read or wait for. All are
 // compared before anything is allocated, and each is tested at the limit and one beyond.
 #pragma once
 
@@ -11,77 +11,79 @@
 namespace tendon {
 inline namespace v0 {
 
-/// A frame of the handshake, its 16-byte header included.
+/// Bytes of a frame of the handshake, with its 16-byte header.
 inline constexpr std::size_t kMaxHelloBytes = 4096;
-/// Host and name of a peer, each, in bytes of UTF-8.
+/// Bytes of UTF-8 in the host of a peer, and in its name.
 inline constexpr std::size_t kMaxIdentityTextBytes = 255;
-/// The version text in a hello.
+/// Bytes of the version text in a hello.
 inline constexpr std::size_t kMaxVersionTextBytes = 64;
-/// The two addresses of a connection, in the proof of the same host.
+/// Bytes of the two addresses of a connection, in the proof of the same host.
 inline constexpr std::size_t kMaxConnectionTextBytes = 160;
-/// The reason in a rejection or a choice of path.
+/// Bytes of the reason in a rejection or a choice of path.
 inline constexpr std::size_t kMaxReasonBytes = 512;
-/// A peer's link_cap_bytes, as its hello says it: what is computed from it must not overflow.
+/// A peer's link_cap_bytes, as its hello says it: values computed from it must not overflow.
 inline constexpr std::uint64_t kMaxPeerCapBytes = std::uint64_t{1} << 62;
-/// From accepting a connection to its first whole frame; one that is slower is closed.
+/// Time from accepting a connection to its first whole frame; a slower one is closed.
 inline constexpr std::chrono::seconds kFirstFrameTimeout{1};
-/// From accepting a connection to `ready`; a peer that is slower is dropped.
+/// Time from accepting a connection to `ready`; a slower peer is dropped.
 inline constexpr std::chrono::seconds kHandshakeTimeout{5};
-/// Connections of one listener without a whole frame yet; the oldest goes for a newcomer.
+/// Connections of one listener without a whole frame yet; a newcomer replaces the oldest.
 inline constexpr std::size_t kSilentPerListener = 256;
-/// Connections of one listener between their first frame and `ready`; at the limit one that has
-/// been silent for kFirstFrameTimeout goes, else the newcomer.
+/// Connections of one listener between their first frame and `ready`. At the limit a newcomer
+/// replaces one that has been silent for kFirstFrameTimeout; else the newcomer is refused.
 inline constexpr std::size_t kHandshakesPerListener = 64;
-/// Both kinds together from one address; loopback, unix sockets and the own host are exempt.
+/// Connections of both kinds from one address; loopback, unix sockets and the own host are exempt.
 inline constexpr std::size_t kConnectionsPerSource = 16;
-/// A listener's ticket opens pipes for at least this long, and less than twice as long; counted
+/// A listener's ticket opens pipes for at least this long, and less than twice as long. Time counts
 /// only while its Context makes progress.
 inline constexpr std::chrono::seconds kTicketAge{15};
 /// Pipes of one listener that wait for accept(); connect returns before accept is called.
 inline constexpr int kBacklog = 64;
-/// Links of one Context, in both directions of connecting; at the limit an unproved one without
-/// pipes gives way.
+/// Links of one Context, dialled or accepted. At the limit an unproved link without pipes is closed
+/// for the new one.
 inline constexpr std::size_t kMaxLinksPerContext = 1024;
-/// A small RLIMIT_NOFILE allows fewer links. This many descriptors are left to all else, and a link
-/// takes so many, and one more for each of its bulk lanes (ContextOptions::streams).
+/// A small RLIMIT_NOFILE allows fewer links. kDescriptorsBesideLinks are left for all other uses. A
+/// link takes kDescriptorsPerLink, and one more for each of its bulk lanes
+/// (ContextOptions::streams).
 inline constexpr std::uint64_t kDescriptorsBesideLinks = 64;
 inline constexpr std::uint64_t kDescriptorsPerLink = 3;
 /// Links without proofs that were made from one address. Loopback, unix sockets, the own host and
-/// routed links are exempt. At the limit a link without pipes gives way.
+/// routed links are exempt. At the limit a link without pipes is closed for the new one.
 inline constexpr std::size_t kMaxLinksPerSource = 64;
-/// Links without proofs that others made and that claim one context id with different identities.
+/// Links without proofs that peers made, that claim one context id under different identities.
 inline constexpr std::size_t kMaxClaimsPerContext = 4;
-/// Ended links of peers that had slots and are not proved dead, that one Context looks after;
-/// beyond that the oldest goes, with its memory.
+/// Ended links of peers that held slots and are not proved dead, which one Context keeps. Beyond
+/// the limit the oldest is released, with its memory.
 inline constexpr std::size_t kMaxQuarantinedLinks = 64;
-/// From the end of the handshake, or the last bulk lane, to the first pipe.
+/// Time from the end of the handshake, or from the last bulk lane, to the first pipe.
 inline constexpr std::chrono::seconds kFirstPipeTimeout{5};
-/// Silence after which a peer is suspect, which is told and reclaims nothing; over sockets the
-/// lease, if that is shorter.
+/// A peer that is silent for this long is suspect: an event says so, nothing is reclaimed. Over
+/// sockets a shorter lease replaces it.
 inline constexpr std::chrono::seconds kSuspectAfter{1};
 
-/// A body up to this travels beside its descriptor, a longer one in a slot or in bulk frames. It is
-/// a constant of the wire: both ends refuse a body that takes the other way, so another value is
-/// another major version of the protocol.
+/// A body up to this size travels beside its descriptor, a longer one in a slot or in bulk frames.
+/// It is a constant of the wire: both ends refuse a body that travels the other way, so another
+/// value needs another major version of the protocol.
 inline constexpr std::size_t kMaxInlineBytes = 8192;
-/// A frame on a bulk stream; larger payloads are cut, so that nothing urgent waits behind them.
+/// Bytes of a frame on a bulk stream; larger payloads are cut, so that nothing urgent waits behind
+/// them.
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{1} << 20;
-/// The user's header of a raw message.
+/// Bytes of the user's header of a raw message.
 inline constexpr std::size_t kMaxMessageHeaderBytes = 4096;
 /// Pipes open at once between two Contexts.
 inline constexpr std::uint32_t kMaxPipesPerLink = 16384;
-/// The same where one of the two is of protocol 1.1 or older, which has no `many_channels`.
+/// The same if one of the two speaks protocol 1.1 or older, which has no `many_channels`.
 inline constexpr std::uint32_t kMaxPipesPerOldLink = 1024;
 /// GPUs that one side of a link may offer to the other.
 inline constexpr std::size_t kMaxDevicesPerLink = 64;
-/// Messages of one pipe that the receiver has not yet taken; the sender waits for credit.
+/// Messages of one pipe that the receiver has not taken yet; the sender waits for credit.
 inline constexpr std::uint32_t kPipeWindowMessages = 256;
 /// Bytes of one pipe, over sockets, that its receiver has not taken yet [bytes]. A message of any
-/// size may go while less than kPipeCreditBytes are open, and a second one as large within the cap
-/// of the link. Over shared memory that cap bounds them.
+/// size may leave while less than kPipeCreditBytes are open, and a second one as large within the
+/// cap of the link. Over shared memory that cap bounds them.
 inline constexpr std::uint64_t kPipeWindowBytes = std::uint64_t{64} << 20;
-/// A receiver says what it took after this many messages or bytes, so that less than this may be
-/// open for the sender although everything was taken.
+/// A receiver reports its total after this many messages or bytes. The sender may therefore see
+/// fewer than these as open although everything was taken.
 inline constexpr std::uint32_t kPipeCreditMessages = kPipeWindowMessages / 4;
 inline constexpr std::uint64_t kPipeCreditBytes = kPipeWindowBytes / 8;
 /// Bodies beside descriptors that wait on one link, of all pipes, for the receiver's program: an
@@ -90,9 +92,9 @@ inline constexpr std::uint64_t kMinSmallHeldBytes = std::uint64_t{4} << 20;
 /// Bulk connections of one tcp link.
 inline constexpr std::uint32_t kMaxStreamsPerLink = 16;
 
-/// A name as the resolver takes it (RFC 1035, 2.3.4).
+/// Bytes of a name that the resolver accepts (RFC 1035, 2.3.4).
 inline constexpr std::size_t kMaxHostNameBytes = 253;
-/// Path of a unix socket, without the final zero (`sun_path` of unix(7)).
+/// Bytes of the path of a unix socket, without the final zero (`sun_path` of unix(7)).
 inline constexpr std::size_t kMaxUnixPathBytes = 107;
 /// Look-ups that outlived their deadline; each holds a thread until the resolver answers.
 inline constexpr int kMaxPendingLookups = 16;

@@ -14,15 +14,15 @@ inline namespace v0 {
 /// How bytes reach a peer.
 enum class PathKind : std::uint8_t {
   none = 0,  ///< not decided yet
-  shm = 1,   ///< memory both processes map
-  tcp = 2,   ///< sockets: TCP, or a unix socket running the same code
-  /// Through routers of Zenoh, where neither side reaches the other: the code of tcp on cables.
+  shm = 1,   ///< memory that both processes map
+  tcp = 2,   ///< sockets: TCP, or a unix socket that runs the same code
+  /// Through routers of Zenoh, if neither side reaches the other: the code of tcp on cables.
   routed = 3,
 };
 
 TENDON_WORDS(PathKind, none, shm, tcp, routed);
 
-/// The path a link took, and why: "shm: same host, proved by a shared mapping".
+/// The path of a link, and why: "shm: same host, proved by a shared mapping".
 struct Path {
   PathKind kind = PathKind::none;
   std::string reason;

@@ -13,15 +13,15 @@
 namespace tendon {
 inline namespace v0 {
 
-/// What protects a connection. The numbers are on the wire.
+/// The protection of a connection. The numbers are on the wire.
 enum class Profile : std::uint8_t {
-  /// The peer proved, by shared memory or a unix socket, that it is on this host, under the same
+  /// The peer proves, by shared memory or a unix socket, that it is on this host, under the same
   /// uid. The default.
   local = 1,
-  /// No protection, asked for by name: every routable bind, and every peer of another user, needs
+  /// No protection, asked for by name. Every routable bind, and every peer of another user, needs
   /// it.
   plaintext = 2,
-  /// TLS 1.3: the peer proved that it has a key or a certificate, and nobody between reads or
+  /// TLS 1.3: the peer proves that it has a key or a certificate, and nobody between reads or
   /// changes a byte. It needs Security::load(). For pipes; groups, topics, calls and the control
   /// plane answer `not_supported`.
   secure = 3,
@@ -45,22 +45,22 @@ class Credentials;
 /// Cost:    that of its files.
 struct Security {
   Profile profile = Profile::local;
-  /// They are for `secure`; load() makes them.
+  /// Credentials for `secure`; load() makes them.
   std::shared_ptr<const detail::secure::Credentials> credentials = nullptr;
-  /// A connection by certificates wants this name in the listener's: NAME of a URI tendon:NAME, a
-  /// URI, a DNS name or an address. Empty: the host that is dialled, which a unix path has not.
+  /// The name that a connection by certificates wants in the listener's: NAME of a URI tendon:NAME,
+  /// a URI, a DNS name or an address. Empty: the dialled host; a unix path has none.
   std::string peer = {};
 
-  /// Profile::secure with what the files have. Errors: file_not_found; permission_denied for a file
-  /// of secrets that others may read; invalid_argument for what cannot be used; each names the
-  /// file.
+  /// Returns Profile::secure with the credentials in the files. Errors: file_not_found;
+  /// permission_denied for a file of secrets that others may read; invalid_argument for unusable
+  /// contents; each names the file.
   [[nodiscard]] TENDON_API static Result<Security> load(const CredentialFiles& files,
                                                         std::string peer = {});
 
   friend bool operator==(const Security&, const Security&) = default;
 };
 
-/// Anything else is invalid_argument.
+/// Any other text is invalid_argument.
 [[deprecated("parse_word<Profile>()")]] [[nodiscard]] inline Result<Profile> parse_profile(
     std::string_view text) {
   if (const auto profile = parse_word<Profile>(text)) return *profile;
