@@ -24,7 +24,7 @@ class BroadcastCall;
 class ControllerCore;
 }  // namespace detail
 
-/// One controller gives steps to many workers and collects what they make of them.
+/// A controller sends steps to many workers and collects their outputs.
 ///
 /// Example:
 ///   const ParallelLayout layout = ParallelLayout::make({.tensor = 2}).value();
@@ -33,13 +33,13 @@ class ControllerCore;
 ///   controller.broadcast({.schedule_id = 1, .tensors = batch}, 5s).value();
 ///   Result<std::vector<StepOutputs>> outputs = controller.collect(1, 30s);
 ///   if (!outputs && outputs.error().code == ErrorCode::worker_lost)
-///     controller.rebuild(120s).value();  // the step is void; give it out again under a new id
+///     controller.rebuild(120s).value();  // the step is void; broadcast it again under a new id
 ///   controller.stop("done", 10s).value();
 ///
-/// Two ways lead to each worker. The *worker pipe* is open for its whole life: what the worker
-/// waits for, and its death, are heard there. Steps go over three flows of ZeroMQ: inputs to all
-/// (PUB), outputs and microbatch signals back (PULL). Every message of a flow is numbered, kept
-/// until it is applied, and sent again on the worker pipe when it was lost on its way.
+/// Two ways lead to each worker. The *worker pipe* is open for its whole life: the controller hears
+/// there what the worker waits for, and of its death. Steps travel over three flows of ZeroMQ:
+/// inputs to all (PUB), outputs and microbatch signals back (PULL). Every message of a flow is
+/// numbered, kept until it is applied, and sent again on the worker pipe if it was lost.
 ///
 /// The set of workers has a number, the *roster*. When one is lost the roster is closed: its steps
 /// are void, and the others wait for rebuild(), which forms the next one with a replacement.
@@ -51,7 +51,7 @@ class ControllerCore;
 ///          call that needs a running roster), timeout (names the ranks that are behind),
 ///          divergence, message_too_large, invalid_argument, forked.
 /// Blocks:  calls with a Deadline, until then.
-/// Cost:    of a step: one message, whatever the number of workers, one from each rank that sends
+/// Cost:    for a step: one message, whatever the number of workers, one from each rank that sends
 ///          outputs, and a word from each of the others.
 class TENDON_API Controller {
  public:
@@ -70,16 +70,16 @@ class TENDON_API Controller {
   [[nodiscard]] const ParallelLayout& layout() const& noexcept;
   const ParallelLayout& layout() const&& = delete;
 
-  /// Waits until each rank has a worker, forms the groups and flows, and has seen a probe come
-  /// through to each of them.
+  /// Waits until each rank has a worker, forms the groups and flows, and waits until a probe has
+  /// reached each of them.
   [[nodiscard]] Result<void> wait_for_workers(Deadline deadline);
-  /// After worker_lost: the next roster. Waits for replacements, and for the survivors to have
-  /// freed what they held. What ran before is void; no step is given out a second time.
+  /// Forms the next roster after worker_lost. Waits for replacements, and until the survivors have
+  /// freed what they held. Earlier steps are void; no step is sent a second time.
   [[nodiscard]] Result<void> rebuild(Deadline deadline);
 
-  /// Gives a step to all workers. At most pipeline stages + 1 are in flight, and at most so many
-  /// wait for any rank to take them: beyond that it waits for outputs, which stay for collect(),
-  /// and for the ranks that are behind, which `timeout` names. Calls of several threads take turns,
+  /// Sends a step to all workers. At most pipeline stages + 1 are in flight, and at most so many
+  /// wait for any rank to take them. Beyond that it waits for outputs, which stay for collect(),
+  /// and for the ranks that are behind, which `timeout` names. Calls of several threads take turns
   /// in the order in which they began, and their ids must rise in it: else invalid_argument, before
   /// anything is copied. On an error no worker has the step.
   [[nodiscard]] Result<void> broadcast(const StepInputs& inputs, Deadline deadline);
@@ -87,23 +87,23 @@ class TENDON_API Controller {
   /// collected in any order, each once.
   [[nodiscard]] Result<std::vector<StepOutputs>> collect(std::uint64_t schedule_id,
                                                          Deadline deadline);
-  /// What collect() returned can be collected again: see Pipe::give_back().
+  /// Puts collected outputs back; they can be collected again: see Pipe::give_back().
   void give_back(std::vector<StepOutputs> outputs);
   /// Returns when the first stage has passed on its part of this step.
   [[nodiscard]] Result<void> wait_for_microbatch(std::uint64_t schedule_id, Deadline deadline);
-  /// Tells every worker that this step is no longer wanted, and waits for their word that they
-  /// heard it: Step::cancelled() is true there. Its outputs still come.
+  /// Tells every worker that this step is no longer wanted, and waits until each confirms:
+  /// Step::cancelled() is true there. Its outputs still arrive.
   [[nodiscard]] Result<void> cancel_step(std::uint64_t schedule_id, Deadline deadline);
 
-  /// Asks a worker on its pipe, whatever its program does meanwhile.
+  /// Asks a worker on its pipe for its status, whatever its program does meanwhile.
   [[nodiscard]] Result<WorkerStatus> ask(GlobalRank rank, Deadline deadline);
   [[nodiscard]] ControllerStatus status() const;
   [[nodiscard]] FlowStats stats() const;
 
   /// Waits until no step is in flight; outputs stay for collect(). No step is accepted meanwhile.
   [[nodiscard]] Result<void> drain(Deadline deadline);
-  /// Tells all workers to end after the steps that they were given, and waits until their pipes
-  /// have ended. `timeout` names those that are left. The destructor tells them, and does not wait.
+  /// Tells all workers to end after the steps that they have, and waits until their pipes have
+  /// ended. `timeout` names those that are left. The destructor tells them, and does not wait.
   [[nodiscard]] Result<void> stop(std::string_view reason, Deadline deadline);
 
  private:

@@ -12,7 +12,7 @@
 namespace tendon {
 inline namespace v0 {
 
-/// One step, as a controller gives it to all of its workers.
+/// One step, as a controller sends it to all of its workers.
 ///
 /// Owns:    shares of its bytes and tensors.
 /// Threads: a value.
@@ -20,15 +20,15 @@ inline namespace v0 {
 /// Blocks:  never.
 /// Cost:    no copy.
 struct StepInputs {
-  /// Above those of all steps before it.
+  /// Greater than those of all steps before it.
   std::uint64_t schedule_id = 0;
   /// At most kMaxStepPayloadBytes. Tendon does not look into it: a serialized
   /// `tendon.v1.StepInputs` (proto/tendon/v1/step.proto), or a message of yours.
   Storage payload = {};
-  /// Beside the payload, on pipes beside the worker pipes; may be empty. broadcast() copies them
-  /// once, and all workers of the controller's host read that copy: a worker may not write them. To
-  /// another host they are sent once, and a worker there passes them on to those beside it. Their
-  /// memory is free when the last worker has dropped them.
+  /// Tensors beside the payload, on pipes beside the worker pipes; may be empty. broadcast() copies
+  /// them once, and all workers of the controller's host read that copy: a worker may not write
+  /// them. To another host they are sent once, and a worker there passes them on to those beside
+  /// it. Their memory is free when the last worker has dropped them.
   TensorDict tensors = {};
 };
 
@@ -43,12 +43,12 @@ struct Step {
   }
 };
 
-/// What one rank made of a step.
+/// The outputs of one rank for a step.
 struct StepOutputs {
   std::uint64_t schedule_id = 0;
   GlobalRank rank = {};  ///< of the sender; set by collect()
   Storage payload = {};
-  /// Any number that must be the same on all ranks that send outputs, such as a hash of the tokens:
+  /// Any number that must be the same on all ranks that send outputs, such as a hash of the tokens;
   /// else collect() returns `divergence`. 0: nothing to compare.
   std::uint64_t agreement = 0;
 };

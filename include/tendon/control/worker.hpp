@@ -27,10 +27,10 @@ struct WorkerGroups {
   std::shared_ptr<Group> world;
   std::shared_ptr<Group> tensor;
   std::shared_ptr<Group> kv;
-  std::shared_ptr<Group> pipeline;  ///< its rank in it is its stage
+  std::shared_ptr<Group> pipeline;  ///< its rank in this group is its stage
 };
 
-/// One of the processes that a Controller gives steps to.
+/// A process that receives steps from a Controller.
 ///
 /// Example:
 ///   const ParallelLayout layout = ParallelLayout::make({.tensor = 2}).value();
@@ -74,7 +74,7 @@ class TENDON_API Worker {
   [[nodiscard]] GlobalRank rank() const noexcept;
   [[nodiscard]] ParallelCoordinates place() const noexcept;
   [[nodiscard]] std::uint64_t roster() const;
-  /// Those of this roster; rebuild() makes new ones.
+  /// The groups of this roster; rebuild() makes new ones.
   [[nodiscard]] WorkerGroups groups() const;
   /// Whether the controller waits for outputs of this rank: tensor rank 0 of the last stage.
   [[nodiscard]] bool sends_outputs() const noexcept;
@@ -90,11 +90,11 @@ class TENDON_API Worker {
   /// Tells the controller that the first stage of this step is done. Only global rank 0 sends this;
   /// on other ranks the call does nothing.
   [[nodiscard]] Result<void> signal_microbatch(std::uint64_t schedule_id, Deadline deadline);
-  /// After roster_closed, or after a collective that failed: says why, waits for the controller to
-  /// have a full roster again, and enters it with new groups and flows.
+  /// Call it after roster_closed, or after a collective that failed. It reports why, waits until
+  /// the controller has a full roster again, and enters it with new groups and flows.
   [[nodiscard]] Result<void> rebuild(const Error& cause, Deadline deadline);
 
-  /// In WorkerStatus::load from now on.
+  /// Sets WorkerStatus::load from now on.
   void set_load(double load);
   [[nodiscard]] FlowStats stats() const;
   /// Leaves in order: the controller closes the roster.

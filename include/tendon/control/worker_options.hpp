@@ -9,7 +9,7 @@
 namespace tendon {
 inline namespace v0 {
 
-/// Every member has a default; name the ones you set.
+/// The options of Worker::connect(). Every member has a default; name the ones you set.
 struct WorkerOptions {
   /// As ControllerOptions::payload_version.
   std::uint64_t payload_version = 0;

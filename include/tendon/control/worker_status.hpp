@@ -13,51 +13,51 @@
 namespace tendon {
 inline namespace v0 {
 
-/// One rank as its controller knows it, by its last heartbeat.
+/// The state of one rank as its controller knows it, from its last heartbeat.
 struct WorkerStatus {
   enum class State : std::uint8_t {
     running,     ///< in the roster, and owes nothing
-    owes,        ///< took a step and has not given its outputs, or has not taken one that was sent
-    failing,     ///< the roster is over, and it has not said that it is done with it
+    owes,        ///< took a step and has not sent its outputs, or has not taken one that was sent
+    failing,     ///< the roster has ended, and the worker has not said that it is done with it
     rebuilding,  ///< waits for the next roster, or enters it
     gone,        ///< has no worker
   };
   GlobalRank rank = {};
   State state = State::gone;
-  /// Also that of one that is gone.
+  /// Also kept for a worker that is gone.
   PeerIdentity identity = {};
   /// The step at work, 0 when there is none.
   std::uint64_t schedule_id = 0;
   /// "in all_reduce #7 on group "tensor", waiting for rank 2 (1.2 s)"; empty when no collective
   /// waits.
   std::string waiting = {};
-  /// The same as ranks of the layout, where they are known.
+  /// The same as ranks of the layout, if they are known.
   std::vector<GlobalRank> waiting_for = {};
-  /// What Worker::set_load() said last.
+  /// The last value of Worker::set_load().
   double load = 0;
   /// WorkerOptions::free_blocks.
   std::uint64_t free_blocks = 0;
   /// Steps of this roster that it has taken.
   std::uint64_t applied_inputs = 0;
-  /// How long it has held up steps: since it last took or gave one, ended a collective or waited
-  /// for others. 0 for a worker that owes nothing, and for one that waits for others and still says
-  /// so. Where all that owe wait, it is that of those for whom they wait. A program that started
-  /// this one may kill it.
+  /// How long it has held up steps: since it last took one, sent outputs, ended a collective or
+  /// waited for others. 0 for a worker that owes nothing, and for one that still reports that it
+  /// waits for others. If all that owe wait, it is that of those for whom they wait. A program that
+  /// started this worker may kill it.
   std::chrono::nanoseconds stalled{0};
-  /// Since the heartbeat came.
+  /// Time since the heartbeat arrived.
   std::chrono::nanoseconds age{0};
 };
 
 TENDON_WORDS(WorkerStatus::State, running, owes, failing, rebuilding, gone);
 
-/// What a controller does.
+/// The state of a controller's roster.
 enum class RosterState : std::uint8_t {
-  gathering,  ///< not all workers have come
+  gathering,  ///< not all workers have arrived
   forming,    ///< groups and flows are being made
   running,
   draining,  ///< no further step is accepted
   closed,    ///< a worker was lost or failed: rebuild()
-  failed,    ///< kMaxRosterAttempts were in vain
+  failed,    ///< kMaxRosterAttempts have failed
   stopped,
 };
 
@@ -66,19 +66,19 @@ TENDON_WORDS(RosterState, gathering, forming, running, draining, closed, failed,
 struct ControllerStatus {
   RosterState state = RosterState::gathering;
   std::uint64_t roster = 0;  ///< 0 before the first
-  /// Why it was closed.
+  /// The reason why it was closed.
   std::string reason = {};
   std::vector<std::uint64_t> steps_in_flight = {};
-  /// One for each rank, by rank.
+  /// One entry for each rank, by rank.
   std::vector<WorkerStatus> workers = {};
 };
 
-/// What has been repaired, and what was dropped.
+/// Counts of messages that were repaired or dropped.
 struct FlowStats {
   std::uint64_t sent = 0;
   std::uint64_t received = 0;
-  std::uint64_t doubled = 0;       ///< came twice, dropped the second time
-  std::uint64_t parked = 0;        ///< came before an earlier one did
+  std::uint64_t doubled = 0;       ///< arrived twice, dropped the second time
+  std::uint64_t parked = 0;        ///< arrived before an earlier one did
   std::uint64_t resent = 0;        ///< sent again on a worker pipe
   std::uint64_t refused = 0;       ///< of another run, roster or sender, or malformed
   std::uint64_t void_outputs = 0;  ///< of steps of a roster that was closed

@@ -11,11 +11,11 @@
 namespace tendon {
 inline namespace v0 {
 
-/// Why samples did not come.
+/// Why samples are missing.
 enum class GapReason : std::uint8_t {
   overflow,     ///< the subscriber was behind by more than the publisher's history
-  history,      ///< the publisher gave up its history early: `publish_bytes` was short
-  reconnect,    ///< they were published while there was no link, and left the history meanwhile
+  history,      ///< the publisher dropped its history early: `publish_bytes` was short
+  reconnect,    ///< published while there was no link; they left the history meanwhile
   expired,      ///< they arrived, older than SubscriberOptions::max_age
   schema,       ///< they arrived, and do not fit SubscriberOptions::schema
   undecodable,  ///< they arrived, and their values, schema or header could not be read
@@ -23,8 +23,9 @@ enum class GapReason : std::uint8_t {
 };
 TENDON_WORDS(GapReason, overflow, history, reconnect, expired, schema, undecodable, died);
 
-/// Samples of one publisher that this subscriber will not get: exactly these, from the first sample
-/// that it has seen of this publisher. A publisher is one {incarnation, entity} of a node.
+/// The samples of one publisher that this subscriber will not get. The list is exact, from the
+/// first sample that it has seen of this publisher. A publisher is one {incarnation, entity} of a
+/// node.
 struct TENDON_API Gap {
   std::string publisher;          ///< the node, as in Sample::publisher
   std::uint64_t incarnation = 0;  ///< of the node: when its Context was made [ns of wall clock]

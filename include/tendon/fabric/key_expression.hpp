@@ -14,7 +14,7 @@
 namespace tendon {
 inline namespace v0 {
 
-/// A set of keys, in Zenoh's language: what a subscriber listens to. A key is the set of itself.
+/// A set of keys, in Zenoh's language, that a subscriber names. A key is the set of itself.
 ///
 /// Example:
 ///   const KeyExpression all = KeyExpression::canonize("robot/**/*").value();
@@ -28,10 +28,10 @@ inline namespace v0 {
 /// Threads: a value.
 /// Errors:  invalid_argument with the text, the place and the rule; limit_exceeded.
 /// Blocks:  never.
-/// Cost:    one string. Comparing two takes no memory, and time of at most the product of their
-///          lengths, also where a stranger chose them.
+/// Cost:    one string. A comparison takes no memory. Its time is at most the product of both
+///          lengths, even if a stranger chose them.
 ///
-/// A key is UTF-8 text in chunks with '/' between them; no chunk is empty, and none has one of
+/// A key is UTF-8 text in chunks with '/' between them. No chunk is empty, and none contains one of
 /// "*$?#". Three wildcards stand for sets of keys:
 ///
 ///   *   any one chunk: "robot/*/imu"
@@ -39,27 +39,27 @@ inline namespace v0 {
 ///   $*  any bytes inside a chunk, also none: "robot/arm$*"
 ///
 /// A chunk that begins with '@' is verbatim: only the same chunk matches it, and no wildcard does.
-/// So "**" has nothing of "@tendon/...".
+/// "**" therefore excludes "@tendon/...".
 ///
-/// Each set has one canonical text: "**" follows "*" where they stand side by side, and no
-/// wildcard is repeated. Source: "Key Expressions", an RFC of eclipse-zenoh/roadmap, and what the
-/// crate zenoh-keyexpr 1.10 answers.
+/// Each set has one canonical text: "**" follows "*" where they stand side by side, and no wildcard
+/// is repeated. Source: "Key Expressions", an RFC of eclipse-zenoh/roadmap, and the answers of the
+/// crate zenoh-keyexpr 1.10.
 class TENDON_API KeyExpression {
  public:
-  /// Takes the canonical text only: what a peer says has one spelling, or is refused.
+  /// Accepts the canonical text only, so that a peer has one spelling for each set.
   [[nodiscard]] static Result<KeyExpression> parse(std::string_view text);
-  /// Takes what a person writes: "a/**/*" becomes "a/*/**".
+  /// Accepts other spellings too, as people write them: "a/**/*" becomes "a/*/**".
   [[nodiscard]] static Result<KeyExpression> canonize(std::string_view text);
 
-  /// Control characters are legal in a key: show it to a person with them taken out.
+  /// The text. Control characters are legal in it: remove them before showing it to a person.
   [[nodiscard]] const std::string& text() const& noexcept { return text_; }
   const std::string& text() const&& = delete;
-  /// Without wildcards: samples can be published on it.
+  /// True without wildcards: samples can be published on it.
   [[nodiscard]] bool is_key() const noexcept { return text_.find('*') == std::string::npos; }
-  /// There is a key that belongs to both.
+  /// True if some key belongs to both.
   [[nodiscard]] bool intersects(const KeyExpression& other) const noexcept;
-  /// Every key of `other` belongs to this one. True is always right. False can be wrong where
-  /// `other` has "**", in the same cases as Zenoh's: "*/**" has all keys of "**", and answers
+  /// True if every key of `other` belongs to this set. True is always right. False can be wrong if
+  /// `other` contains "**", in the same cases as Zenoh's: "*/**" has all keys of "**", and answers
   /// false.
   [[nodiscard]] bool includes(const KeyExpression& other) const noexcept;
 

@@ -28,7 +28,7 @@ namespace detail {
 class NodeCore;
 }
 
-/// A member of a fabric: a name in a domain, under which a program publishes, subscribes, calls and
+/// A member of a fabric: a name in a domain. Under it a program publishes, subscribes, calls and
 /// responds.
 ///
 /// Example:
@@ -47,17 +47,17 @@ class NodeCore;
 ///          plaintext), unreachable (no router: each with its reason), not_supported (Zenoh, in a
 ///          build without it).
 /// Blocks:  join() until a router is connected (DiscoveryNeed), and until each of `peers` was
-///          dialled once or the deadline: one that is not there yet is no error, and is dialled
+///          dialled once, or the deadline. A peer that is not there yet is no error, and is dialled
 ///          again. call() and call_all() until the deadline. close() and the destructor while a
-///          dial is given up, a second at most; with Zenoh two more, and two again while routers
-///          are tried in the background.
-/// Cost:    a thread that dials, idle while there is nothing to connect to; 33 at most. A session
-///          of Zenoh is about 10 MB and its threads. Both are for all nodes of a Context; one that
-///          finds others by itself has two sessions. The first subscriber that hears plain Zenoh
+///          dial is cancelled, at most 1 s; with Zenoh 2 s more, and 2 s again while routers are
+///          tried in the background.
+/// Cost:    threads that dial, idle while there is nothing to dial; 33 at most. A session of Zenoh
+///          costs about 10 MB and its threads. All nodes of a Context share both; one whose nodes
+///          find others by themselves has two sessions. The first subscriber that hears plain Zenoh
 ///          peers opens one more.
 ///
-/// A token of discovery is a hint: its coming starts connecting, its loss ends nothing. What is
-/// alive is decided by links alone.
+/// A token of discovery is a hint: a new one starts connecting, a lost one ends nothing. Links
+/// alone decide what is alive.
 class TENDON_API Node {
  public:
   [[nodiscard]] static Result<Node> join(Context& context, NodeOptions options, Deadline deadline);
@@ -71,49 +71,50 @@ class TENDON_API Node {
   const std::string& domain() const&& = delete;
   [[nodiscard]] const std::string& name() const& noexcept;
   const std::string& name() const&& = delete;
-  /// Where it listens by NodeOptions::listen, with the port that was chosen; empty: nowhere.
+  /// The address of NodeOptions::listen, with the port that was chosen; empty: none.
   [[nodiscard]] const std::string& address() const& noexcept;
   const std::string& address() const&& = delete;
-  /// From now on discovery tells this node of its whole domain; returns when all that is there was
-  /// told. Before, it tells of what the node needs: nodes that have a publisher for a subscriber of
-  /// it. Errors: timeout.
+  /// Makes discovery report the whole domain to this node from now on; returns when it has reported
+  /// everything that is there. Before, it reports only what the node needs: nodes with a publisher
+  /// for a subscriber of this node. Errors: timeout.
   [[nodiscard]] Result<void> survey(Deadline deadline);
-  /// Names of the nodes of its domain that discovery tells of, its own among them, sorted.
+  /// The names of the nodes that discovery reports in its domain, with its own, sorted.
   [[nodiscard]] std::vector<std::string> nodes() const;
-  /// What discovery tells of publishers and subscribers of its domain, sorted by key and node.
+  /// The publishers and subscribers that discovery reports in its domain, sorted by key and node.
   [[nodiscard]] std::vector<EntityInfo> publishers() const;
   [[nodiscard]] std::vector<EntityInfo> subscribers() const;
-  /// What is known of a node by the links to it; of several of that name, of the one that started
+  /// The state of a node as its links show it; if several have that name, of the one that started
   /// last. Errors: unreachable when no such node was found, or when there is no link to it.
   [[nodiscard]] Result<PeerStats> peer_stats(const std::string& name) const;
   [[nodiscard]] std::vector<EntityInfo> responders() const;
-  /// Does somebody subscribe to one of these keys by Zenoh: a plain peer, or a subscriber of Tendon
-  /// that listens to plain ones? Errors: not_supported (a node without Zenoh), timeout.
+  /// True if somebody subscribes to one of these keys by Zenoh: a plain peer, or a subscriber of
+  /// Tendon that listens to plain ones. Errors: not_supported (a node without Zenoh), timeout.
   [[nodiscard]] Result<bool> has_plain_subscribers(std::string_view keys, Deadline deadline);
 
-  /// Asks all responders of `key`, waiting for the first to be announced, takes the first answer,
-  /// and cancels the other requests. An error of one responder is that of the call when none
-  /// answers, and names its node. No request is sent twice to a responder.
-  /// Errors: `unreachable` without a responder, `timeout`, `peer_lost`, `server_busy`,
-  /// `handler_failed`, and what else a handler returns; resource_exhausted when `publish_bytes` is
-  /// short; pipe_closed after close().
+  /// Asks all responders of `key`, after waiting for the first announcement, takes the first
+  /// answer, and cancels the other requests. If none answers, the error of one responder is that of
+  /// the call, and names its node. No request is sent twice to a responder.
+  /// Errors:  `unreachable` without a responder, `timeout`, `peer_lost`, `server_busy`,
+  ///          `handler_failed`, and any other that a handler returns; resource_exhausted when
+  ///          `publish_bytes` is short; pipe_closed after close().
   [[nodiscard]] Result<Reply> call(std::string_view key, const TensorDict& request,
                                    Deadline deadline);
-  /// The same, which is given up as `cancelled` when `stop` is requested.
+  /// The same, but returns `cancelled` when `stop` is requested.
   [[nodiscard]] Result<Reply> call(std::string_view key, const TensorDict& request,
                                    const std::stop_token& stop, Deadline deadline);
-  /// Until each responder that is announced meanwhile has answered or failed, or the deadline.
-  /// Errors: `unreachable` without a responder; what becomes of each is in the result.
+  /// Asks all responders of `key` and collects their answers. Returns when each responder that was
+  /// announced meanwhile has answered or failed, or at the deadline. Errors: `unreachable` without
+  /// a responder; the result has the failure of each.
   [[nodiscard]] Result<CallAllReplies> call_all(std::string_view key, const TensorDict& request,
                                                 Deadline deadline);
   [[nodiscard]] Result<CallAllReplies> call_all(std::string_view key, const TensorDict& request,
                                                 const std::stop_token& stop, Deadline deadline);
   [[nodiscard]] CallStats call_stats() const;
-  /// `callback` gets the events from now on, where those of Context::on_member come, under no lock.
-  /// While 4096 events wait for it, further ones are only logged; gaps also come with samples.
+  /// Hands later events to `callback`, on the threads of Context::on_member, under no lock. While
+  /// 4096 events wait for it, further ones are only logged; gaps are also in samples.
   void on_event(std::function<void(const FabricEvent&)> callback);
-  /// Withdraws its announcements and looks for nobody any more. Calls end. Publishers, subscribers
-  /// and responders keep the channels that they have. Idempotent.
+  /// Withdraws its announcements and stops looking for others. Calls end. Publishers, subscribers
+  /// and responders keep their channels. Idempotent.
   void close();
 
  private:

@@ -14,47 +14,47 @@
 namespace tendon {
 inline namespace v0 {
 
-/// Whether a node needs a router to join. `background`: it joins without one, which is tried
-/// each second until one answers; FabricEventKind::discovery_found says so. A survey, waits
-/// for subscribers and calls wait for it within their own deadlines.
+/// Whether a node needs a router to join. With `background` it joins without one and tries again
+/// each second; FabricEventKind::discovery_found reports the first answer. A survey, waits for
+/// subscribers and calls wait for it within their own deadlines.
 enum class DiscoveryNeed : std::uint8_t { required, background };
 TENDON_WORDS(DiscoveryNeed, required, background);
 
 struct NodeOptions {
-  /// Nodes of one domain find each other. Empty: that of the environment, TENDON_DOMAIN, else
+  /// The domain; nodes of one domain find each other. Empty: TENDON_DOMAIN of the environment, else
   /// "default".
   std::string domain = {};
-  /// Unique in its domain: subscribers know a publisher by it.
+  /// The name, unique in its domain: subscribers know a publisher by it.
   std::string name = {};
-  /// Discovery by Zenoh: where its routers listen, "10.0.0.7:7447" or as Zenoh writes it,
-  /// "tcp/10.0.0.7:7447": `tendon router` or a zenohd. A node uses one at a time, so they are to be
-  /// connected. Each has a try, of a second or its share of the deadline. A router that dies costs
-  /// discovery, and no link; the others are tried then. Without routers and without `peers`: those
-  /// of the environment, TENDON_ROUTER="HOST:PORT,HOST:PORT"; else nodes of one host and user find
-  /// each other by themselves.
+  /// Discovery by Zenoh: the addresses of routers (`tendon router` or a zenohd), as "10.0.0.7:7447"
+  /// or in Zenoh's form "tcp/10.0.0.7:7447". A node uses one at a time, so the routers must be
+  /// connected. Each has one try, of a second or its share of the deadline. When a router dies,
+  /// discovery stops, links stay, and the others are tried. Without routers and without `peers`:
+  /// those of the environment, TENDON_ROUTER="HOST:PORT,HOST:PORT"; else nodes of one host and user
+  /// find each other by themselves.
   std::vector<std::string> routers = {};
   DiscoveryNeed discovery = DiscoveryNeed::required;
-  /// Static discovery: where other nodes listen, "10.0.0.7:7450" or "unix:/run/brain.sock", at most
-  /// kMaxStaticPeers. One of two nodes has to name the other. An empty list: found by those alone
-  /// that name this one.
+  /// Static discovery: the addresses of other nodes, "10.0.0.7:7450" or "unix:/run/brain.sock", at
+  /// most kMaxStaticPeers. One of two nodes has to name the other. With an empty list only nodes
+  /// that name this one find it.
   std::optional<std::vector<std::string>> peers = std::nullopt;
-  /// Where this node can be reached beside the unix socket for nodes of this host and user; port 0
-  /// lets the system choose: see address(). "0.0.0.0:0" and "[::]:0" are every interface: others
-  /// are told kMaxAnnouncedAddresses of their addresses; invalid_argument where there is none.
-  /// Empty: nowhere.
+  /// The address of this node for other hosts, beside the unix socket for nodes of this host and
+  /// user. Port 0 lets the system choose: see address(). "0.0.0.0:0" and "[::]:0" are every
+  /// interface: kMaxAnnouncedAddresses of their addresses are announced; invalid_argument where
+  /// there is none. Empty: none.
   std::string listen = {};
-  /// With discovery by Zenoh: where neither of two nodes reaches the other, their link may lead
-  /// through its routers. It needs plaintext, is slower than any other path, and costs the routers
-  /// what it carries. False: such a node is `unreachable`, and no link of this kind is let in for
-  /// this one.
+  /// With discovery by Zenoh: whether links may lead through its routers if neither of two nodes
+  /// reaches the other. Such a link needs plaintext, is slower than any other path, and costs the
+  /// routers its traffic. False: such a node is `unreachable`, and this node accepts no link of
+  /// this kind.
   bool routed = true;
-  /// Profile::plaintext for links that are not proved to be of this host and user. All nodes of a
-  /// Context have the same.
+  /// The protection of links that are not proved to be of this host and user: Profile::plaintext.
+  /// All nodes of a Context have the same.
   Security security = {};
   /// Deprecated: security.profile.
   Formerly<Profile> profile = {};
-  /// Sets of keys, "sensors/**": subscribers whose keys are all in one of them also hear plain
-  /// Zenoh peers, where they say nothing (SubscriberOptions::hears_plain) and have no `max_age`.
+  /// Sets of keys, "sensors/**". A subscriber whose keys all lie in one of them also hears plain
+  /// Zenoh peers, unless it sets SubscriberOptions::hears_plain or has a `max_age`.
   std::vector<std::string> plain_keys = {};
   /// Deprecated: plain_keys.
   Formerly<std::vector<std::string>> plain = {};
@@ -62,9 +62,9 @@ struct NodeOptions {
 
 /// A publisher, a subscriber or a responder, as its node has announced it.
 struct EntityInfo {
-  std::string key;                   ///< of a subscriber: its set of keys
+  std::string key;                   ///< for a subscriber: its set of keys
   std::string node;                  ///< empty while the node itself is not known
-  std::optional<SchemaHash> schema;  ///< nothing: any
+  std::optional<SchemaHash> schema;  ///< empty: any
   Qos qos;                           ///< of a publisher
 
   friend bool operator==(const EntityInfo&, const EntityInfo&) = default;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A publisher's promises for its topic. SubscriberOptions has the wishes of a subscriber.
+// The promises of a publisher for its topic. SubscriberOptions has the wishes of a subscriber.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 namespace tendon {
 inline namespace v0 {
 
-/// What happens to a subscriber that falls behind. Numbers are on the wire.
+/// How a publisher treats a subscriber that falls behind. Numbers are on the wire.
 enum class Overflow : std::uint8_t {
-  drop_oldest = 1,  ///< it misses samples, and is told exactly which
+  drop_oldest = 1,  ///< the subscriber misses samples, and learns exactly which
   block = 2,        ///< the publisher waits for it, at most until its deadline
 };
 
 TENDON_WORDS(Overflow, drop_oldest, block);
 
-/// Which of two topics goes first. Numbers are on the wire.
+/// The order of two topics. Numbers are on the wire.
 enum class Priority : std::uint8_t {
   normal = 1,
   control = 2,  ///< commands: places are kept for them, so that samples never crowd them out
@@ -26,7 +26,7 @@ enum class Priority : std::uint8_t {
 
 TENDON_WORDS(Priority, normal, control);
 
-/// The newest samples of a publisher, which are for those that come late or fell behind.
+/// The newest samples of a publisher, for subscribers that are late or behind.
 struct History {
   std::uint32_t samples = 1;  ///< 1 to kMaxHistorySamples
 

@@ -30,15 +30,15 @@ class SampleThread;
 class SubscriberCore;
 }  // namespace detail
 
-/// What SubscriberOptions::max_hz may be.
+/// The range of SubscriberOptions::max_hz.
 inline constexpr double kLeastMaxHz = 0.001;
 inline constexpr double kMostMaxHz = 1e6;
 
-/// In which form a subscriber takes what plain Zenoh peers put.
+/// The form in which a subscriber takes messages of plain Zenoh peers.
 enum class PlainContent : std::uint8_t {
   tensors,  ///< safetensors, as Sample::tensors; everything else is refused
   bytes,    ///< every payload, as Sample::bytes, with Sample::encoding: JSON, Protobuf, CDR
-  both,     ///< safetensors as tensors; what is none, as bytes
+  both,     ///< safetensors as tensors, everything else as bytes
 };
 TENDON_WORDS(PlainContent, tensors, bytes, both);
 
@@ -47,36 +47,35 @@ struct SubscriberOptions {
   std::uint32_t window = 16;
   /// Samples of one publisher that may be kept without a copy.
   std::uint32_t max_held = 4;
-  /// Older samples are never delivered: they are in a gap (`expired`). One of which nobody can say
-  /// how old it is counts as too old: the clocks of the two Contexts are compared over their link,
-  /// to half of its round trip, which takes a peer of protocol 1.1 that makes progress.
+  /// The greatest age of a sample; older ones are in a gap (`expired`). A sample of unknown age
+  /// counts as too old. The clocks of the two Contexts are compared over their link, to half of its
+  /// round trip; the peer must speak protocol 1.1 and make progress.
   std::optional<std::chrono::nanoseconds> max_age = std::nullopt;
-  /// So many samples a second of each publisher are enough, on the average: kLeastMaxHz to
-  /// kMostMaxHz. The publisher leaves out the others, which are counted and in no gap. What is left
-  /// out may be the newest one.
+  /// The most samples a second of each publisher, on the average: kLeastMaxHz to kMostMaxHz. The
+  /// publisher leaves out the others, which are counted and in no gap. Even the newest sample may
+  /// be left out.
   std::optional<double> max_hz = std::nullopt;
-  /// Where several live nodes of one name publish on one key, the one that started last is
-  /// followed, as long as the link to it lives; samples of the others are dropped and counted.
-  /// Nothing: when `max_age` is set.
+  /// Whether only the newest of several live nodes of one name that publish on one key is followed,
+  /// as long as the link to it lives. Samples of the others are dropped and counted. Empty: true if
+  /// `max_age` is set.
   std::optional<bool> newest_only = std::nullopt;
-  /// Called with each sample, in a thread of the subscriber: recv() is its own then, and `busy` for
-  /// others. What it throws is logged, and the next sample follows. While it runs samples wait in
-  /// the window, and beyond that in no queue: see Gap. Tensors that lay on a GPU come in host
-  /// memory.
+  /// Called with each sample, in a thread of the subscriber; recv() returns `busy` to others then.
+  /// Its exceptions are logged, and the next sample follows. While it runs samples wait in the
+  /// window, and beyond that in no queue: see Gap. Tensors of a GPU are handed over in host memory.
   std::function<void(Sample)> on_sample = nullptr;
-  /// What it takes; null: everything. A publisher of another schema is not connected to.
+  /// The schema that it takes; null: any. It does not connect to a publisher of another schema.
   std::shared_ptr<const Schema> schema = nullptr;
-  /// Samples of plain Zenoh peers, too (Sample::plain), in the form that `plain_content` says.
-  /// Each publisher of these keys puts everything twice then, because Zenoh cannot tell this
-  /// subscriber from a plain one. Their samples have no age, so it excludes `max_age`, and `max_hz`
-  /// is not for them. Nothing: where NodeOptions::plain_keys says so.
+  /// Whether it takes samples of plain Zenoh peers too (Sample::plain), in the form of
+  /// `plain_content`. Each publisher of these keys then puts everything twice, because Zenoh cannot
+  /// tell this subscriber from a plain one. Such samples have no age, so this excludes `max_age`;
+  /// `max_hz` is not for them. Empty: as NodeOptions::plain_keys says.
   std::optional<bool> hears_plain = std::nullopt;
   /// Deprecated: hears_plain.
   Formerly<bool> plain = {};
-  /// How it takes them. A schema describes tensors: it excludes `bytes` and `both`.
+  /// The form in which it takes them. A schema describes tensors: it excludes `bytes` and `both`.
   PlainContent plain_content = PlainContent::tensors;
-  /// Also deliver the end of each publisher, behind its last sample: a Sample with `ended`. The
-  /// FabricEvent `ended` is told in any case.
+  /// Also delivers the end of each publisher, after its last sample: a Sample with `ended`. The
+  /// FabricEvent `ended` is reported in any case.
   bool ends = false;
 };
 
@@ -88,22 +87,22 @@ struct SubscriberStats {
   std::uint64_t superseded = 0;         ///< samples dropped because of `newest_only`
   std::uint64_t copied = 0;             ///< samples copied because max_held were kept
   std::uint64_t schema_mismatches = 0;  ///< publishers and samples of another schema
-  std::uint64_t violations = 0;         ///< channels that their publishers broke
+  std::uint64_t violations = 0;         ///< channels whose publishers violated the protocol
   std::uint64_t publishers = 0;         ///< connected now
   std::uint64_t plain_received = 0;     ///< samples of plain Zenoh peers: some of `received`
-  std::uint64_t plain_dropped = 0;      ///< of them, dropped because newer ones came meanwhile
+  std::uint64_t plain_dropped = 0;      ///< of them, dropped because newer ones arrived meanwhile
   std::uint64_t plain_refused = 0;  ///< of them, in another form than `plain_content`, or too large
   std::uint64_t plain_deleted = 0;  ///< deletes of plain Zenoh peers
   std::uint64_t undecodable = 0;    ///< samples that could not be read: some of `missed`
-  std::uint64_t ended = 0;          ///< streams of publishers that ended, and were read out
+  std::uint64_t ended = 0;          ///< streams of publishers that ended and were read to the end
   std::uint64_t copies_h2d = 0;     ///< samples copied to a GPU, where they lay or were wanted
   std::uint64_t bytes_h2d = 0;      ///< of their leaves there
   std::uint64_t copies_d2h = 0;     ///< samples copied out of the publisher's memory on a GPU
-  std::uint64_t copies_d2d = 0;     ///< samples copied within the GPU that they came on
+  std::uint64_t copies_d2d = 0;     ///< samples copied within the GPU on which they arrived
   std::uint64_t bytes_d2d = 0;      ///< of their leaves there
 };
 
-/// Receives what publishers of a set of keys publish, those too that come later.
+/// Receives the samples of all publishers of a set of keys, later ones included.
 ///
 /// Example:
 ///   Subscriber frames = Subscriber::declare(node, "vision/**", {.max_age = 200ms}).value();
@@ -116,16 +115,17 @@ struct SubscriberStats {
 /// Owns:    a channel to each publisher; samples that wait there; a thread with `on_sample`.
 /// Threads: one receiver at a time, else `busy`: a recv(), a recv_async() that has no sample yet,
 ///          or `on_sample`. The rest is safe everywhere.
-/// Errors:  timeout, pipe_closed after close(), context_closed. A publisher that goes is no error:
+/// Errors:  timeout, pipe_closed after close(), context_closed. The end of a publisher is no error:
 ///          the subscriber waits for the next one.
-/// Blocks:  recv() until its deadline. With `on_sample` close() and the destructor while it runs,
+/// Blocks:  recv() until its deadline. With `on_sample`, close() and the destructor while it runs,
 ///          unless they are called in it.
 /// Cost:    as Sample says.
 ///
-/// Samples of one publisher come in their order, none twice. What does not come is in a gap.
+/// Samples of one publisher arrive in their order, none twice. Those that do not arrive are in a
+/// gap.
 class TENDON_API Subscriber {
  public:
-  /// `keys`: "vision/objects", "pfc/**".
+  /// Subscribes to `keys`: "vision/objects", "pfc/**".
   [[nodiscard]] static Result<Subscriber> declare(Node& node, std::string_view keys,
                                                   SubscriberOptions options = {});
   Subscriber(Subscriber&&) noexcept;
@@ -134,33 +134,33 @@ class TENDON_API Subscriber {
   Subscriber& operator=(const Subscriber&) = delete;
   ~Subscriber();
 
-  /// The next sample, with its tensors where the publisher had them: on the GPU with the same UUID,
-  /// or in host memory. Errors as below; without `.device` a sample never makes this process use
-  /// CUDA.
+  /// Returns the next sample, with its tensors where the publisher had them: on the GPU with the
+  /// same UUID, or in host memory. Errors as below; without `.device` a sample never makes this
+  /// process use CUDA.
   [[nodiscard]] Result<Sample> recv(Deadline deadline);
-  /// The same with its tensors where they are wanted. A GPU is one copy out of the publisher's
-  /// memory; `.device = cpu()` is host memory, without CUDA. Errors of a GPU leave the sample for
-  /// the next recv(): unsupported_device, not_supported without a driver, device_lost,
-  /// resource_exhausted beyond ContextOptions::device_cap_bytes, invalid_argument for a stream that
-  /// is captured.
+  /// The same with its tensors on the wanted device. For a GPU they are copied once out of the
+  /// publisher's memory; `.device = cpu()` is host memory, without CUDA. Errors of a GPU leave the
+  /// sample for the next recv(): unsupported_device, not_supported without a driver, device_lost,
+  /// resource_exhausted beyond ContextOptions::device_cap_bytes, invalid_argument for a stream
+  /// under capture.
   [[nodiscard]] Result<Sample> recv(const DeviceTarget& target, Deadline deadline);
-  /// The next recv() returns the sample that the last one returned: see Pipe::give_back().
+  /// Puts the last received sample back; the next recv() returns it: see Pipe::give_back().
   void give_back(Sample sample);
-  /// The next sample, now or later, in host memory: unsupported_device for one with tensors on a
-  /// GPU, which stays for recv(). Dropping the completion gives a sample back that has come: the
-  /// next receiver gets it.
+  /// Receives the next sample, in host memory: unsupported_device for one with tensors on a GPU,
+  /// which stays for recv(). Dropping the completion puts a sample that has arrived back: the next
+  /// receiver gets it.
   [[nodiscard]] Completion<Sample> recv_async();
-  /// `callback` gets the FabricEvents of its node that are about this subscriber, as Node::on_event
-  /// says.
+  /// Hands to `callback` the FabricEvents of its node that are about this subscriber, as
+  /// Node::on_event().
   void on_event(std::function<void(const FabricEvent&)> callback);
   /// Its number in its Context: FabricEvent::subscriber.
   [[nodiscard]] std::uint32_t entity() const noexcept;
-  /// Until it is connected to `count` publishers. Errors: timeout, with their number.
+  /// Waits until it is connected to `count` publishers. Errors: timeout, with their number.
   [[nodiscard]] Result<void> wait_for_publishers(std::size_t count, Deadline deadline);
   [[nodiscard]] const std::string& keys() const& noexcept;
   const std::string& keys() const&& = delete;
   [[nodiscard]] SubscriberStats stats() const;
-  /// Ends its channels; what waits there is dropped. Samples that were received stay. Idempotent.
+  /// Ends its channels; samples that wait there are dropped. Received samples stay. Idempotent.
   void close();
 
  private:

@@ -36,10 +36,10 @@ struct GroupMember {
   GroupRank rank;           ///< now
   std::uint32_t place = 0;  ///< its rank when the group was made; never changes
   PeerIdentity identity;
-  std::optional<Path> path;  ///< how it is reached; nullopt: this process itself
+  std::optional<Path> path;  ///< how bytes reach it; nullopt: this process itself
 };
 
-/// The peer and the tag of a message from member to member.
+/// The receiver and the tag of a message between members.
 struct To {
   GroupRank rank;
   std::uint32_t tag = 0;
@@ -48,7 +48,7 @@ struct From {
   std::optional<GroupRank> rank = {};  ///< nullopt: any member
   std::optional<std::uint32_t> tag = {};
 };
-/// Whose message a receive took, and which.
+/// The sender and the tag of a received message.
 struct Received {
   GroupRank rank;
   std::uint32_t tag = 0;
@@ -56,15 +56,15 @@ struct Received {
   std::uint64_t number = 0;  ///< in order of arrival at this member, from 1
 };
 
-/// Processes that compute together: collectives, messages by rank, and what happens when one dies.
+/// Processes that compute together: collectives, messages by rank, and recovery when one dies.
 ///
 /// Example:
 ///   Group group = Group::join(context, Rendezvous::from_environment(), 60s).value();
 ///   Tensor gradient = Tensor::zeros(DType::f32, {1'000'000}).value();
 ///   Result<void> reduced = group.all_reduce(gradient, ReduceOp::sum, 30s);
 ///   if (!reduced && reduced.error().code == ErrorCode::peer_lost) {
-///     std::cerr << reduced.error().message() << '\n';  // who died
-///     group.shrink(30s).value();  // the others go on; `gradient` has to be computed again
+///     std::cerr << reduced.error().message() << '\n';  // names the dead member
+///     group.shrink(30s).value();  // the others continue; `gradient` has to be computed again
 ///   } else {
 ///     reduced.value();  // throws after every other failure
 ///     Completion<void> later = group.all_reduce_async(gradient, ReduceOp::avg);
@@ -73,18 +73,18 @@ struct Received {
 ///
 /// Every member calls the same collectives in the same order, with the same dtypes and sizes; a
 /// difference is found and named (`mismatch`). Results are equal on all members, bit for bit. When
-/// a member dies, every survivor gets `peer_lost` with its name, from this call and each later one,
-/// until shrink() has made the next epoch without it, or rebuild() with another process in its
-/// place. After other failures later calls return `group_aborted`. A collective that times out ends
-/// the epoch too. A deadline of zero times out unless all members are already in the collective.
-///
+/// a member dies, every survivor gets `peer_lost` with its name, from this call and each later one.
+/// That ends when shrink() has made the next epoch without it, or rebuild() with another process in
+/// its place. After other failures later calls return `group_aborted`. A collective that times out
+/// ends the epoch too. A deadline of zero times out unless all members are already in the
+/// collective.
 /// *Blocks* of a call are one tensor, cut in equal parts along its elements, or a list with one
 /// tensor (or dict) for each rank, of any sizes. Sizes must agree between members as MPI's do.
 ///
 /// Owns:    links, shared memory for its collectives. Its destructor tells the others that this
 ///          member has left, and drops a sent message if its receiver has not taken an earlier one.
-/// Threads: safe everywhere. Collectives run in the order of the calls. Until an operation has
-///          ended no other one may use its tensors: they may be copied or scaled during the call.
+/// Threads: safe everywhere. Collectives run in the order of the calls. No other operation may use
+///          the tensors of one that has not ended: they may be copied or scaled during the call.
 /// Errors:  invalid_argument, mismatch, peer_lost, group_aborted, no_quorum, timeout (naming the
 ///          members that are missing), overlapping (results), read_only, unsupported_dtype,
 ///          unsupported_device. The tensors' contents are unspecified after timeout, mismatch,
@@ -108,18 +108,18 @@ class TENDON_API Group {
   [[nodiscard]] std::uint32_t size() const;
   /// 1 after join(), one more after each shrink(), grow() and rebuild().
   [[nodiscard]] std::uint64_t epoch() const;
-  /// A number for this epoch that is the same on all of its members, those that joined later
-  /// included. No other epoch of this group has it. Later epochs have higher numbers; some numbers
-  /// are left out.
+  /// A number of this epoch that is the same on all of its members, later ones included. No other
+  /// epoch of this group has it. Later epochs have higher numbers; some numbers are left out.
   [[nodiscard]] std::uint64_t epoch_number() const;
   [[nodiscard]] std::string name() const;
   [[nodiscard]] std::vector<GroupMember> members() const;
-  /// Members, paths, the algorithm of each operation and size: text for people.
+  /// Describes for people the members, paths, and the algorithm of each operation and size.
   [[nodiscard]] std::string describe() const;
   /// The status of the group. Any thread may call it, even during a collective; it returns within
   /// about 10 ms.
   [[nodiscard]] GroupStatus status() const;
-  /// The number of the last collective that this member has completed; numbers go on over epochs.
+  /// The number of the last collective that this member has completed; numbers continue over
+  /// epochs.
   [[nodiscard]] std::uint64_t last_complete_sequence() const;
 
   // Collectives. `tensors` is changed in place.
@@ -128,13 +128,13 @@ class TENDON_API Group {
   [[nodiscard]] Result<void> reduce(const Tensors& tensors, ReduceOp op, GroupRank root,
                                     Deadline deadline);
   [[nodiscard]] Result<void> broadcast(const Tensors& tensors, GroupRank root, Deadline deadline);
-  /// `outputs` are blocks: what each member gave.
+  /// Puts each member's input into its block of `outputs`.
   [[nodiscard]] Result<void> all_gather(const Tensors& input, const Tensors& outputs,
                                         Deadline deadline);
-  /// `outputs` are blocks on `root`; elsewhere they are not looked at.
+  /// `outputs` are blocks on `root`; other members ignore them.
   [[nodiscard]] Result<void> gather(const Tensors& input, const Tensors& outputs, GroupRank root,
                                     Deadline deadline);
-  /// `inputs` are blocks on `root`; elsewhere they are not looked at.
+  /// `inputs` are blocks on `root`; other members ignore them.
   [[nodiscard]] Result<void> scatter(const Tensors& inputs, const Tensors& output, GroupRank root,
                                      Deadline deadline);
   /// `inputs` are blocks; `output` gets the combination of all members' blocks of this rank.
@@ -144,28 +144,29 @@ class TENDON_API Group {
   [[nodiscard]] Result<void> all_to_all(const Tensors& inputs, const Tensors& outputs,
                                         Deadline deadline);
   [[nodiscard]] Result<void> barrier(Deadline deadline);
-  /// A barrier whose `timeout` lists all members that did not come, on every one that did. Between
-  /// hosts it says more than barrier() and takes more messages.
+  /// A barrier whose `timeout` lists all members that did not arrive, on every one that did.
+  /// Between hosts it says more than barrier() and takes more messages.
   [[nodiscard]] Result<void> monitored_barrier(Deadline deadline);
 
-  // From member to member. Messages of one pair and tag arrive in order, and receives take them in
-  // the order of their calls; the receiver's tensors have the sender's dtypes and sizes
+  // Messages between members. Those of one pair and tag arrive in order, and receives take them in
+  // the order of their calls. The receiver's tensors have the sender's dtypes and sizes
   // (`mismatch`).
   [[nodiscard]] Result<void> send(const Tensors& tensors, To to, Deadline deadline);
   [[nodiscard]] Result<Received> recv(const Tensors& tensors, From from, Deadline deadline);
-  /// A whole TensorDict to a member that knows nothing of it: schema, values and tensors.
+  /// Sends a whole TensorDict to a member that knows nothing of it: schema, values and tensors.
   [[nodiscard]] Result<void> init_remote(const TensorDict& dict, To to, Deadline deadline);
   [[nodiscard]] Result<TensorDict> from_remote_init(From from, Deadline deadline,
                                                     Received* received = nullptr);
-  /// The TensorDict of `root` to all members: `root` returns its own, the others what they got.
+  /// Sends the TensorDict of `root` to all members: `root` returns its own, the others the received
+  /// one.
   [[nodiscard]] Result<TensorDict> broadcast_init(const TensorDict& dict, GroupRank root,
                                                   Deadline deadline);
-  /// Puts a copy of what recv() wrote to `tensors` back to where it was: see Pipe::give_back().
+  /// Puts a copy of a received message back, as it lies in `tensors`: see Pipe::give_back().
   [[nodiscard]] Result<void> give_back(const Tensors& tensors, const Received& received);
-  /// The same for what from_remote_init() returned.
+  /// The same for a TensorDict of from_remote_init().
   [[nodiscard]] Result<void> give_back_init(const TensorDict& dict, const Received& received);
 
-  // The same calls without a wait: the Completion has what the call above returns. Collectives of
+  // The same calls without a wait: the Completion has the result of the call above. Collectives of
   // one group run one after the other, in the order of the calls of both kinds.
   Completion<void> all_reduce_async(const Tensors& tensors, ReduceOp op);
   Completion<void> reduce_async(const Tensors& tensors, ReduceOp op, GroupRank root);
@@ -180,27 +181,26 @@ class TENDON_API Group {
   Completion<Received> recv_async(const Tensors& tensors, From from);
 
   // Groups and epochs
-  /// A group of some members, in this order; only they call it, each with the same list, which this
-  /// member is in.
+  /// Makes a group of some members, in this order. Exactly these call it, each with the same list.
   [[nodiscard]] Result<Group> subgroup(std::span<const GroupRank> members, Deadline deadline,
                                        std::string_view name = {});
-  /// Every member calls it, with the list of the group that it will be in (ParallelLayout makes
-  /// such lists). A GlobalRank is a place in the group that join() made, in a subgroup as well.
-  /// `mismatch` when lists contradict.
+  /// Splits the group. Every member calls it, with the list of the group that it will be in
+  /// (ParallelLayout makes such lists). A GlobalRank is a place in the group that join() made, in a
+  /// subgroup as well. `mismatch` when lists contradict.
   [[nodiscard]] Result<Group> split(std::span<const GlobalRank> members, Deadline deadline,
                                     std::string_view name = {});
-  /// After a failure: the next epoch, of all members that are left; each of them calls it. Ranks
+  /// Makes the next epoch after a failure, of all remaining members; each of them calls it. Ranks
   /// close up; places stay. shrink(), grow() and rebuild() may be called again after `timeout`.
   [[nodiscard]] Result<void> shrink(Deadline deadline, ShrinkOptions options = {});
-  /// The next epoch, of all members that are left and all that have come meanwhile: a process that
-  /// calls join() with the rank and the rendezvous of one that is gone takes its place, and its
+  /// Makes the next epoch, of all remaining members and all that have arrived meanwhile. A process
+  /// that calls join() with the rank and the rendezvous of a lost member takes its place; its
   /// join() returns when the members call this. Returns the number of the last collective that
-  /// every member had completed, from where to go on: last_complete_sequence() of a new member.
+  /// every member had completed, from where to continue: last_complete_sequence() of a new member.
   [[nodiscard]] Result<std::uint64_t> grow(Deadline deadline);
-  /// As grow(), and waits until there is a process in every place, that of rank 0 included. A group
-  /// made by split() or subgroup() takes no new processes: where one of its members is lost, the
-  /// call returns `invalid_argument` at once. After a death call rebuild() on the group that was
-  /// joined, then make the others again: all members the same groups in the same order.
+  /// As grow(), but waits until there is a process in every place, that of rank 0 included. A group
+  /// made by split() or subgroup() takes no new processes: if it lost a member, the call returns
+  /// `invalid_argument` at once. After a death call rebuild() on the group that was joined, then
+  /// make the others again: all members the same groups in the same order.
   [[nodiscard]] Result<std::uint64_t> rebuild(Deadline deadline, ShrinkOptions options = {});
   /// Ends every pending operation of this epoch, on all members, with `reason`.
   void abort(std::string_view reason);

@@ -12,12 +12,12 @@
 namespace tendon {
 inline namespace v0 {
 
-/// What a group is doing at one moment: Group::status().
+/// The activity of a group at one moment: Group::status().
 struct GroupStatus {
   enum class State : std::uint8_t {
     idle,
-    in_operation,  ///< a collective was called and is not over, or a thread waits for a message
-    ended,         ///< its epoch: shrink(), grow() or rebuild() make the next one
+    in_operation,  ///< a collective was called and has not ended, or a thread waits for a message
+    ended,         ///< the epoch has ended: shrink(), grow() or rebuild() make the next one
   };
   std::string group = {};   ///< its name
   std::uint64_t epoch = 0;  ///< as Group::epoch()
@@ -27,9 +27,9 @@ struct GroupStatus {
   // in_operation: the first in the order of the calls
   std::string operation = {};  ///< "all_reduce"
   std::uint64_t sequence = 0;  ///< its number; 0: a message between two members, such as "recv"
-  /// Since it was found that it has to wait; 0 before that, and while a thread works on it.
+  /// Time since it was found waiting; 0 before that, and while a thread works on it.
   std::chrono::nanoseconds elapsed{0};
-  /// Between hosts, and over tcp, those whose message comes next: they may wait for others.
+  /// Between hosts, and over tcp, the members whose message is next: they may wait for others.
   std::vector<GroupRank> waiting_for = {};
 };
 

@@ -51,29 +51,28 @@ reduce_kind_from_number(std::uint8_t number) {
 ///     bit_*        yes        yes    -                                    -
 ///     premul_sum   -          -      yes                                  yes
 ///
-/// f8_e8m0fnu holds scales, powers of two without zero and sign, and has none of them.
+/// f8_e8m0fnu holds scales, powers of two without zero and sign, and has none of these operations.
 ///
 /// **Order.** On one host elements are combined in the order of ranks, ((r0 + r1) + r2) + r3, each
-/// step rounded by itself, never fused. Between hosts the order is the algorithm's, and each hop
+/// step rounded by itself, never fused. Between hosts the algorithm decides the order, and each hop
 /// rounds to the tensor's dtype (docs/collectives.md). Every member gets the same bits, on any
 /// processor, as long as the floating-point environment is the usual one (to nearest, denormals
 /// kept).
 ///
 /// **Floats.** f16, bf16 and the eight-bit floats are combined in f32 and rounded once, at the end,
-/// to the nearest, ties to even. What is too large becomes infinity, or NaN in the formats without
-/// one (f8_e4m3fn and the *fnuz types), as ml_dtypes does. avg divides the sum by the number of
-/// members, once. premul_sum multiplies each element by the factor, rounds, and then sums; the
-/// factor is first rounded to what the elements are combined in.
+/// to the nearest, ties to even. A value that is too large becomes infinity, or NaN in the formats
+/// without one (f8_e4m3fn and the *fnuz types), as ml_dtypes does. avg divides the sum by the
+/// number of members, once. premul_sum multiplies each element by the factor, rounds, and then
+/// sums; the factor is first rounded to the type in which elements are combined.
 ///
-/// **NaN and zero.** A NaN of any member makes the result NaN, in min and max too. Every NaN that
-/// comes out is the same one, quiet and positive (0x80 in the *fnuz types). For min and max -0 is
-/// less than +0. (IEEE 754-2019 calls these two `minimum` and `maximum`.)
+/// **NaN and zero.** A NaN of any member makes the result NaN, in min and max too. Every NaN in a
+/// result is the same one, quiet and positive (0x80 in the *fnuz types). For min and max -0 is less
+/// than +0. (IEEE 754-2019 calls these two `minimum` and `maximum`.)
 ///
-/// **Integers** wrap as two's complement does. **bool**: any byte but 0 is true; 0 or 1 comes out.
-/// **Complex** numbers are summed, averaged and multiplied by the real factor part by part.
+/// **Integers** wrap as two's complement does. **bool**: any byte but 0 is true; the result is 0 or
+/// 1. **Complex** numbers are summed, averaged and multiplied by the real factor part by part.
 ///
-/// A group of one: what goes in comes out, bit for bit, except that avg, premul_sum and bool do as
-/// above.
+/// A group of one returns its input, bit for bit, except that avg, premul_sum and bool do as above.
 ///
 /// Owns:    a kind and a number.
 /// Threads: a value.
@@ -97,7 +96,7 @@ class TENDON_API ReduceOp {
     return ReduceOp(ReduceKind::premul_sum, factor);
   }
 
-  /// From a kind that was read or parsed; `factor` counts for premul_sum only.
+  /// Makes one from a kind that was read or parsed; `factor` counts for premul_sum only.
   explicit constexpr ReduceOp(ReduceKind kind, double factor = 1)
       : kind_(kind), factor_(kind == ReduceKind::premul_sum ? factor : 1) {}
 

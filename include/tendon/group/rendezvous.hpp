@@ -15,8 +15,8 @@
 namespace tendon {
 inline namespace v0 {
 
-/// Where processes leave short texts for each other: a torch Store, etcd, a shared directory.
-/// Implement it to join a group through a service that your program has already.
+/// A service in which processes leave short texts for each other: a torch Store, etcd, a shared
+/// directory. Implement it to join a group through a service that your program already has.
 ///
 /// Example:
 ///   struct InMemory final : RendezvousStore {  // for members that are threads of one process
@@ -27,21 +27,21 @@ inline namespace v0 {
 ///   Rendezvous meeting = Rendezvous::through(store, GroupRank{0}, 2);
 ///   Group group = Group::join(context, meeting, 60s).value();
 ///
-/// Threads: called by the one in Group::join, and in Group::rebuild while rank 0 is looked for.
-/// Errors:  what it returns, join() returns.
+/// Threads: called by the thread in Group::join, and in Group::rebuild while rank 0 is looked for.
+/// Errors:  join() returns those of the store.
 class TENDON_API RendezvousStore {
  public:
   virtual ~RendezvousStore();
   virtual Result<void> set(std::string_view key, std::string_view value, Deadline deadline) = 0;
-  /// Waits until the key was set; `timeout` when it was not, and for nothing else.
+  /// Waits until the key was set; returns `timeout` when it was not, and in no other case.
   virtual Result<std::string> get(std::string_view key, Deadline deadline) = 0;
-  /// The host where the service is, as this process dials it ("10.0.0.7", "[::1]", "etcd.lan"), or
-  /// empty. The address of the interface that leads there is the first that rank 0 leaves.
+  /// The host of the service, as this process dials it ("10.0.0.7", "[::1]", "etcd.lan"), or empty.
+  /// Rank 0 leaves the address of the interface that leads there first.
   [[nodiscard]] virtual std::string host() const;
 };
 
 /// How the members of a group find each other, and which of them this process is: all meet at rank
-/// 0. What is wrong with it is reported by Group::join.
+/// 0. Group::join reports its faults.
 ///
 /// Example:
 ///   // Under torchrun, mpirun, srun or `tendon launch`:
@@ -57,20 +57,20 @@ class TENDON_API RendezvousStore {
 /// Cost:    a few strings.
 class TENDON_API Rendezvous {
  public:
-  /// What the launcher left in the environment. Rank and size: RANK and WORLD_SIZE (torchrun,
+  /// Reads the environment that the launcher left. Rank and size: RANK and WORLD_SIZE (torchrun,
   /// `tendon launch`), else those of mpirun (OMPI_COMM_WORLD_*, PMI_*) or srun (SLURM_*). The
-  /// address: TENDON_RENDEZVOUS, else MASTER_ADDR and MASTER_PORT, else, when mpirun or srun has
+  /// address: TENDON_RENDEZVOUS, else MASTER_ADDR and MASTER_PORT; else, when mpirun or srun has
   /// started all of them on one host, a socket named after the job. Under torchrun, whose agent
   /// listens at that port itself, join() explains what to do instead.
   [[nodiscard]] static Rendezvous from_environment();
-  /// Rank 0 listens at the port of `address`, the others connect to `address`. At which interfaces
-  /// it listens: docs/collectives.md#where-a-member-listens.
+  /// Makes rank 0 listen at the port of `address`, and the others connect to `address`. For the
+  /// interfaces at which it listens see docs/collectives.md#where-a-member-listens.
   [[nodiscard]] static Rendezvous at(std::string address, GroupRank rank, std::uint32_t size);
-  /// Rank 0 listens at a free port and leaves its addresses in the store, at most 4.
+  /// Makes rank 0 listen at a free port and leave its addresses in the store, at most 4.
   [[nodiscard]] static Rendezvous through(std::shared_ptr<RendezvousStore> store, GroupRank rank,
                                           std::uint32_t size);
 
-  /// The rank and the size that were given, 0 and 0 when they could not be read.
+  /// The rank and the size of this process's group; 0 and 0 when they could not be read.
   [[nodiscard]] GroupRank rank() const noexcept { return rank_; }
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
   /// Empty with a store.
@@ -78,7 +78,7 @@ class TENDON_API Rendezvous {
   const std::string& address() const&& = delete;
   [[nodiscard]] const std::shared_ptr<RendezvousStore>& store() const& noexcept { return store_; }
   const std::shared_ptr<RendezvousStore>& store() const&& = delete;
-  /// Why the environment was of no use.
+  /// The reason why the environment could not be used.
   [[nodiscard]] const std::optional<Error>& problem() const& noexcept { return problem_; }
   const std::optional<Error>& problem() const&& = delete;
 

@@ -11,7 +11,7 @@
 namespace tendon {
 inline namespace v0 {
 
-/// What a collective works on: a tensor, several, or all leaves of one or more TensorDicts. Several
+/// The tensors of a collective: one, several, or all leaves of one or more TensorDicts. Several
 /// travel together, as one operation. Made by conversion where a collective is called; it refers to
 /// its arguments.
 ///

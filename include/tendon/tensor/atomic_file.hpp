@@ -12,15 +12,15 @@
 namespace tendon {
 inline namespace v0 {
 
-/// What becomes of a file that has the name already.
+/// How a file that has the name already is treated.
 enum class ExistingFile : std::uint8_t { replace, keep };
 
-/// The users that may read a file: those that the umask leaves (0666 less the umask), or its owner
-/// alone (mode 0600), as a file of keys wants it.
+/// The users that may read a file: those that the umask allows (0666 less the umask), or its owner
+/// alone (mode 0600), for files of keys.
 enum class FileReaders : std::uint8_t { by_umask, owner_only };
 
-/// A file that appears under its name only when it is whole: bytes go to a nameless file in the
-/// same directory (where the file system has none, to a hidden one), and commit gives it the name.
+/// A file that appears under its name only when it is whole. Bytes are written to a nameless file
+/// in the same directory (to a hidden one if the file system has none), and commit() names it.
 ///
 /// Example:
 ///   AtomicFile file = AtomicFile::create("weights.bin", ExistingFile::keep).value();
@@ -34,17 +34,17 @@ enum class FileReaders : std::uint8_t { by_umask, owner_only };
 ///          without nameless files.
 /// Threads: one at a time.
 /// Errors:  storage_full (also beyond RLIMIT_FSIZE, without SIGXFSZ), file_not_found,
-///          permission_denied, too_many_open_files, system; after an error only dropping it makes
-///          sense.
+///          permission_denied, too_many_open_files, system; after an error only drop it.
 /// Blocks:  on the disk.
-/// Cost:    one write call a write; commit waits until the disk has it (fsync of file and
+/// Cost:    one write call a write; commit() waits until the disk has it (fsync of file and
 ///          directory).
 class TENDON_API AtomicFile {
  public:
-  /// Begins a file that will be called `path`, in the directory that has this path now. What has
-  /// the name stays until commit, which replaces it (a symbolic link itself, not what it leads to),
-  /// or fails with `keep`: permission_denied with system_errno EEXIST, here already if it can be
-  /// seen. `keep` needs a file system with nameless files, hard links or RENAME_NOREPLACE.
+  /// Begins a file that will be called `path`, in the directory that has this path now. A file of
+  /// that name stays until commit(), which replaces it (a symbolic link itself, not its target), or
+  /// fails with `keep`. That failure is permission_denied with system_errno EEXIST; create()
+  /// reports it already if it sees the file. `keep` needs a file system with nameless files, hard
+  /// links or RENAME_NOREPLACE.
   [[nodiscard]] static Result<AtomicFile> create(const std::filesystem::path& path,
                                                  ExistingFile existing = ExistingFile::replace,
                                                  FileReaders readers = FileReaders::by_umask);
@@ -52,15 +52,15 @@ class TENDON_API AtomicFile {
   AtomicFile& operator=(AtomicFile&&) noexcept;
   ~AtomicFile();
 
-  /// Could it have so many bytes in the end? storage_full beyond RLIMIT_FSIZE. What is long to make
-  /// asks before.
+  /// storage_full if the file could not hold so many bytes because of RLIMIT_FSIZE. Ask before data
+  /// that takes long to make.
   [[nodiscard]] Result<void> check_size(std::uint64_t size_bytes) const;
-  /// Appends. All of it is written or an error is returned.
+  /// Appends all bytes, or returns an error.
   [[nodiscard]] Result<void> write(Bytes bytes);
-  /// Appends the pieces in order, in as few system calls as can be.
+  /// Appends the pieces in order, in as few system calls as possible.
   [[nodiscard]] Result<void> write(std::span<const Bytes> pieces);
   [[nodiscard]] std::uint64_t written_bytes() const noexcept;
-  /// Makes it durable and gives it its name. Once.
+  /// Makes the file durable and gives it its name. Call it once.
   [[nodiscard]] Result<void> commit();
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors to and from other frameworks without a copy, by the DLPack protocol.
+// Exchanges tensors with other frameworks without a copy, by the DLPack protocol.
 #pragma once
 
 #include <memory>
@@ -11,22 +11,22 @@
 namespace tendon {
 inline namespace v0 {
 
-/// The tensor for a consumer of DLPack 1.x; the consumer calls its deleter once. It holds a share
-/// of the memory and says READ_ONLY where the tensor is. Allocates once.
+/// Returns the tensor for a consumer of DLPack 1.x, which calls its deleter once. It holds a share
+/// of the memory, and has READ_ONLY set if the tensor is read-only. Allocates once.
 [[nodiscard]] TENDON_API dlpack::DLManagedTensorVersioned* to_dlpack(const Tensor& tensor);
-/// For consumers of the unversioned struct, which cannot say READ_ONLY: the error read_only for a
-/// tensor that is.
+/// The same for consumers of the unversioned struct, which has no READ_ONLY: the error read_only
+/// for a read-only tensor.
 [[nodiscard]] TENDON_API Result<dlpack::DLManagedTensor*> to_dlpack_unversioned(
     const Tensor& tensor);
 
-/// Takes the tensor over. Its deleter is called exactly once: when the last share of the memory
-/// goes, or before an error is returned, so the caller never calls it.
+/// Takes the tensor over. Its deleter is called exactly once: when the last share of the memory is
+/// dropped, or before an error is returned. The caller never calls it.
 ///
-/// Memory of a GPU is taken as it is: the caller knows in the order of which stream it may be read.
+/// Memory of a GPU is taken as it is: the caller must know in which stream's order it may be read.
 ///
-/// unsupported_device off the CPU and the GPUs of CUDA, unsupported_dtype for lanes or parts of
-/// bytes, version_mismatch for another major version, invalid_argument for a shape that cannot be
-/// (negative, null, too large), limit_exceeded for too many dimensions.
+/// unsupported_device for other devices than the CPU and GPUs of CUDA, unsupported_dtype for lanes
+/// or parts of bytes, version_mismatch for another major version, invalid_argument for an
+/// impossible shape (negative, null, too large), limit_exceeded for too many dimensions.
 [[nodiscard]] TENDON_API Result<Tensor> from_dlpack(dlpack::DLManagedTensorVersioned* managed);
 [[nodiscard]] TENDON_API Result<Tensor> from_dlpack(dlpack::DLManagedTensor* managed);
 

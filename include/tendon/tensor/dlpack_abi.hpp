@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C structs of DLPack 1.x, declared from its published specification
-// (https://dmlc.github.io/dlpack/latest/c_api.html). Their layout is a contract between libraries;
-// the names are in a namespace, so that the official header may be included beside this one.
+// (https://dmlc.github.io/dlpack/latest/c_api.html). Their layout is a contract between libraries.
+// The names are in a namespace, so that the official header may be included beside this one.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ inline namespace v0 {
 namespace dlpack {
 
 inline constexpr std::uint32_t kMajorVersion = 1;
-/// The minor version whose types this declares; minor versions only add numbers.
+/// The minor version of the declared types; minor versions only add numbers.
 inline constexpr std::uint32_t kMinorVersion = 1;
 
 inline constexpr std::uint64_t kFlagReadOnly = 1u << 0;
@@ -38,7 +38,7 @@ struct DLTensor {
   std::uint64_t byte_offset;
 };
 
-/// Before 1.0: no version and no flags.
+/// The struct of versions before 1.0: no version and no flags.
 struct DLManagedTensor {
   DLTensor dl_tensor;
   void* manager_ctx;

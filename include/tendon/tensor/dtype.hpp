@@ -35,11 +35,11 @@ enum class DType : std::uint8_t {
   f8_e3m4 = 17,  ///< the names of the eight-bit floats are those of DLPack 1.1 and ml_dtypes
   f8_e4m3 = 18,
   f8_e4m3b11fnuz = 19,
-  f8_e4m3fn = 20,  ///< what is called F8_E4M3 in safetensors files
+  f8_e4m3fn = 20,  ///< called F8_E4M3 in safetensors files
   f8_e4m3fnuz = 21,
   f8_e5m2 = 22,
   f8_e5m2fnuz = 23,
-  f8_e8m0fnu = 24,  ///< what is called F8_E8M0 in safetensors files
+  f8_e8m0fnu = 24,  ///< called F8_E8M0 in safetensors files
 };
 
 /// DLPack's description of a type: `code` as in DLDataTypeCode, `bits` of one lane, one lane.
@@ -55,7 +55,7 @@ struct DTypeInfo {
   std::uint8_t item_size_bytes;
   DLPackType dlpack;
   std::string_view name;              ///< "f32", "bool"
-  std::string_view full_name;         ///< "float32": that of NumPy, ml_dtypes and torch
+  std::string_view full_name;         ///< "float32": the name in NumPy, ml_dtypes and torch
   std::string_view safetensors_name;  ///< "F32"; empty where the file format has no such type
 };
 
@@ -67,9 +67,9 @@ struct DTypeInfo {
 [[nodiscard]] TENDON_API std::uint64_t item_size_bytes(DType dtype);
 /// "f32", "bool".
 [[nodiscard]] TENDON_API std::string_view to_string(DType dtype);
-/// "float32", "bool": what NumPy, ml_dtypes and torch call it.
+/// "float32", "bool": the name in NumPy, ml_dtypes and torch.
 [[nodiscard]] TENDON_API std::string_view full_name(DType dtype);
-/// The type of this name as to_string gives it.
+/// The type with this name, as to_string() returns it.
 [[nodiscard]] TENDON_API std::optional<DType> parse_dtype(std::string_view name);
 /// The name in a safetensors file ("F32"), as safetensors 0.8 has them; nullopt for c32, c128 and
 /// the eight-bit floats that the format lacks.
@@ -78,10 +78,11 @@ struct DTypeInfo {
 [[nodiscard]] TENDON_API DLPackType to_dlpack_type(DType dtype);
 [[nodiscard]] TENDON_API std::optional<DType> dtype_from_dlpack(DLPackType type);
 TENDON_API std::ostream& operator<<(std::ostream& out, DType dtype);
-/// `out << full_names`: prints types on it by their full names from then on, also those of tensors.
+/// Makes a stream print types by their full names from then on, also those of tensors: `out <<
+/// full_names`.
 TENDON_API std::ostream& full_names(std::ostream& out);
 
-/// The DType of a C++ type. Specialise it for a type of your own (a half, a float8) with one member
+/// The DType of a C++ type. Specialise it for other types (a half, a float8) with one member
 /// `static constexpr DType value`; its size must be that of the element.
 template <class T>
 struct DTypeOf;

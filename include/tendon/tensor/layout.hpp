@@ -17,23 +17,23 @@ enum class Layout : std::uint8_t {
   aligned = 1,
   /// Leaves without gaps, as safetensors files need it: by falling rank of the element type, in the
   /// order of the safetensors writer (U64 I64 F64 C64 F32 U32 I32 BF16 F16 U16 I16 ... U8 BOOL),
-  /// then in the schema's order; so each starts at a multiple of its element size.
+  /// then in the schema's order. Each therefore starts at a multiple of its element size.
   safetensors = 2,
-  /// Leaves in the schema's order, each padded to a multiple of 8 bytes, the last one too: what
-  /// consolidate() of the Python package tensordict makes.
+  /// Leaves in the schema's order, each padded to a multiple of 8 bytes, the last one too, as
+  /// consolidate() of the Python package tensordict packs them.
   tensordict = 3,
 };
 TENDON_WORDS(Layout, aligned, safetensors, tensordict);
 
 inline constexpr std::uint64_t kLeafAlignmentBytes = 64;
 
-/// Where each leaf of one schema lies under one layout.
+/// The place of each leaf of one schema under one layout.
 struct PackedLayout {
-  /// Where each leaf is, by its index in the schema [bytes from the start].
+  /// The place of each leaf, by its index in the schema [bytes from the start].
   std::vector<std::uint64_t> offsets;
-  /// Indices of the leaves by rising offset; neighbours without bytes in the schema's order.
+  /// Indices of the leaves by rising offset; those without bytes stay in the schema's order.
   std::vector<std::uint32_t> order;
-  /// What a buffer must hold: up to the end of the last leaf, by `tensordict` of its padding.
+  /// The size of a buffer: up to the end of the last leaf, for `tensordict` of its padding [bytes].
   std::uint64_t total_bytes = 0;
 };
 

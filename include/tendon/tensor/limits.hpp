@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The limits of what a tensor, a TensorDict, a schema and a file may be. All of them hold for what
-// comes from outside and for what is built here, so that nothing can be made that cannot be sent or
-// saved.
+// The limits of a tensor, a TensorDict, a schema and a file. They hold for data from outside and
+// for data built here, so that nothing can be made that cannot be sent or saved.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +21,7 @@ inline constexpr std::size_t kMaxDepth = 32;
 inline constexpr std::size_t kMaxLeaves = 65536;
 /// TensorDicts inside one TensorDict, itself included.
 inline constexpr std::size_t kMaxNodes = 65536;
-/// Bytes of one schema's encoding, and of all its paths together: a deep tree could otherwise name
+/// Bytes of one schema's encoding, and of all its paths together. Otherwise a deep tree could name
 /// 64 Ki leaves with few bytes each and cost its reader 256 MiB of paths.
 inline constexpr std::size_t kMaxSchemaBytes = 16u << 20;
 /// Bytes of the non-tensor data of one TensorDict as JSON.

@@ -21,19 +21,20 @@ class LoanedDeviceSlot;
 }
 }  // namespace detail
 
-/// Where a loan is to lie.
+/// The place of a loan.
 ///
 ///   Loan loan = pipe.loan(schema, {.device = Device{DeviceKind::cuda, 0}, .stream = stream}, 1s)
 ///                   .value();
 struct LoanOptions {
   Device device = cpu();
-  /// On a GPU: the stream on which the program fills it. Memory of a loan that is dropped is used
-  /// again behind the work which that stream has then. It lives until the last tensor is dropped.
+  /// For a loan on a GPU: the stream on which the program fills it. Memory of a dropped loan is
+  /// used again after the work that this stream has then. The stream must live until the last
+  /// tensor is dropped.
   void* stream = kStreamPerThread;
 };
 
-/// A TensorDict whose leaves lie in memory that peers can read without a copy: fill it, then send
-/// or publish it.
+/// A TensorDict whose leaves lie in memory that peers can read without a copy, to be filled, then
+/// sent or published.
 ///
 /// Example:
 ///   const auto schema = Schema::make({{"image", DType::u8, {3, 224, 224}}}).value();
@@ -42,9 +43,9 @@ struct LoanOptions {
 ///   loan.set("label", "a cup");
 ///   pipe.send(std::move(loan), 1s).value();  // nothing is copied
 ///
-/// Owns:    one slot of a link, or of a publisher's Context, until it is sent or dropped. To send
-///          it elsewhere is `wrong_link`; one on a GPU goes on any pipe or publisher of its
-///          Context.
+/// Owns:    one slot of a link, or of a publisher's Context, until it is sent or dropped. Sending
+///          it elsewhere is `wrong_link`; any pipe or publisher of its Context can send one on a
+///          GPU.
 /// Threads: a value; one thread at a time.
 /// Errors:  as TensorDict; an empty loan returns not_found for every leaf.
 /// Blocks:  never.
@@ -52,12 +53,13 @@ struct LoanOptions {
 ///
 /// The memory of a loan is not mapped in a forked child: touching it there is SIGSEGV.
 ///
-/// On a GPU, kernels of the program fill it. The stream that send() or publish() names is behind
-/// all of them; where they run on others, the program makes it wait for those. Whatever drops an
-/// unsent loan does so after its work is done, or behind the work of LoanOptions::stream.
+/// On a GPU, kernels of the program fill it. They run before the stream that send() or publish()
+/// names; if some run on other streams, the program makes that stream wait for them. The program
+/// drops an unsent loan after its work is done, or after that work was queued on
+/// LoanOptions::stream.
 ///
 /// After a successful send or freeze() it is empty. Tensors taken from it before keep their memory
-/// mapped, but it belongs to its readers from then on: do not touch them.
+/// mapped, but the memory belongs to its readers from then on: do not touch it.
 class TENDON_API Loan {
  public:
   Loan(Loan&&) noexcept = default;
@@ -66,22 +68,23 @@ class TENDON_API Loan {
   Loan& operator=(const Loan&) = delete;
   ~Loan() = default;
 
-  /// The leaf at `path`, writable, contents unspecified until written; throws as TensorDict does.
+  /// The leaf at `path`, writable, contents unspecified until written. Throws as TensorDict does.
   [[nodiscard]] Tensor operator[](std::string_view path) const { return dict_[path]; }
   [[nodiscard]] Result<Tensor> find(std::string_view path) const { return dict_.find(path); }
   [[nodiscard]] const TensorDict& dict() const& noexcept { return dict_; }
   const TensorDict& dict() const&& = delete;
-  /// Non-tensor data travels too.
+  /// Sets non-tensor data, which travels with the tensors.
   [[nodiscard]] Result<void> try_set(std::string_view path, Value value);
   void set(std::string_view path, Value value) { try_set(path, std::move(value)).value(); }
-  /// Takes the batch out of a loan on a GPU; nobody writes it from now on. Pipes and publishers of
-  /// its Context send it to any number of peers, each without a copy where the peer reads it there,
-  /// and behind the work of the stream that the call names, as any batch. The memory returns when
-  /// no peer has it any more, behind LoanOptions::stream, which lives until the batch is dropped.
-  /// Errors: not_supported in host memory, where a pipe's loan is for one peer: publish it, or send
-  /// copies; invalid_argument where it was sent. The loan is as it was then; else it is empty.
+  /// Takes the batch out of a loan on a GPU; nobody may write it from now on. Pipes and publishers
+  /// of its Context send it to any number of peers, as any batch: without a copy where the peer
+  /// reads it there, and after the work of the stream that the call names. The memory returns when
+  /// no peer has it any more, in the order of LoanOptions::stream, which must live until the batch
+  /// is dropped. Errors: not_supported in host memory, where a pipe's loan is for one peer: publish
+  /// it, or send copies; invalid_argument if it was sent. After an error the loan is unchanged,
+  /// else empty.
   [[nodiscard]] Result<TensorDict> freeze() &&;
-  /// True after it was sent, or frozen.
+  /// True after it was sent or frozen.
   [[nodiscard]] bool empty() const noexcept {
     return slot_ == nullptr && sample_ == nullptr && device_slot_ == nullptr;
   }

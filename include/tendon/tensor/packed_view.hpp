@@ -14,8 +14,8 @@
 namespace tendon {
 inline namespace v0 {
 
-/// Where a leaf's elements are, for code that copies them: no shared count is touched. Valid while
-/// the TensorDict is neither changed nor destroyed.
+/// The place of a leaf's elements, for code that copies them: it touches no shared count. Valid
+/// while the TensorDict is neither changed nor destroyed.
 struct LeafView {
   const std::byte* data;     ///< element [0, 0, ...]
   std::uint64_t size_bytes;  ///< without gaps

@@ -13,10 +13,10 @@
 namespace tendon {
 inline namespace v0 {
 
-/// A name as it stands in a path: "a/b" becomes "a%2Fb".
+/// Writes a name as it stands in a path: "a/b" becomes "a%2Fb".
 [[nodiscard]] TENDON_API std::string escape_name(std::string_view name);
-/// Refuses a name that cannot be one: limit_exceeded above kMaxNameBytes, invalid_argument when it
-/// is not UTF-8 or is "__metadata__", which safetensors files keep for themselves.
+/// Refuses an impossible name: limit_exceeded above kMaxNameBytes, invalid_argument if it is not
+/// UTF-8 or is "__metadata__", which safetensors files use themselves.
 [[nodiscard]] TENDON_API Result<void> check_name(std::string_view name);
 /// The names of a path, at least one. invalid_argument for an empty text, an empty part ("a//b") or
 /// an unknown escape; limit_exceeded above kMaxPathBytes or kMaxDepth; errors of check_name.

@@ -25,7 +25,7 @@ namespace detail {
 class SchemaBuilder;
 }
 
-/// Must the first dimensions of a leaf be the batch size of the TensorDict it lies in?
+/// Whether the first dimensions of a leaf must be the batch size of its TensorDict.
 enum class Batching : std::uint8_t { batched, exempt };
 
 /// One tensor of a schema.
@@ -47,7 +47,7 @@ struct SchemaEntry {
 struct SchemaNode {
   std::string path;
   Shape batch_size;
-  /// One a batch dimension ("" where it has none), or empty when none is named.
+  /// One name for each batch dimension ("" for an unnamed one), or empty when none is named.
   std::vector<std::string> dimension_names;
   std::vector<SchemaEntry> entries;
 };
@@ -68,9 +68,9 @@ struct LeafSpec {
   Shape shape;
 };
 
-/// What a TensorDict is made of: the ordered leaves with dtype and shape, the tree they form, its
-/// batch sizes and the names of their dimensions. Not the strides, the device, the place in memory
-/// or the non-tensor data.
+/// The structure of a TensorDict: the ordered leaves with dtype and shape, the tree that they form,
+/// its batch sizes and the names of their dimensions. It has no strides, device, place in memory or
+/// non-tensor data.
 ///
 /// Example:
 ///   const auto schema = Schema::make({{"obs/image", DType::u8, {3, 8, 8}},
@@ -82,28 +82,28 @@ struct LeafSpec {
 ///
 /// Owns:    its tables; held by shared_ptr, never changed once made.
 /// Threads: safe everywhere.
-/// Errors:  of decode: corrupt_data, limit_exceeded, unsupported_dtype, version_mismatch.
+/// Errors:  decode(): corrupt_data, limit_exceeded, unsupported_dtype, version_mismatch.
 /// Blocks:  never.
 /// Cost:    made once; find is one hash lookup without allocation.
 class TENDON_API Schema {
  public:
-  /// From leaves alone; nodes on the way have no batch size. `Schema::make({{"image", DType::u8,
-  /// {3, 8, 8}}})`.
+  /// Makes a schema from leaves alone; nodes above them have no batch size.
+  /// `Schema::make({{"image", DType::u8, {3, 8, 8}}})`.
   [[nodiscard]] static Result<std::shared_ptr<const Schema>> make(std::span<const LeafSpec> leaves);
   [[nodiscard]] static Result<std::shared_ptr<const Schema>> make(
       std::initializer_list<LeafSpec> leaves) {
     return make(std::span<const LeafSpec>(leaves.begin(), leaves.size()));
   }
-  /// Reads what encoding() gives. The bytes are not trusted: every length is compared with what is
-  /// left before it is used, and every limit holds. Every byte of the format: docs/protocol.md,
-  /// "Schema".
+  /// Reads the bytes of encoding(). They are not trusted: every length is compared with the
+  /// remaining bytes before it is used, and every limit holds. Every byte of the format:
+  /// docs/protocol.md, "Schema".
   [[nodiscard]] static Result<std::shared_ptr<const Schema>> decode(Bytes encoding);
 
-  /// Depth first, in the order of insertion.
+  /// All leaves, depth first, in the order of insertion.
   [[nodiscard]] std::span<const SchemaLeaf> leaves() const noexcept { return leaves_; }
-  /// Depth first; nodes()[0] is the root.
+  /// All nodes, depth first; nodes()[0] is the root.
   [[nodiscard]] std::span<const SchemaNode> nodes() const noexcept { return nodes_; }
-  /// The index of the leaf with this path, written as format_path writes it.
+  /// The index of the leaf with this path, in the form of format_path().
   [[nodiscard]] std::optional<std::size_t> find(std::string_view path) const noexcept;
   /// The index of the node with this path; "" is the root.
   [[nodiscard]] std::optional<std::size_t> find_node(std::string_view path) const noexcept;
@@ -112,7 +112,7 @@ class TENDON_API Schema {
   [[nodiscard]] const SchemaHash& hash() const noexcept { return hash_; }
   /// Bytes of all elements, without padding.
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return size_bytes_; }
-  /// Resolved once, then kept.
+  /// The place of each leaf under this layout; computed once, then kept.
   [[nodiscard]] const PackedLayout& layout(Layout layout) const;
 
   friend TENDON_API bool operator==(const Schema& a, const Schema& b) noexcept;
@@ -132,15 +132,15 @@ class TENDON_API Schema {
   SchemaHash hash_;
   std::uint64_t size_bytes_ = 0;
   PackedLayout aligned_;
-  // The others are resolved when they are first asked for.
+  // The others are computed at their first use.
   mutable std::once_flag safetensors_once_;
   mutable PackedLayout safetensors_;
   mutable std::once_flag tensordict_once_;
   mutable PackedLayout tensordict_;
 };
 
-/// What `other` has differently from `expected`, the first thing only, in words; empty when they
-/// are equal: "leaf 'obs' has shape [4, 3], expected [4, 2]".
+/// Describes the first difference of `other` from `expected`, in words; empty when they are equal:
+/// "leaf 'obs' has shape [4, 3], expected [4, 2]".
 [[nodiscard]] TENDON_API std::string describe_difference(const Schema& expected,
                                                          const Schema& other);
 

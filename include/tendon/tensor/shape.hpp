@@ -49,15 +49,15 @@ class Dimensions {
   }
 
   // Only the first count_ are ever read: copying 16 numbers for a vector of one dimension would
-  // show.
+  // cost measurable time.
   std::array<std::int64_t, kMaxDimensions> items_;
   std::uint8_t count_ = 0;
 };
 
 }  // namespace detail
 
-/// The size of each dimension [elements], outermost first. No dimension: a scalar of one element. A
-/// zero is legal: a tensor without elements.
+/// The size of each dimension [elements], outermost first. Without dimensions: a scalar of one
+/// element. A zero is legal: a tensor without elements.
 ///
 /// Example:
 ///   const Shape images{32, 3, 224, 224};
@@ -75,12 +75,12 @@ class Dimensions {
 class TENDON_API Shape : public detail::Dimensions {
  public:
   Shape() = default;
-  /// `Shape{2, 3}`; throws what make() returns.
+  /// `Shape{2, 3}`; throws the errors of make().
   Shape(std::initializer_list<std::int64_t> sizes);  // NOLINT(google-explicit-constructor)
   [[nodiscard]] static Result<Shape> make(std::span<const std::int64_t> sizes);
 
-  /// The product of all sizes; 1 for a scalar. limit_exceeded when the product of those that are
-  /// not zero does not fit in an int64.
+  /// The product of all sizes; 1 for a scalar. limit_exceeded when the product of the sizes that
+  /// are not zero does not fit in an int64.
   [[nodiscard]] Result<std::int64_t> element_count() const;
   /// element_count() x item size; limit_exceeded above kMaxTensorBytes.
   [[nodiscard]] Result<std::uint64_t> size_bytes(DType dtype) const;
@@ -110,10 +110,10 @@ class TENDON_API Shape : public detail::Dimensions {
 class TENDON_API Strides : public detail::Dimensions {
  public:
   Strides() = default;
-  /// `Strides{3, 1}`; throws what make() returns.
+  /// `Strides{3, 1}`; throws the errors of make().
   Strides(std::initializer_list<std::int64_t> strides);  // NOLINT(google-explicit-constructor)
   [[nodiscard]] static Result<Strides> make(std::span<const std::int64_t> strides);
-  /// Row-major without gaps. Precondition: shape.element_count() succeeds.
+  /// Strides of a row-major tensor without gaps. Precondition: shape.element_count() succeeds.
   [[nodiscard]] static Strides row_major(const Shape& shape);
 
   friend bool operator==(const Strides& a, const Strides& b) noexcept { return a.equals(b); }

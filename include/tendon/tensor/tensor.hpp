@@ -17,7 +17,8 @@
 namespace tendon {
 inline namespace v0 {
 
-/// A typed, strided view on memory that it helps to keep alive. Not a maths library: it moves.
+/// A typed, strided view on memory that it helps to keep alive. It is no maths library: Tendon
+/// moves tensors.
 ///
 /// Example:
 ///   Tensor x = Tensor::of<float>({2, 2}, {1, 2, 3, 4});
@@ -27,8 +28,8 @@ inline namespace v0 {
 ///   Tensor image = Tensor::empty(DType::u8, {3, 224, 224}).value();
 ///   std::memset(image.mutable_bytes().data(), 0, image.size_bytes());
 ///
-/// Owns:    a share of the storage; copying a Tensor copies no elements. What a peer
-///          lent is not mapped in a forked child: touching it there is SIGSEGV (docs/fork.md).
+/// Owns:    a share of the storage; copying a Tensor copies no elements. Memory that a peer lent is
+///          not mapped in a forked child: touching it there is SIGSEGV (docs/fork.md).
 /// Threads: a value; the threads that share the elements synchronise them.
 /// Errors:  of, span, bytes and item throw Exception; make, try_span and try_bytes return the same
 ///          error.
@@ -48,24 +49,24 @@ class TENDON_API Tensor {
   [[nodiscard]] static Tensor of(const Shape& shape, std::span<const T> values) {
     return make<T>(shape, values).value();
   }
-  /// invalid_argument when `values` are not as many as the shape says.
+  /// The same from a span; invalid_argument unless `values` are as many as the shape says.
   template <class T>
   [[nodiscard]] static Result<Tensor> make(const Shape& shape, std::span<const T> values) {
     static_assert(std::is_trivially_copyable_v<T>);
     return from_bytes(dtype_of<T>(), shape, std::as_bytes(values));
   }
-  /// A row-major copy of these bytes; invalid_argument when their number is not that of the shape.
+  /// A row-major copy of these bytes; invalid_argument unless their number is that of the shape.
   [[nodiscard]] static Result<Tensor> from_bytes(DType dtype, const Shape& shape, Bytes bytes);
   /// Row-major, contents unspecified, aligned to 64 bytes; resource_exhausted when memory is short.
   [[nodiscard]] static Result<Tensor> empty(DType dtype, const Shape& shape);
   /// Row-major, every byte zero.
   [[nodiscard]] static Result<Tensor> zeros(DType dtype, const Shape& shape);
-  /// The row-major elements at `offset_bytes` of `storage`. invalid_argument when they would not
-  /// lie inside it. The address need not be a multiple of the element size.
+  /// A view of the row-major elements at `offset_bytes` of `storage`. invalid_argument if they
+  /// would not lie inside it. The address need not be a multiple of the element size.
   [[nodiscard]] static Result<Tensor> view(Storage storage, std::uint64_t offset_bytes, DType dtype,
                                            const Shape& shape);
-  /// With strides of your own; element [0, 0, ...] lies at `offset_bytes`, and every element must
-  /// lie inside the storage.
+  /// A view with the given strides. Element [0, 0, ...] lies at `offset_bytes`, and every element
+  /// must lie inside the storage.
   [[nodiscard]] static Result<Tensor> view(Storage storage, std::uint64_t offset_bytes, DType dtype,
                                            const Shape& shape, const Strides& strides);
 
@@ -76,24 +77,24 @@ class TENDON_API Tensor {
   [[nodiscard]] Strides strides() && noexcept { return strides_; }
   [[nodiscard]] Device device() const noexcept { return storage_.device(); }
   [[nodiscard]] Access access() const noexcept { return storage_.access(); }
-  /// What keeps the memory alive; it may be larger than the tensor.
+  /// The storage that keeps the memory alive; it may be larger than the tensor.
   [[nodiscard]] const Storage& storage() const& noexcept { return storage_; }
   [[nodiscard]] Storage storage() && noexcept { return std::move(storage_); }
 
   [[nodiscard]] std::size_t dimension_count() const noexcept { return shape_.size(); }
   [[nodiscard]] std::int64_t element_count() const noexcept { return element_count_; }
-  /// Bytes of all elements, as they would be without gaps.
+  /// Bytes of all elements, counted without gaps.
   [[nodiscard]] std::uint64_t size_bytes() const noexcept;
   /// The address of element [0, 0, ...].
   [[nodiscard]] const std::byte* data() const noexcept { return data_; }
-  /// Row-major without gaps (a tensor without elements always is).
+  /// True for row-major elements without gaps, and for a tensor without elements.
   [[nodiscard]] bool is_contiguous() const noexcept { return contiguous_; }
 
   /// The elements in row-major order, no copy. unsupported_dtype when T is not the element type,
-  /// not_contiguous, read_only for a T that is not const, unsupported_device off the CPU, and
-  /// invalid_argument when the address is no multiple of alignof(T) (a foreign file may do that;
-  /// then contiguous() makes a copy). A type without a C++ name is reached with a DTypeOf of your
-  /// own or bytes().
+  /// not_contiguous, read_only for a T that is not const, unsupported_device off the CPU.
+  /// invalid_argument when the address is no multiple of alignof(T), as in a foreign file perhaps;
+  /// contiguous() makes a copy then. For a type without a C++ name specialise DTypeOf, or use
+  /// bytes().
   template <class T>
   [[nodiscard]] Result<std::span<T>> try_span() const {
     if (auto ok = check_span(dtype_of<std::remove_const_t<T>>(), alignof(T), wanted_access<T>());
@@ -125,15 +126,15 @@ class TENDON_API Tensor {
     std::memcpy(element(dtype_of<T>(), index, Access::read_write), &value, sizeof value);
   }
 
-  /// This tensor if it is contiguous and its address a multiple of its element size, else a copy
-  /// that is; unsupported_device for a copy off the CPU.
+  /// Returns this tensor if it is contiguous and its address a multiple of its element size, else a
+  /// copy that is; unsupported_device for a copy off the CPU.
   [[nodiscard]] Result<Tensor> contiguous() const;
   /// Elements [start, stop) of one dimension; a view.
   [[nodiscard]] Result<Tensor> slice(std::size_t dimension, std::int64_t start,
                                      std::int64_t stop) const;
-  /// One index of one dimension, which disappears; a view.
+  /// The elements at one index of one dimension, which disappears; a view.
   [[nodiscard]] Result<Tensor> select(std::size_t dimension, std::int64_t index) const;
-  /// Two dimensions change places; a view.
+  /// Exchanges two dimensions; a view.
   [[nodiscard]] Result<Tensor> transpose(std::size_t first, std::size_t second) const;
   /// The same elements in another shape; a view, so this must be contiguous.
   [[nodiscard]] Result<Tensor> reshape(const Shape& shape) const;
@@ -158,8 +159,8 @@ class TENDON_API Tensor {
   bool contiguous_ = true;
 };
 
-/// Same dtype, shape and bits of every element; strides, storage and device may differ. Two tensors
-/// off the CPU are equal only when they are the same memory.
+/// True for the same dtype, shape and bits of every element; strides, storage and device may
+/// differ. Two tensors off the CPU are equal only when they are the same memory.
 [[nodiscard]] TENDON_API bool bitwise_equal(const Tensor& a, const Tensor& b);
 
 /// "f32 [2, 2] {1, 2, 3, 4}"; values of small tensors only.

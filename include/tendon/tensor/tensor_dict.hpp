@@ -24,18 +24,18 @@ namespace detail {
 struct Tree;
 }
 
-/// What an entry of a TensorDict is.
+/// The kind of an entry of a TensorDict.
 enum class EntryKind : std::uint8_t { tensor, dict, value };
 [[nodiscard]] TENDON_API std::string_view to_string(EntryKind kind);
 
-/// A leaf as it is met when iterating.
+/// A leaf, as iteration returns it.
 struct Leaf {
   std::string path;
   Tensor tensor;
 };
 
 /// Named tensors, nested and in order of insertion, that share their first dimensions (the batch
-/// size), with non-tensor values beside them. Entries are named by paths ("observation/image", see
+/// size), with non-tensor values beside them. Paths name entries ("observation/image", see
 /// path.hpp).
 ///
 /// Example:
@@ -48,14 +48,13 @@ struct Leaf {
 ///   if (Result<Tensor> missing = batch.find("obs/depth"); !missing)
 ///     std::cerr << missing.error().message() << '\n';  // and what is there instead
 ///
-/// A TensorDict is a value: a copy has its own entries and shares the tensors' memory. What
-/// find_dict gives is such a copy; change a nested one by its path: `batch.set("info/reward",
-/// reward)`. It has two forms: a tree of entries, or packed, as it is received or loaned. The
-/// packed form makes its Tensors on access and becomes a tree when it is changed; only the
-/// cost tells them apart.
+/// A TensorDict is a value: a copy has its own entries and shares the tensors' memory. find_dict()
+/// returns such a copy; change a nested one by its path: `batch.set("info/reward", reward)`. It has
+/// two forms: a tree of entries, or packed, as it is received or loaned. The packed form makes its
+/// Tensors on access and becomes a tree when it is changed. Only the cost tells the forms apart.
 ///
 /// Owns:    shares of its tensors' storage.
-/// Threads: const calls from several threads at once are safe; others need a lock of yours.
+/// Threads: const calls from several threads at once are safe; others need a lock of the program.
 /// Errors:  set, operator[] and value throw; try_set, find, find_value return them.
 /// Blocks:  never.
 /// Cost:    packed: 11 words, no allocation. Tree: about four allocations for each set(),
@@ -65,8 +64,8 @@ class TENDON_API TensorDict {
   /// No batch dimensions. Allocates nothing.
   TensorDict() noexcept;
   explicit TensorDict(const Shape& batch_size);
-  /// A name for each batch dimension, "" for none; throws invalid_argument when they are not as
-  /// many.
+  /// Names each batch dimension, "" for none; throws invalid_argument unless there are as many
+  /// names.
   TensorDict(const Shape& batch_size, std::vector<std::string> dimension_names);
   TensorDict(const TensorDict& other);
   TensorDict& operator=(const TensorDict& other);
@@ -74,12 +73,12 @@ class TENDON_API TensorDict {
   TensorDict& operator=(TensorDict&& other) noexcept;
   ~TensorDict();
 
-  /// Fresh private memory for every leaf of a schema, contents unspecified.
+  /// Allocates private memory for every leaf of a schema, contents unspecified.
   [[nodiscard]] static Result<TensorDict> allocate(std::shared_ptr<const Schema> schema);
 
-  /// Adds or replaces the entry at `path`; dicts on the way are made, with their parent's batch
-  /// size. invalid_argument when the batch sizes do not fit or a name on the way is not a dict;
-  /// limit_exceeded beyond the limits of limits.hpp. On an error nothing has changed.
+  /// Adds or replaces the entry at `path`; missing dicts above it are made, with their parent's
+  /// batch size. invalid_argument when the batch sizes do not fit or a name above it is not a dict;
+  /// limit_exceeded beyond the limits of limits.hpp. After an error nothing has changed.
   [[nodiscard]] Result<void> try_set(std::string_view path, Tensor tensor,
                                      Batching batching = Batching::batched);
   [[nodiscard]] Result<void> try_set(std::string_view path, const TensorDict& dict);
@@ -92,26 +91,26 @@ class TENDON_API TensorDict {
   /// Removes an entry with all below it; not_found.
   [[nodiscard]] Result<void> erase(std::string_view path);
 
-  /// The tensor at `path`; not_found, saying what is there instead.
+  /// The tensor at `path`; not_found says what is there instead.
   [[nodiscard]] Result<Tensor> find(std::string_view path) const;
   [[nodiscard]] Tensor operator[](std::string_view path) const { return find(path).value(); }
   /// The nested TensorDict at `path`: a shallow copy.
   [[nodiscard]] Result<TensorDict> find_dict(std::string_view path) const;
   [[nodiscard]] Result<Value> find_value(std::string_view path) const;
   [[nodiscard]] Value value(std::string_view path) const { return find_value(path).value(); }
-  /// What the entry at `path` is; nullopt if there is none.
+  /// The kind of the entry at `path`; nullopt if there is none.
   [[nodiscard]] std::optional<EntryKind> kind_of(std::string_view path) const;
   [[nodiscard]] bool contains(std::string_view path) const { return kind_of(path).has_value(); }
 
   [[nodiscard]] Shape batch_size() const;
   /// One name for each batch dimension; empty when no dimension is named.
   [[nodiscard]] std::vector<std::string> dimension_names() const;
-  /// The names of this level's entries, unescaped: tensors, dicts and values in order of insertion
-  /// (the packed form knows no order between values and the rest: they come last).
+  /// The names of this level's entries, unescaped: tensors, dicts and values in order of insertion.
+  /// In the packed form the values are last, because it knows no order between them and the rest.
   [[nodiscard]] std::vector<std::string> keys() const;
   [[nodiscard]] bool empty() const;
 
-  /// Leaves are all tensors, depth first in order of insertion: the order of schema().leaves().
+  /// The number of leaves: all tensors, depth first in order of insertion, as in schema().leaves().
   [[nodiscard]] std::size_t leaf_count() const;
   /// Precondition of both: index < leaf_count().
   [[nodiscard]] Tensor leaf(std::size_t index) const;
@@ -119,8 +118,9 @@ class TENDON_API TensorDict {
   /// Bytes of all elements, without padding.
   [[nodiscard]] std::uint64_t size_bytes() const;
 
-  /// Computed once and kept until an entry, a dtype or a shape changes. Replacing a leaf by one of
-  /// the same dtype and shape keeps it. Cannot fail: set() refused what would be beyond a limit.
+  /// The schema. Computed once and kept until an entry, a dtype or a shape changes; replacing a
+  /// leaf by one of the same dtype and shape keeps it. Cannot fail: set() refused everything beyond
+  /// a limit.
   [[nodiscard]] const std::shared_ptr<const Schema>& schema() const;
   /// All non-tensor data as one map from path to value, in order; nullptr when there is none. Kept
   /// like schema(), until a value changes.
@@ -164,10 +164,10 @@ class TENDON_API TensorDict {
   std::unique_ptr<detail::Tree> tree_;  // else this one; neither: no entries
 };
 
-/// Same schema, same bits of every leaf, same values by path.
+/// True for the same schema, the same bits of every leaf, and the same values by path.
 [[nodiscard]] TENDON_API bool bitwise_equal(const TensorDict& a, const TensorDict& b);
 
-/// The tree with dtype and shape of each leaf, and the values of small ones.
+/// Prints the tree with dtype and shape of each leaf, and the values of small ones.
 TENDON_API std::ostream& operator<<(std::ostream& out, const TensorDict& dict);
 
 }  // namespace v0

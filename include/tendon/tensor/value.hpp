@@ -16,7 +16,7 @@
 namespace tendon {
 inline namespace v0 {
 
-/// Non-tensor data: what JSON has, with integers kept apart from floats.
+/// Non-tensor data: the kinds of JSON, with integers kept apart from floats.
 ///
 /// Example:
 ///   Value run(Value::Map{{"name", "first"}, {"step", 7}, {"rates", Value::List{0.1, 0.01}}});
@@ -27,7 +27,7 @@ inline namespace v0 {
 ///
 /// Owns:    its text and its children.
 /// Threads: a value.
-/// Errors:  the as_... accessors throw wrong_kind naming what is there; find returns nullptr.
+/// Errors:  the as_... accessors throw wrong_kind, naming the actual kind; find returns nullptr.
 /// Blocks:  never.
 /// Cost:    allocates for text, lists and maps.
 class TENDON_API Value {
@@ -68,7 +68,7 @@ class TENDON_API Value {
   /// Throws wrong_kind too for an integer that does not fit.
   [[nodiscard]] std::int64_t as_i64() const;
   [[nodiscard]] std::uint64_t as_u64() const;
-  /// From integers too.
+  /// Accepts integers too.
   [[nodiscard]] double as_f64() const;
   [[nodiscard]] const std::string& as_string() const&;
   [[nodiscard]] const List& as_list() const&;
@@ -91,16 +91,18 @@ class TENDON_API Value {
 
 [[nodiscard]] TENDON_API std::string_view to_string(Value::Kind kind);
 
-/// One line of UTF-8 JSON: key order kept, integers i64 or u64, floats always with a point or an
-/// exponent and as short as gives the same double back, NaN and infinities as `{"$float": "nan" |
-/// "inf" | "-inf"}`. invalid_argument for text that is not UTF-8, for a key twice and for a map
-/// whose only key is "$float"; limit_exceeded beyond kMaxDepth or kMaxValuesBytes.
+/// Writes one line of UTF-8 JSON: key order kept, integers i64 or u64, floats always with a point
+/// or an exponent. A float is as short as reads back to the same double; NaN and infinities are
+/// `{"$float": "nan"
+/// "inf"
+/// "-inf"}`. invalid_argument for text that is not UTF-8, for a key twice and for a map whose only
+/// key is "$float"; limit_exceeded beyond kMaxDepth or kMaxValuesBytes.
 [[nodiscard]] TENDON_API Result<std::string> to_json(const Value& value);
-/// Reads what to_json writes, and any other JSON object whose integers fit in 64 bits. The text is
-/// not trusted: corrupt_data for anything but one object, limit_exceeded beyond kMaxDepth or
+/// Reads the text of to_json(), and any other JSON object whose integers fit in 64 bits. The text
+/// is not trusted: corrupt_data for anything but one object, limit_exceeded beyond kMaxDepth or
 /// kMaxValuesBytes, counted before anything is stored.
 [[nodiscard]] TENDON_API Result<Value> parse_json(Bytes json);
-/// JSON for people: to_json without its limits, non-finite floats as they are.
+/// Prints JSON for people: to_json() without its limits, non-finite floats as they are.
 TENDON_API std::ostream& operator<<(std::ostream& out, const Value& value);
 
 }  // namespace v0
