@@ -31,7 +31,7 @@ enum class FabricEventKind : std::uint8_t {
   unsent,           ///< a publisher was closed before a subscriber was shown all samples
   plain_deleted,   ///< a plain Zenoh peer deleted a key: Zenoh's word that it has no value any more
   discovery_lost,  ///< no router answers for half a second: no news, links stay
-  discovery_found,  ///< a router answers, after `discovery_lost` or for the first time in the background
+  discovery_found,  ///< a router answers, after `discovery_lost` or first in the background
   /// Newcomers of this host find the nodes of this Context in another runtime directory
   runtime_directory_changed,
   plain_dropped,  ///< a subscriber of this node missed messages of a plain Zenoh peer on a key
