@@ -30,7 +30,7 @@ void Absences::begin(const MemberMask& members, const MemberMask& stay) {
 void Absences::weigh() {
   proved_.reset();
   for (const auto& [place, report] : reports_) proved_ |= report.proved;
-  // A member that we miss ourselves is not listened to: its last word may be old.
+  // The reports of a member that this one misses do not count: its last word may be old.
   absent_ = proved_ | mine().absent;
   for (const auto& [place, report] : reports_) {  // by rising place
     if (absent_.test(place.value)) continue;

@@ -8,38 +8,38 @@
 
 namespace tendon::v0::detail {
 
-/// Which members one member says it misses.
+/// The members that one member reports as missing.
 struct AbsenceReport {
   MemberMask absent;
   MemberMask proved;  ///< those of them that are dead
   friend bool operator==(const AbsenceReport&, const AbsenceReport&) = default;
 };
 
-/// Which members are absent from an epoch, by the reports of all: those that this member misses,
-/// then those that a present member reports, taking the lower place's word first. So of two that
-/// cannot reach each other, but both reach a third, the lower one stays, once both have said so.
-/// The dead are absent whichever member says so.
+/// The members that are absent from an epoch, by the reports of all: those that this member misses,
+/// then those that a present member reports, in the order of places. If two cannot reach each
+/// other, but both reach a third, the lower one stays, once both have reported. Dead members are
+/// absent whichever member says so.
 ///
 /// Owns:    the last report of each member.
 /// Threads: none; its owner has a lock.
-/// Errors:  none; what is said of others than the members does not count.
+/// Errors:  none; reports about others than the members do not count.
 /// Blocks:  never.
 /// Cost:    a look at all reports for each that changes.
 class Absences {
  public:
   Absences(GroupPlace self, const MemberMask& members);
 
-  /// This member misses it. False: it has said so before.
+  /// Notes that this member misses another. False: it has said so before.
   bool miss(GroupPlace member, Absence how);
-  /// `from` says all that it misses.
+  /// Notes all that `from` misses.
   void hear(GroupPlace from, const AbsenceReport& report);
-  /// The next epoch. What others saw in the last one they say again in this one, if it still holds;
-  /// what this member saw holds of the members that `stay`.
+  /// Begins the next epoch. Other members repeat their reports in it if they still hold; this
+  /// member's hold for the members that `stay`.
   void begin(const MemberMask& members, const MemberMask& stay);
 
   [[nodiscard]] const MemberMask& absent() const noexcept { return absent_; }
   [[nodiscard]] const MemberMask& proved() const noexcept { return proved_; }
-  /// What this member reports.
+  /// The report of this member.
   [[nodiscard]] const AbsenceReport& mine() const { return reports_.at(self_); }
 
  private:
@@ -48,7 +48,7 @@ class Absences {
   const GroupPlace self_;
   MemberMask members_;
   std::map<GroupPlace, AbsenceReport> reports_;  // ours too
-  MemberMask absent_;                            // what they come to
+  MemberMask absent_;                            // the result
   MemberMask proved_;
 };
 

@@ -7,10 +7,10 @@
 namespace tendon::v0::detail {
 namespace {
 
-/// There is always a round after it. Members trust each other; this is against nonsense only.
+/// A higher round always exists. Members trust each other; this limit only stops nonsense.
 constexpr std::uint64_t kMaxRound = std::uint64_t{1} << 62;
 
-/// Precondition: somebody is in it.
+/// Precondition: the mask is not empty.
 GroupPlace lowest(const MemberMask& mask) {
   GroupPlace place;
   while (!mask.test(place.value)) ++place.value;
@@ -108,12 +108,12 @@ MemberMask Agreement::awaited(Newcomers newcomers) const {
   return is_led ? only(lowest(here)) & ~only(self_) : MemberMask();
 }
 
-// Leading
+// Leading an epoch
 
 void Agreement::consider(Clock::time_point now) {
   if (state_ == State::evicted || view_.members.none()) return;
   const MemberMask here = present();
-  // What was accepted once is decided, also when nobody is missed or admitted any more.
+  // An accepted proposal must be decided, even when nobody is missed or admitted any more.
   const bool wanted =
       here != view_.members || (admitted_ & ~view_.members).any() || accepted_.has_value();
   if (!wanted || !here.test(self_.value) || (has_quorum(here) && lowest(here) != self_)) {
@@ -121,7 +121,7 @@ void Agreement::consider(Clock::time_point now) {
   } else if (!has_quorum(here)) {
     state_ = State::no_quorum;
   } else {
-    // Or a newcomer has gone whose answer is awaited.
+    // Or a newcomer whose answer is awaited has left.
     const MemberMask& asked = proposer_.asked();
     const bool in_vain = (asked & ~view_.members & ~admitted_).any();
     if (!leading() || (asked & view_.members) != here || in_vain) lead(now);
@@ -143,7 +143,7 @@ void Agreement::propose(Clock::time_point now) {
   said_at_ = now;
   const MemberMask& proposal = proposer_.propose(present() | admitted_);
   accepted_ = {proposer_.ballot(), proposal};
-  // A newcomer answers too: nobody is made a member that is not there.
+  // A newcomer answers too, so that no absent process becomes a member.
   proposer_.ask(present() | (proposal & admitted_));
   send_all(proposer_.asked(), message_of_ballot());
   count_answer(self_, now);
@@ -161,7 +161,7 @@ void Agreement::count_answer(GroupPlace from, Clock::time_point now) {
 }
 
 void Agreement::adopt(const View& next) {
-  // A place may have been taken by another process in an epoch that was not heard of.
+  // Another process may have taken a place in an epoch that this member missed.
   const MemberMask stay =
       next.epoch == view_.epoch + 1 ? view_.members & next.members : MemberMask();
   unconfirmed_ = next.members & ~stay;
@@ -186,7 +186,7 @@ void Agreement::begin_epoch(Clock::time_point now) {
 void Agreement::receive(GroupPlace from, const AgreementMessage& message, Clock::time_point now) {
   if (from == self_ || from.value >= kMaxPlaces) return;
   if (state_ == State::evicted) {
-    // It may be the only one alive that the leader told.
+    // This member may be the only live one that the leader told.
     if (message.epoch < view_.epoch) send(from, message_of_view());
     return;
   }
@@ -200,7 +200,7 @@ void Agreement::receive(GroupPlace from, const AgreementMessage& message, Clock:
     adopt({message.epoch, message.mask});
     begin_epoch(now);
   } else {
-    AgreementMessage behind;  // an empty report of an old epoch is answered with the new one
+    AgreementMessage behind;  // an empty report of an old epoch, answered with the new one
     behind.kind = Kind::absent;
     send(from, behind);
   }
@@ -230,7 +230,7 @@ void Agreement::receive_as_newcomer(GroupPlace from, const AgreementMessage& mes
   const bool is_for_members = message.kind == Kind::absent || message.kind == Kind::prepare;
   const bool is_of_us = is_in && (is_decided || message.kind == Kind::propose);
   if (!is_for_members && !is_of_us) return;
-  // The member of this place was the process before, which this one knows nothing of.
+  // The member of this place was an earlier process, unknown to this one.
   denied_ = std::max(denied_, message.epoch);
   answer.kind = Kind::refuse;
   answer.mask = only(self_);
@@ -279,7 +279,7 @@ void Agreement::receive_here(GroupPlace from, const AgreementMessage& message,
         count_answer(from, now);
       return;
     case Kind::refuse:
-      // Its owner knows what that is worth: whose link there was before is for it to say.
+      // The owner decides what that is worth: it knows whose link was there before.
       if (message.mask == only(from)) return set_absent(from, Absence::assumed, now);
       return proposer_.refused(message.ballot);  // tick() tries again, with a higher one
     case Kind::decided:                          // asks if this is the process that was admitted

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the members of a group agree on its next epoch, that is, on the members still in it.
+// How the members of a group agree on its next epoch, that is, on its remaining members.
 #pragma once
 
 #include <chrono>
@@ -14,15 +14,14 @@
 
 namespace tendon::v0::detail {
 
-/// The agreement of one member, without sockets and clocks: messages and times come in, messages
-/// and views come out.
+/// The agreement of one member, without sockets and clocks: messages and times are its input,
+/// messages and views its output.
 ///
-/// Single-decree Paxos for each epoch (L. Lamport, "Paxos Made Simple", 2001): the acceptors are
-/// the members of the last epoch, the leader is the lowest one that is present, and a quorum is
-/// all members that the leader takes to be present. Two quorums must meet, so these must be
-/// more than half of the last epoch, or half of it with its lowest member, or all that are not
-/// proved dead. The first round of the lowest place needs no `prepare`: nobody can have been before
-/// it.
+/// Single-decree Paxos for each epoch (L. Lamport, "Paxos Made Simple", 2001). The acceptors are
+/// the members of the last epoch, the leader is the lowest one that is present, and a quorum is all
+/// members that the leader takes to be present. Two quorums must meet, so these must be more than
+/// half of the last epoch, or half of it with its lowest member, or all that are not proved dead.
+/// The first round of the lowest place needs no `prepare`: no ballot can be lower.
 ///
 ///     following --lowest present, somebody absent or to be admitted--> preparing
 ///     preparing --all present promised--> proposing   (round 0 begins here)
@@ -32,12 +31,12 @@ namespace tendon::v0::detail {
 ///     any --too few present--> no_quorum, until more is proved
 ///
 /// A newcomer accepts a proposal that admits it, and is a member when it hears `decided`, which all
-/// members say until it has answered. Before that it is no acceptor: what is said to the process
-/// that had its place it refuses, and is admitted anew.
+/// members repeat until it has answered. Before that it is no acceptor: it refuses words to the
+/// process that had its place, and is admitted anew.
 ///
-/// One limit: newcomers are no acceptors of the epoch that admits them. If a network is cut, one
-/// side admits somebody, and all other members of that side then die and are proved dead to the
-/// other side, both the newcomer and that side go on.
+/// One limit: newcomers are no acceptors of the epoch that admits them. Suppose a network is cut,
+/// one side admits a newcomer, and all other members of that side die and are proved dead to the
+/// other side. Then both the newcomer and that side continue.
 ///
 /// Threads: none; its owner has a lock.
 /// Cost:    a few messages a member and epoch; nothing while nobody is missing.
@@ -50,18 +49,18 @@ class Agreement {
     AgreementMessage message;
   };
 
-  /// A member of `view`. In a view with an `epoch` of 0 and no members it waits to be admitted.
+  /// Makes a member of `view`. With an `epoch` of 0 and no members it waits to be admitted.
   Agreement(GroupPlace self, const View& view, Minority minority, Clock::duration retry);
 
-  /// `member` of this view is to be left out. In a later view this still holds for a member that
-  /// stayed. It has to be said again for a member that is new there, and for all members after
-  /// views that were not heard of: another process may have taken the place.
+  /// Leaves `member` of this view out. In a later view this still holds for a member that stayed.
+  /// The caller repeats it for a member that is new there, and for all members after views that it
+  /// missed: another process may have taken the place.
   void set_absent(GroupPlace member, Absence how, Clock::time_point now);
-  /// An empty place is taken from the next epoch on; it answers by an Agreement of its own.
+  /// Admits a process to an empty place from the next epoch on; it answers by its own Agreement.
   void admit(GroupPlace place, Clock::time_point now);
 
   void receive(GroupPlace from, const AgreementMessage& message, Clock::time_point now);
-  /// Says again what may have been lost. Call it every `retry` or so.
+  /// Repeats words that may have been lost. Call it every `retry` or so.
   void tick(Clock::time_point now);
 
   [[nodiscard]] const View& view() const noexcept { return view_; }
@@ -69,20 +68,20 @@ class Agreement {
   [[nodiscard]] const MemberMask& absent() const noexcept { return absences_.absent(); }
   /// The places that were admit()ted here and are not in the view yet.
   [[nodiscard]] const MemberMask& admitted() const noexcept { return admitted_; }
-  /// tick() has something to say again.
+  /// True if tick() has words to repeat.
   [[nodiscard]] bool unsettled() const noexcept {
     return state_ != State::evicted &&
            (absent().any() || leading() || accepted_ || unconfirmed_.any());
   }
-  /// This member is deciding the next epoch.
+  /// True while this member decides the next epoch.
   [[nodiscard]] bool leading() const noexcept {
     return state_ == State::preparing || state_ == State::proposing;
   }
-  /// Is a member waited for that leads newcomers in?
+  /// Whether the caller waits for a member that leads newcomers in.
   enum class Newcomers : std::uint8_t { wanted, not_wanted };
-  /// Without a word of these nothing is decided.
+  /// Nothing is decided without a word of these members.
   [[nodiscard]] MemberMask awaited(Newcomers newcomers) const;
-  /// What is to be sent; empty afterwards.
+  /// Returns the messages to be sent; the list is empty afterwards.
   [[nodiscard]] std::vector<Outgoing> take_outgoing();
 
  private:
@@ -112,7 +111,7 @@ class Agreement {
   State state_ = State::following;
   Absences absences_;
   MemberMask admitted_;
-  MemberMask unconfirmed_;  // new in this view, and have not said anything in it
+  MemberMask unconfirmed_;  // new in this view, and silent in it so far
 
   std::uint64_t denied_ = 0;  // the last epoch of which this newcomer is no member
 

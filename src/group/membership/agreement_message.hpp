@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What members say to each other to agree on the next epoch, and the words for it.
+// The messages by which members agree on the next epoch, and the words for it.
 #pragma once
 
 #include <bitset>
@@ -11,7 +11,7 @@
 
 namespace tendon::v0::detail {
 
-/// Places of a group are fixed when it is made; a member is a place that is taken.
+/// The most places of a group. They are fixed when it is made; a member has one of them.
 inline constexpr std::size_t kMaxPlaces = 256;
 using MemberMask = std::bitset<kMaxPlaces>;
 
@@ -22,7 +22,7 @@ struct View {
   friend bool operator==(const View&, const View&) = default;
 };
 
-/// Why a member is left out of the next epoch.
+/// The reason for leaving a member out of the next epoch.
 enum class Absence : std::uint8_t {
   proved,   ///< the kernel says that the process is gone
   assumed,  ///< its lease has lapsed: it may live, and think the same of us
@@ -35,7 +35,7 @@ struct Ballot {
   friend auto operator<=>(const Ballot&, const Ballot&) = default;
 };
 
-/// What members say to each other to agree. `epoch` is that of the sender's view, for all kinds.
+/// A message of the agreement. `epoch` is that of the sender's view, for all kinds.
 struct AgreementMessage {
   enum class Kind : std::uint8_t {
     absent,   ///< all that the sender takes to be absent: `mask`, of which `proved` are dead
@@ -43,8 +43,8 @@ struct AgreementMessage {
     promise,  ///< `accepted`, when there is one, is what the sender accepted before
     propose,  ///< `mask` are to be the members of the next epoch
     accept,   ///< of the proposal of `ballot`
-    refuse,   ///< a later ballot, this one, is followed; or, with a `mask` of the sender: it is no
-              ///< member of `epoch`, that was the process before it
+    refuse,   ///< the sender follows a later ballot, this one; or, with a `mask` of the sender: it
+              ///< is no member of `epoch`, an earlier process was
     decided,  ///< the sender is in `epoch`, with the members `mask`
   };
   struct Accepted {

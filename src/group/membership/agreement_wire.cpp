@@ -20,7 +20,7 @@ struct Wire {
   std::uint32_t accepted_place = 0;
   std::uint32_t reserved_too = 0;
   MaskWords mask{};
-  MaskWords second{};  // proposals: admitted; others: proved
+  MaskWords second{};  // `admitted` in proposals, else `proved`
   MaskWords accepted{};
 };
 static_assert(sizeof(Wire) == 40 + 3 * sizeof(MaskWords));

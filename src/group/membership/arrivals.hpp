@@ -8,10 +8,10 @@
 
 namespace tendon::v0::detail {
 
-/// Which members have come while one joins, and which are still to come: all, each by itself or as
-/// an answer to this member, which connected to it. A member that comes late, in the place of
-/// another one, was told which are there and connects to them: their answers are all that it waits
-/// for.
+/// The members that have arrived while one joins, and those that are missing. All must arrive, by
+/// themselves or as an answer to this member, which connected to them. A late member, in the place
+/// of another one, was told which members are there and connects to them: it waits only for their
+/// answers.
 ///
 /// Owns:    masks of places.
 /// Threads: none; its owner has a lock.
@@ -24,14 +24,14 @@ class Arrivals {
 
   void come_late() { late_ = true; }
   [[nodiscard]] bool late() const noexcept { return late_; }
-  /// This member has connected to it, and it is to answer.
+  /// Notes that this member has connected to it and waits for its answer.
   void dial(std::uint32_t place);
-  /// If it was dialled: others have not been asked.
+  /// Notes the answer of a dialled member; others have not been asked.
   void answer(std::uint32_t place);
-  /// It has come by itself, whichever process was dialled there before.
+  /// Notes a member that arrived by itself, whichever process was dialled there before.
   void come(std::uint32_t place);
 
-  /// This member has connected to it, and nobody has come there since.
+  /// True if this member has connected to it, and no process has arrived there since.
   [[nodiscard]] bool dialled(std::uint32_t place) const { return dialled_[place]; }
   [[nodiscard]] bool complete() const { return missing().none(); }
   /// "rank 1, 2 of 4".

@@ -11,15 +11,15 @@ constexpr std::string_view kWhere = "group.join";
 constexpr std::chrono::milliseconds kLongestPiece{8000};
 constexpr std::chrono::milliseconds kLongestPause{200};
 
-// May a later attempt succeed?
+// True if a later attempt may succeed.
 bool may_come_yet(ErrorCode code) {
   return code == ErrorCode::unreachable || code == ErrorCode::peer_lost ||
          code == ErrorCode::end_of_stream || code == ErrorCode::server_busy ||
          code == ErrorCode::timeout;
 }
 
-// Is it the word of a Tendon that listens there? What is no Tendon may have an address that the
-// member has as well, on another network.
+// True for the word of a Tendon that listens there. Another service may have an address that the
+// member also has, on another network.
 bool is_refusal(ErrorCode code) {
   return code == ErrorCode::permission_denied || code == ErrorCode::version_mismatch ||
          code == ErrorCode::not_supported;
@@ -50,7 +50,7 @@ std::string Attempts::causes() const {
   std::string causes;
   for (const Tried& one : tried_) {
     if (!causes.empty()) causes += "; ";
-    // Most say the address themselves.
+    // Most errors name the address themselves.
     if (one.error.detail.find(one.address) == std::string::npos) causes += one.address + ": ";
     causes += one.error.detail;
   }

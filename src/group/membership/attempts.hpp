@@ -13,8 +13,8 @@
 
 namespace tendon::v0::detail {
 
-/// Attempts to reach a member at its addresses, in turn and again: what each address said the last
-/// time, and how long a round has.
+/// Attempts to reach a member at its addresses, in turn and repeatedly: the last answer of each
+/// address, and the duration of a round.
 ///
 /// Owns:    addresses and errors.
 /// Threads: none; a local variable.
@@ -24,21 +24,21 @@ namespace tendon::v0::detail {
 class Attempts {
  public:
   void note(const std::string& address, Error error);
-  /// The member is at these addresses now: what others said counts no more.
+  /// Replaces the addresses: answers of others no longer count.
   void keep_only(std::span<const std::string> addresses);
   [[nodiscard]] bool empty() const noexcept { return tried_.empty(); }
 
-  /// For one address of several, so that a silent one leaves time to the next.
+  /// The time for one address of several, so that a silent one leaves time to the next.
   [[nodiscard]] std::chrono::milliseconds piece() const noexcept { return piece_; }
-  /// Before the next round: the process that is expected there may not listen yet.
+  /// The pause before the next round: the expected process may not listen yet.
   [[nodiscard]] std::chrono::milliseconds pause() const noexcept { return pause_; }
-  /// Both grow.
+  /// Begins a round and lengthens both times.
   void begin_round();
 
-  /// The error after which further attempts are of no use: an address has an answer to this member
-  /// and will have no other, or none of them can have one.
+  /// The error after which further attempts are useless: an address has answered this member for
+  /// good, or none of them can answer.
   [[nodiscard]] std::optional<Error> final_answer() const;
-  /// `timeout`, with each address and its cause, and `more` behind them.
+  /// Makes a `timeout` with each address and its cause, then `more`.
   [[nodiscard]] Error nobody_answered(std::string_view more) const;
 
  private:

@@ -18,8 +18,8 @@ bool EarlyWords::keep(AbortWord word) {
 bool EarlyWords::keep(GroupPlace place, InboundMessage&& inbound) {
   const std::uint64_t number = inbound.envelope.epoch;
   if (!steps_.contains(number) && steps_.size() >= kMostEarlyEpochs) return false;
-  // Nothing takes it before this member enters, for which it may need words of the same link: the
-  // link is not to wait for that.
+  // Nothing takes it before this member enters, which may need words of the same link: the link
+  // must not wait for that.
   inbound.held.give_back();
   const std::uint64_t cost = cost_of(inbound);
   if (cost <= kMostEarlyStepBytes - size_bytes()) {
@@ -46,7 +46,7 @@ EarlyWords::OfEpoch EarlyWords::take(std::uint64_t number) {
     found.steps = std::move(steps->second);
   std::erase_if(aborts_, [&](const auto& entry) { return entry.first <= number; });
   std::erase_if(steps_, [&](const auto& entry) { return entry.first <= number; });
-  // Until the next epoch begins: they may wait in this one as long.
+  // Counted until the next epoch begins: they may wait in this one as long.
   size_bytes_ = 0;
   for (const Step& step : found.steps) size_bytes_ += cost_of(step.inbound);
   for (const auto& [epoch, steps] : steps_)

@@ -12,14 +12,14 @@
 
 namespace tendon::v0::detail {
 
-/// Why a member says that an epoch is over.
+/// A member's word that an epoch has ended, and why.
 struct AbortWord {
   Envelope envelope;
   std::string text;
 };
 
-/// What others say of epochs that this member has not entered yet: a member that waits for no other
-/// one, the root of broadcasts, may be far ahead. An honest one speaks of two or three epochs.
+/// Words about epochs that this member has not entered yet. A member that waits for no other one,
+/// the root of broadcasts, may be far ahead. An honest one speaks of two or three epochs.
 ///
 /// Owns:    the words and the steps.
 /// Threads: none; its owner has a lock.
@@ -40,15 +40,15 @@ class EarlyWords {
   /// `self`: this member's place.
   explicit EarlyWords(GroupPlace self) : self_(self) {}
 
-  /// If there are several for one epoch, the one with the smallest number stays. False: too many
+  /// Keeps the word; of several for one epoch, the one with the smallest number. False: too many
   /// epochs.
   [[nodiscard]] bool keep(AbortWord word);
-  /// Likewise. The caller has the receive lock of the link that the step came on.
+  /// Keeps a step likewise. The caller has the receive lock of the link on which it arrived.
   [[nodiscard]] bool keep(GroupPlace place, InboundMessage&& inbound);
-  /// What came of this epoch, which begins. What is of earlier ones is forgotten.
+  /// Returns the words of this epoch, which begins, and forgets those of earlier ones.
   [[nodiscard]] OfEpoch take(std::uint64_t number);
 
-  /// The bytes of all steps that are here, or were when the last epoch began.
+  /// The bytes of all steps that are here, or were here when the last epoch began.
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return size_bytes_; }
 
   static constexpr std::uint64_t kMostEarlyStepBytes = std::uint64_t{256} << 20;

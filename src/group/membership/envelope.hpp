@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What members of a group say to each other, on every link: docs/protocol.md, "Groups".
+// The messages between members of a group, on every link: docs/protocol.md, "Groups".
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,22 @@
 
 namespace tendon::v0::detail {
 
-/// What a message between members is. Numbers are wire contract: append only.
+/// The kind of a message between members. Numbers are wire contract: append only.
 enum class EnvelopeKind : std::uint8_t {
   join = 1,        ///< to rank 0: `from` of `count`, listening at the address in the body
   neighbour = 2,   ///< from rank 0: member `extra` listens at the address in the body
   hello = 3,       ///< the first word on a channel: this is `from`
   refuse = 4,      ///< you may not join: the body says why
   ready = 5,       ///< `from` enters `epoch` of `group`, having completed `sequence` before it
-  abort = 6,       ///< `epoch` ends before collective `sequence`: the body says why; `extra` is to
+  abort = 6,       ///< `epoch` ends before collective `sequence`; the body says why, `extra` is to
                    ///< blame, `tag` an ErrorCode
   agreement = 7,   ///< an AgreementMessage in the body
   collective = 8,  ///< a step of collective `sequence`; the fingerprint is {op, dtype, reduce, ...}
-  message = 9,     ///< from member to member: `tag`, `count` bytes
+  message = 9,     ///< a message between members: `tag`, `count` bytes
   left = 10,       ///< `from` has left `group`, in order
 };
 
-/// The place of the sender: in its group, or in the mesh where that comes about: join, neighbour,
-/// hello, refuse.
+/// The place of the sender: in its group, or in the mesh for join, neighbour, hello and refuse.
 struct Sender {
   std::uint32_t value = 0;
   constexpr Sender() = default;
@@ -54,7 +53,7 @@ struct Envelope {
 };
 static_assert(sizeof(Envelope) == 48 && std::is_trivially_copyable_v<Envelope>);
 
-/// The number of the operation that a collective's message belongs to, below its history.
+/// The number of a collective message's operation, below its history.
 [[nodiscard]] constexpr std::uint32_t operation_number(const Envelope& step) {
   return static_cast<std::uint32_t>(step.sequence);
 }
@@ -63,7 +62,7 @@ static_assert(sizeof(Envelope) == 48 && std::is_trivially_copyable_v<Envelope>);
 [[nodiscard]] inline Bytes bytes_of(const Envelope& envelope) {
   return std::as_bytes(std::span(&envelope, 1));
 }
-/// Said at once, past data that waits its turn.
+/// True for messages that are sent at once, past data that waits its turn.
 [[nodiscard]] constexpr bool is_control(EnvelopeKind kind) {
   return kind != EnvelopeKind::collective && kind != EnvelopeKind::message;
 }

@@ -9,10 +9,10 @@
 
 namespace tendon::v0::detail {
 
-/// The channels of a member that has left, until its peers have what it sent. A closed TCP socket
-/// answers what still comes with a reset, and the kernel then drops what had not left: so they stay
-/// open until each peer said that it has everything. A Context that closes waits for it, for its
-/// `linger` at most.
+/// The channels of a member that has left, until its peers have all that it sent. A closed TCP
+/// socket answers later data with a reset, and the kernel then drops unsent bytes. So the channels
+/// stay open until each peer confirms that it has everything. A Context that closes waits for it,
+/// for its `linger` at most.
 ///
 /// Owns:    the channels, until they are closed.
 /// Threads: thread-safe.
@@ -21,7 +21,7 @@ namespace tendon::v0::detail {
 /// Cost:    a small message there and back.
 class Farewell final : public Work {
  public:
-  /// Closes what can be closed now; the Context does the rest.
+  /// Closes the channels that can be closed now; the Context does the rest.
   static void say(ContextCore& context, std::vector<std::shared_ptr<MemberChannel>> channels);
   explicit Farewell(std::vector<std::shared_ptr<MemberChannel>> channels)
       : channels_(std::move(channels)) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fence::kill: which members a call kills that waits for all others, and when.
+// Fence::kill: the members that a call which waits for all others kills, and when.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace tendon::v0::detail {
 
-/// How long a call that has killed goes on after its deadline, so that the deaths are proved and
-/// the members that are left agree. No call is to outlive its deadline by more than 50 ms.
+/// How long a call that has killed continues after its deadline, so that the deaths are proved and
+/// the remaining members agree. No call may outlive its deadline by more than 50 ms.
 inline constexpr std::chrono::milliseconds kFenceGrace{40};
 
 /// A member that a call waits for.
@@ -24,9 +24,9 @@ struct AwaitedMember {
   bool silent = false;
 };
 
-/// Before the deadline no member is killed. From the deadline on those are that are silent, or that
-/// the call has waited for during kSuspectAfter. An answer that is missing for less time may be on
-/// its way: after a death all members have to answer anew.
+/// Chooses the members to kill: none before the deadline; from then on those that are silent, or
+/// for which the call has waited during kSuspectAfter. An answer that is missing for less time may
+/// be on its way: after a death all members have to answer anew.
 ///
 /// `Member` names a process: another process in the same place is another Member.
 ///
@@ -34,7 +34,7 @@ struct AwaitedMember {
 /// Threads: that of the call.
 /// Errors:  none.
 /// Blocks:  never.
-/// Cost:    one look at each member that is waited for.
+/// Cost:    one look at each awaited member.
 template <class Member>
 class FenceClock {
  public:
@@ -42,7 +42,7 @@ class FenceClock {
 
   explicit FenceClock(Deadline deadline) : deadline_(deadline) {}
 
-  /// Those to be killed now, each once. Call it at each look, with all that are waited for.
+  /// Returns the members to be killed now, each once. Call it at each look, with all awaited ones.
   [[nodiscard]] std::vector<Member> due(const std::vector<AwaitedMember<Member>>& awaited,
                                         Clock::time_point now) {
     std::vector<Member> due;
@@ -64,7 +64,7 @@ class FenceClock {
  private:
   const Deadline deadline_;
   std::map<Member, Clock::time_point> missed_since_;
-  std::vector<Member> named_;  // by due(), before
+  std::vector<Member> named_;  // by an earlier due()
 };
 
 }  // namespace tendon::v0::detail

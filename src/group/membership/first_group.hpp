@@ -7,8 +7,8 @@
 
 namespace tendon::v0::detail {
 
-/// Which group a join makes: a new one, or the one that was there before, if its rank 0 has gone
-/// and members of it come to the process that takes that place.
+/// The group that a join makes: a new one, or an earlier one if its rank 0 died and its members
+/// connect to the process that takes that place.
 ///
 /// Owns:    the id of the group.
 /// Threads: none; its owner has a lock.
@@ -17,19 +17,18 @@ namespace tendon::v0::detail {
 /// Cost:    nothing.
 class FirstGroup {
  public:
-  /// Rank 0 names the group that it makes if no process comes from one.
+  /// Sets the name that rank 0 has for its group if no process of an earlier one connects.
   void begin(std::uint64_t own) { id_ = own_ = own; }
-  /// The others hear from rank 0 which it is.
+  /// Notes the group that rank 0 has named; for the others.
   void learn(std::uint64_t id) { id_ = id; }
-  /// 0: it is not known yet.
+  /// The group's id; 0: not known yet.
   [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
 
-  /// May a member of `group`, 0: of none, join those that have come to rank 0?
+  /// True if a member of `group` (0: of none) may join those that have reached rank 0.
   [[nodiscard]] bool admits(std::uint64_t group) const {
     return group == 0 || group == id_ || survivors_.none();
   }
-  /// It has come, in the place of the one that came there before. With the last survivor their
-  /// group is over.
+  /// Notes an arrival, in the place of an earlier one. With the last survivor their group ends.
   void come(std::uint32_t place, std::uint64_t group) {
     const bool was_survivor = survivors_[place];
     survivors_.set(place, group != 0);
@@ -38,7 +37,7 @@ class FirstGroup {
     else if (was_survivor && survivors_.none())
       id_ = own_;
   }
-  /// Those that have come from the group that was there before.
+  /// The members that arrived from the earlier group.
   [[nodiscard]] const MemberMask& survivors() const noexcept { return survivors_; }
 
  private:

@@ -13,16 +13,16 @@
 
 namespace tendon::v0::detail {
 
-/// What the steps of collectives on one channel hold of their link's limit, from their arrival
-/// until an operation takes them: a sender that is far ahead finds its link paused, or its window
-/// shut, by the link's own rule. The link takes shares back only under its receive lock, which an
-/// operation cannot take: they wait here in between.
+/// The shares of a link's limit that the steps of collectives on one channel hold, from their
+/// arrival until an operation takes them. A sender that is far ahead therefore finds its link
+/// paused, or its window shut, by the link's own rule. The link takes shares back only under its
+/// receive lock, which an operation cannot take: they wait here in between.
 ///
-/// Owns:    shares that were let go of and not given back yet; a share of the link.
+/// Owns:    released shares that were not returned yet; a share of the link.
 /// Threads: thread-safe; its own lock is the innermost one.
 /// Errors:  none.
 /// Blocks:  settle(), while another thread receives from the link.
-/// Cost:    a lock a step, and one more of the link for all that were taken in one go.
+/// Cost:    a lock a step, and one more of the link for all that were taken together.
 class HeldSteps final : public Work, public std::enable_shared_from_this<HeldSteps> {
  public:
   /// The share of one step.
@@ -39,15 +39,16 @@ class HeldSteps final : public Work, public std::enable_shared_from_this<HeldSte
       share_ = std::move(other.share_);
       return *this;
     }
-    /// No operation took the step: a thread that makes progress is asked to settle(), also within a
-    /// call that waits for what lies behind the pause.
+    /// Runs if no operation took the step: a thread that makes progress is asked to settle(), also
+    /// within a call that waits for data behind the pause.
     ~Part() { drop(); }
 
-    /// An operation has taken the step. The caller sees to it that settle() follows.
+    /// Releases the share of a step that an operation has taken. The caller ensures that settle()
+    /// follows.
     void let_go() {
       if (home_ != nullptr) (void)std::exchange(home_, nullptr)->add(std::move(share_));
     }
-    /// Gives it back at once: the caller has the link's receive lock.
+    /// Returns it at once: the caller has the link's receive lock.
     void give_back() noexcept {
       share_.give_back();
       home_ = nullptr;
@@ -65,7 +66,7 @@ class HeldSteps final : public Work, public std::enable_shared_from_this<HeldSte
   HeldSteps(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link)
       : context_(std::move(context)), link_(std::move(link)) {}
 
-  /// Gives back what was let go of.
+  /// Returns the released shares to the link.
   void settle() TENDON_EXCLUDES(link_->receive_mutex());
 
   // Work
@@ -75,7 +76,7 @@ class HeldSteps final : public Work, public std::enable_shared_from_this<HeldSte
   }
 
  private:
-  /// True: it is the first since settle().
+  /// True: the first one since settle().
   bool add(HeldBytes::Share share);
   void settle_soon();
 

@@ -9,9 +9,9 @@ namespace {
 struct Launcher {
   const char* rank;
   const char* size;
-  const char* on_this_host;  // how many of them
+  const char* on_this_host;  // the number of ranks there
 };
-// In the order in which the rank is looked for.
+// In the order in which they are tried.
 constexpr Launcher kCounting[] = {
     {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"},
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
@@ -29,7 +29,7 @@ std::optional<std::string> variable(const char* name) {
 std::optional<std::string> all_on_this_host(const Variables& environment, std::uint32_t size) {
   const std::string all = std::to_string(size);
   for (const Launcher& launcher : kCounting) {
-    // Inside another one, whose words are about other processes.
+    // The launcher ran inside another one, whose variables are about other processes.
     if (!environment(launcher.rank)) continue;
     if (environment(launcher.size) != all || environment(launcher.on_this_host) != all) return {};
     return std::string(launcher.on_this_host) + " = " + launcher.size + " = " + all;

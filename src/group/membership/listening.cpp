@@ -22,7 +22,7 @@ HostAndPort parts_of(std::string_view address) {
   return {std::string(address.substr(0, colon)), std::string(address.substr(colon + 1))};
 }
 
-// Interfaces are told without the "%eth0" of a link-local address.
+// Peers are told of interfaces without the "%eth0" of a link-local address.
 std::string without_scope(std::string host) {
   const std::size_t scope = host.find('%');
   if (scope != std::string::npos) host.erase(scope, host.size() - 1 - scope);
@@ -67,7 +67,7 @@ std::string loopback_of(const std::optional<Resolved>& rendezvous) {
   return "127.0.0.1";
 }
 
-// Where it listens if nobody said anything.
+// The addresses at which it listens if nobody said anything.
 Listening by_rendezvous(const ListenWish& wish, const std::optional<Resolved>& rendezvous,
                         const OwnAddresses& own) {
   Listening listening;
@@ -97,7 +97,7 @@ Listening by_rendezvous(const ListenWish& wish, const std::optional<Resolved>& r
   listening.addresses = at_all_addresses(own, prefers_ipv6, port);
   if (!rendezvous) {
     listening.why_all = "a store names no address of it";
-  } else if (!is_of_all_interfaces(rendezvous->address.to_string())) {  // asks for it
+  } else if (!is_of_all_interfaces(rendezvous->address.to_string())) {  // means all interfaces
     listening.why_all =
         "the rendezvous '" + rendezvous->address.to_string() + "' " +
         (seen.empty() ? std::string("cannot be looked up here")
@@ -106,7 +106,7 @@ Listening by_rendezvous(const ListenWish& wish, const std::optional<Resolved>& r
   return listening;
 }
 
-// Is what `told` stands for also reached by `address`?
+// True if `address` also reaches what `told` means.
 bool covers(const Resolved& told, const SocketAddress& address) {
   return std::ranges::any_of(told.found, [&](const SocketAddress& one) {
     return is_of_all_interfaces(one.to_string()) || host_of(one) == host_of(address);
@@ -141,7 +141,7 @@ Result<Listening> listening_of_rank0(const ListenWish& wish,
                      "', where no unix socket is found; name a host, or let the rendezvous be the "
                      "socket"};
   }
-  // Others dial that port, whatever stands between them and this host.
+  // Other members dial that port, whatever stands between them and this host.
   const std::uint16_t port =
       rendezvous->address.port() != 0 ? rendezvous->address.port() : told.port();
   const std::string host = parts_of(told.to_string()).host;
@@ -198,7 +198,7 @@ std::vector<std::string> addresses_for_others(std::span<const std::string> bound
     for (const std::string& each : host == "[::]" ? hosts.ipv6 : hosts.ipv4)
       add(addresses, at(each, port));
   }
-  // Others can do nothing with it, and may take it for their own.
+  // Other members cannot use it, and may take it for their own.
   const auto keeps_in = [](const std::string& one) {
     return !one.starts_with("unix:") && is_loopback(parts_of(one).host);
   };

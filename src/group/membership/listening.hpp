@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a member listens, and by which addresses others reach it: decided here, from what is known,
-// without a look at the system.
+// The addresses at which a member listens, and those by which others reach it. They are chosen here
+// from known facts, without a look at the system.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +19,10 @@
 
 namespace tendon::v0::detail {
 
-/// Addresses by which a member is told of, and at which it listens, at most.
+/// Most addresses that a member announces, and at which it listens.
 inline constexpr std::size_t kMostListenAddresses = 4;
 
-/// An address, and what it stands for on this host; nothing where it could not be looked up.
+/// An address, and its meaning on this host; empty if it could not be looked up.
 struct Resolved {
   Address address;
   std::vector<SocketAddress> found;
@@ -37,8 +37,7 @@ struct OwnAddresses {
 };
 
 struct ListenWish {
-  /// The address that was asked for, and the name of what asks: "GroupOptions::listen",
-  /// "TENDON_LISTEN".
+  /// The requested address, and the name of the request: "GroupOptions::listen", "TENDON_LISTEN".
   std::optional<Resolved> told;
   std::string told_by;
   Profile profile = Profile::local;
@@ -48,30 +47,31 @@ struct ListenWish {
 
 struct Listening {
   std::vector<std::string> addresses;  ///< to bind
-  /// Why it listens at all addresses, which nobody asked for; empty: it does not.
+  /// The reason for listening at all addresses unasked; empty: it does not.
   std::string why_all;
-  /// Why others may be unable to reach it, for the error when they did not; empty: not known.
+  /// The reason why others may be unable to reach it, for the error if they did not; empty: not
+  /// known.
   std::string hint;
 };
 
-/// Rank 0 listens where it is told, at the port of the rendezvous. Others look for it at the
-/// rendezvous, so it listens there as well if that is another address of this host, unless it was
-/// told a loopback one. Told nothing, it listens at the addresses of this host, but loopback, that
-/// the rendezvous stands for here; else, in `plaintext`, at all addresses. In `local`, and where
-/// the launcher says that all are on this host, it listens at loopback and nowhere else.
-/// `rendezvous`: nothing with a store. Errors: invalid_argument.
+/// Chooses the addresses of rank 0: the requested one, at the port of the rendezvous. Others look
+/// for it at the rendezvous, so it listens there as well if that is another address of this host,
+/// unless a loopback one was requested. Without a request it listens at the addresses of this host,
+/// except loopback, that the rendezvous means here; else, in `plaintext`, at all addresses. In
+/// `local`, and where the launcher says that all are on this host, it listens only at loopback.
+/// `rendezvous`: empty with a store. Errors: invalid_argument.
 [[nodiscard]] Result<Listening> listening_of_rank0(const ListenWish& wish,
                                                    const std::optional<Resolved>& rendezvous,
                                                    const OwnAddresses& own);
 
-/// Another member listens where it is told, else at the interface that led to rank 0. On the host
-/// of rank 0 that may be loopback, where members of other hosts cannot reach it: there it listens
-/// at all addresses in `plaintext`. `towards_rank0`: "10.0.0.2", "[::1]".
+/// Chooses the addresses of another member: the requested one, else the interface that led to rank
+/// 0. On the host of rank 0 that may be loopback, where members of other hosts cannot reach it:
+/// there it listens at all addresses in `plaintext`. `towards_rank0`: "10.0.0.2", "[::1]".
 [[nodiscard]] Listening listening_of_member(const ListenWish& wish,
                                             const std::string& towards_rank0,
                                             const OwnAddresses& own);
 
-/// The line of the log that says so. `member`: "rank 0".
+/// The line of the log about that. `member`: "rank 0".
 [[nodiscard]] std::string all_addresses_line(std::string_view member,
                                              std::span<const std::string> bound,
                                              std::string_view why_all);
@@ -82,24 +82,24 @@ struct DialableHosts {
   std::vector<std::string> ipv6;
 };
 
-/// By which addresses others reach what is bound to `bound`, best first, 1 to kMostListenAddresses:
-/// that of the interface `first` ("10.0.0.2"; empty: not known), then those of `hosts`. Never an
-/// unspecified one; loopback only where there is no other.
+/// The addresses by which others reach `bound`, best first, 1 to kMostListenAddresses: that of the
+/// interface `first` ("10.0.0.2"; empty: not known), then those of `hosts`. Never an unspecified
+/// one; loopback only where there is no other.
 [[nodiscard]] std::vector<std::string> addresses_for_others(std::span<const std::string> bound,
                                                             const std::string& first,
                                                             const DialableHosts& hosts);
-/// Is this "0.0.0.0:7000" or "[::]:7000"?
+/// True for "0.0.0.0:7000" and "[::]:7000".
 [[nodiscard]] bool is_of_all_interfaces(std::string_view address);
 
-/// Where another member looks for rank 0 without a store, in this order: where rank 0 listens by
-/// listening_of_rank0() if it is on this host, and at the rendezvous.
+/// The addresses at which another member looks for rank 0 without a store, in this order: those of
+/// listening_of_rank0() if it is on this host, and the rendezvous.
 [[nodiscard]] std::vector<std::string> places_of_rank0(const ListenWish& wish,
                                                        const Resolved& rendezvous);
 
 /// Addresses as one text: "10.0.0.2:7000,10.1.0.2:7000".
 [[nodiscard]] std::string join_addresses(std::span<const std::string> addresses);
-/// The inverse, for what another member wrote: commas and spaces part them, kMostListenAddresses at
-/// most are taken. A text that begins with "unix:" is one address.
+/// The inverse, for the text of another member: commas and spaces part addresses,
+/// kMostListenAddresses at most are taken. A text that begins with "unix:" is one address.
 [[nodiscard]] std::vector<std::string> split_addresses(std::string_view text);
 
 }  // namespace tendon::v0::detail

@@ -69,7 +69,7 @@ void MemberChannel::queue(std::shared_ptr<Outbound> outbound) {
   outbox_.advance();
 }
 
-// Does the sender keep to the window?
+// True if the sender keeps to the window.
 bool MemberChannel::count_in(std::uint64_t message_bytes) {
   const Lock lock(credit_mutex_);
   const bool in_window = received_.admits(kAnyBytes);
@@ -107,7 +107,7 @@ void MemberChannel::close() {
     end.pipe = pipe_;
     link_->post(end);
   }
-  // Also of a lost one: the link would keep it, and count it, as long as it lives.
+  // Also for a lost one: the link would keep it, and count it, as long as it lives.
   const Lock receiving(link_->receive_mutex());
   link_->detach(pipe_);
 }
@@ -212,7 +212,7 @@ void MemberChannel::deliver(Incoming&& incoming) {
   if (is_control(envelope->kind) && incoming.body.place == IncomingBody::Place::peer_slot) {
     if (payload > kMaxPostBytes)
       return violation("a control message of " + std::to_string(payload) + " bytes");
-    // It may be kept for long, and is looked at more than once, while the peer may write there.
+    // The message may be kept for long and read repeatedly, while the peer may write there.
     IncomingBody copy = make_private_body(payload);
     if (payload != 0) std::memcpy(copy.data, data, payload);
     incoming.body = std::move(copy);
@@ -228,7 +228,7 @@ Result<void> MemberChannel::on_segment(std::uint32_t id, std::shared_ptr<Segment
   return {};
 }
 
-// Without its board a member cannot be worked with; without its pool it can, in another way.
+// A member cannot work without its board; without its pool it can, in another way.
 void MemberChannel::on_segment_failed(std::uint32_t id, const Error& error) {
   Error why{error.code, "group.channel",
             "memory of " + link_->peer_name() + " cannot be mapped here: " + error.detail,

@@ -28,10 +28,10 @@ struct InboundMessage {
   Envelope envelope;
   IncomingBody body;
   std::uint64_t size_bytes = 0;          ///< of the payload
-  std::weak_ptr<MemberChannel> channel;  ///< that it came on
+  std::weak_ptr<MemberChannel> channel;  ///< on which it arrived
   HeldSteps::Part held{};                ///< of a step of a collective
 
-  /// This side has taken it, or nobody will: the peer may send more.
+  /// Tells the peer that it may send more: this side has taken it, or nobody will.
   void credit() const;
   [[nodiscard]] Bytes payload() const { return {body.data, size_bytes}; }
   [[nodiscard]] std::string_view text() const {
@@ -39,21 +39,21 @@ struct InboundMessage {
   }
 };
 
-/// The owner of a channel, which is told of what comes on it. Every call comes under the link's
-/// receive lock.
+/// The owner of a channel, which handles its messages. The link's receive lock is held during every
+/// call.
 class ChannelOwner {
  public:
   virtual ~ChannelOwner() = default;
-  /// In order among messages of the same class (is_control or not).
+  /// Called in order among messages of the same class (is_control or not).
   virtual void on_inbound(MemberChannel& channel, InboundMessage&& inbound) = 0;
-  /// Nothing more will come; `end_of_stream` when the peer has left in order. Once more when it is
-  /// proved later.
+  /// Called when nothing more will arrive; `end_of_stream` when the peer has left in order. Called
+  /// once more when the loss is proved later.
   virtual void on_channel_lost(MemberChannel& channel, const Error& error, Absence how) = 0;
 };
 
-/// What a pair of members says to each other: a pipe of their link that carries envelopes.
+/// The conversation of a pair of members: a pipe of their link that carries envelopes.
 ///
-/// Owns:    what is to be sent, a share of the link.
+/// Owns:    unsent messages, a share of the link.
 /// Threads: thread-safe.
 /// Errors:  a peer that breaks the protocol loses the channel.
 /// Blocks:  never.
@@ -64,21 +64,21 @@ class MemberChannel final : public MessageSink, public std::enable_shared_from_t
                 std::uint32_t pipe, std::weak_ptr<ChannelOwner> owner);
 
   [[nodiscard]] Link& link() const noexcept { return *link_; }
-  /// Gives the link back what steps held that were taken. The caller holds no lock.
+  /// Returns to the link what taken steps held. The caller holds no lock.
   void settle_steps() { held_steps_->settle(); }
-  /// What the peer lets this process read. It stays when the peer leaves or is replaced: a member
-  /// that is later than the others may need it to finish with them.
+  /// The memory that the peer lets this process read. It stays when the peer leaves or is replaced:
+  /// a member that is later than the others may need it to finish with them.
   [[nodiscard]] PublishedSegments& published() noexcept { return published_; }
   [[nodiscard]] bool lost() const noexcept { return lost_.load(std::memory_order_acquire); }
-  /// Why, once the owner is about to hear of it; nothing if this side has closed it.
+  /// The reason, once the owner is about to hear of it; empty if this side has closed it.
   [[nodiscard]] std::optional<Error> loss() const { return outbox_.end_error(); }
 
-  /// A small message, past everything queued: at most kMaxPostBytes of body.
+  /// Sends a small message, past everything queued: at most kMaxPostBytes of body.
   void post(const Envelope& envelope, Bytes body = {});
   static constexpr std::size_t kMaxPostBytes = 4096;
-  /// Queues a message and sends what can be sent now.
+  /// Queues a message and sends as much as can leave now.
   void queue(std::shared_ptr<Outbound> outbound);
-  /// As those of Outbox.
+  /// As in Outbox.
   bool withdraw(Outbound& outbound) { return outbox_.withdraw(outbound); }
   std::size_t take_back_held(std::uint64_t group, const Error& why) {
     return outbox_.take_back_held(group, why);
@@ -86,22 +86,22 @@ class MemberChannel final : public MessageSink, public std::enable_shared_from_t
   bool advance() { return outbox_.advance(); }
   void wait_for_sender() { outbox_.wait_for_sender(); }
   [[nodiscard]] std::size_t queued_count() const noexcept { return outbox_.count(); }
-  /// Data that was announced is still on its way, even from a peer that has left since.
+  /// True while announced data is on its way, even from a peer that has left since.
   [[nodiscard]] bool arriving() const noexcept { return arriving_count_.load() != 0; }
   /// As InboundMessage::credit().
   void credit(const InboundMessage& message);
-  /// The peer has broken the protocol: it is lost.
+  /// Loses the peer because it has broken the protocol.
   void violation(std::string_view what);
-  /// Memory that this process cannot work without was not mapped: the peer is lost.
+  /// Loses the peer because memory that this process needs was not mapped.
   void lose_unreadable(const Error& why) { lose(why, Absence::assumed); }
-  /// Has the peer's link all that was sent and queued, so that this side may go? Asks it the first
-  /// time.
+  /// True if the peer's link has all that was sent and queued, so that this side may close. Asks
+  /// the peer at the first call.
   [[nodiscard]] bool flushed();
-  /// Says that nothing more comes, and stops listening.
+  /// Says that nothing more will follow, and stops listening.
   void close() TENDON_EXCLUDES(link_->receive_mutex());
-  /// The same, with the reason: the peer's program hears `why`.
+  /// The same with the reason: the peer's program gets `why`.
   void refuse(const Error& why) TENDON_EXCLUDES(link_->receive_mutex());
-  /// True inside of what a link delivers: this thread holds its receive lock.
+  /// True inside a delivery of a link: this thread holds its receive lock.
   [[nodiscard]] static bool delivering_here();
 
   // MessageSink
@@ -127,18 +127,18 @@ class MemberChannel final : public MessageSink, public std::enable_shared_from_t
   const std::shared_ptr<HeldSteps> held_steps_;
   PublishedSegments published_;
   std::atomic<bool> lost_{false};
-  std::atomic<bool> asked_{false};  // whether the peer has everything
+  std::atomic<bool> asked_{false};  // the peer was asked if it has everything
   std::atomic<bool> acknowledged_{false};
 
   // Receiving: data in order of their descriptors; the first is not whole.
   Inbox arriving_ TENDON_GUARDED_BY(link_->receive_mutex());
   std::atomic<std::size_t> arriving_count_{0};
 
-  // Sending. Each message has a number of its own, by which a link knows what it has begun.
+  // Sending. Each message has its own number, by which a link knows what it has begun.
   std::atomic<std::uint64_t> last_sequence_{0};
   Outbox outbox_;
 
-  // Messages alone, that have come.
+  // Counts the messages that have arrived, without control messages.
   Mutex credit_mutex_;
   ReceiveWindow received_ TENDON_GUARDED_BY(credit_mutex_);
 };

@@ -14,7 +14,7 @@ Error refusal(std::string detail) {
   return Error{ErrorCode::invalid_argument, kWhere, std::move(detail)};
 }
 
-// Nobody will take it, and its sender is not to wait for that.
+// Nobody will take it, and its sender must not wait for that.
 void drop(const InboundMessage& inbound) {
   if (inbound.envelope.kind == EnvelopeKind::message) inbound.credit();
 }
@@ -42,8 +42,8 @@ void Mesh::end() {
   {
     const Lock lock(mutex_);
     if (std::exchange(ended_, true)) return;
-    // What still has a share of this needs none of the links and mappings. Whether a member was
-    // lost is still asked: came_too_late().
+    // Other owners of a share need none of the links and mappings. Whether a member was lost is
+    // still asked: came_too_late().
     channels = occupants_.clear();
     strangers = strangers_.all();
     strangers_.clear();
@@ -69,8 +69,8 @@ Result<std::shared_ptr<Mesh>> Mesh::create(std::shared_ptr<ContextCore> context,
     return refusal("rank " + std::to_string(rendezvous.rank().value) + " of a group of " +
                    std::to_string(size) + ": ranks are 0 to " + std::to_string(size - 1));
   }
-  // What is delivered holds a share meanwhile, which may be the last: closing channels would then
-  // wait for a lock that this thread has.
+  // A delivery holds a share meanwhile, which may be the last. Closing channels would then wait for
+  // a lock that this thread has.
   const auto end = [](Mesh* last) {
     if (!MemberChannel::delivering_here()) {
       delete last;
@@ -86,7 +86,7 @@ std::string Mesh::name_of(MeshPlace place) const {
   if (place.value >= size_) return rank_text(place);
   const auto at = channel(place);
   if (at == nullptr && place != self()) return rank_text(place);
-  // The same on all members, since errors go from one to the others.
+  // The same on all members, since errors travel between them.
   std::string peer = place == self() ? context_->identity().to_string() : at->link().peer_name();
   // "vision (host a, pid 12)" -> "rank 3 (vision, host a, pid 12)"
   if (const auto open = peer.find(" ("); open != std::string::npos && peer.back() == ')') {
@@ -135,7 +135,7 @@ bool Mesh::progress() {
   for (const auto& channel : sending()) channel->advance();
   if (!sending().empty()) return true;
   sending_ = false;
-  // Something may have been queued since.
+  // Another thread may have queued a message since.
   return !sending().empty() && !sending_.exchange(true);
 }
 
@@ -149,7 +149,7 @@ Unsent Mesh::unsent() const {
   return unsent;
 }
 
-// What channels hear
+// Events of channels
 
 void Mesh::on_inbound(MemberChannel& channel, InboundMessage&& inbound) {
   const Envelope& envelope = inbound.envelope;
@@ -235,7 +235,7 @@ Result<std::shared_ptr<MessageSink>> Mesh::on_open(std::shared_ptr<Link> link,
       std::make_shared<MemberChannel>(context_, std::move(link), open.pipe, weak_from_this());
   const Lock lock(mutex_);
   if (ended_) return Error{ErrorCode::unreachable, kWhere, "the group has ended"};
-  // Its link may be the one that is locked here.
+  // The caller may hold the lock of its link.
   if (auto stranger = strangers_.add(channel)) {
     context_->schedule([stranger = std::move(stranger)] {
       stranger->refuse({ErrorCode::server_busy, kWhere, "too many that have no place here"});

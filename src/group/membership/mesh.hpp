@@ -27,41 +27,41 @@ namespace tendon::v0::detail {
 class Attempts;
 struct Connected;
 
-/// A channel from each member to each other, and how they come about. The groups of a job (the
-/// first one and those split from it) share it; each hears what is addressed to it.
+/// A channel between each pair of members, and how it is made. The groups of a job (the first one
+/// and those split from it) share it; each hears the words addressed to it.
 ///
 ///     rank 0 listens at the rendezvous; the others connect to it: `join`, with their own addresses
-///     when all have: rank 0 says each the addresses of the ranks below it: `neighbour`
+///     when all have: rank 0 tells each the addresses of the ranks below it: `neighbour`
 ///     each connects to those: `hello`, and is answered by one; it is complete when everybody is
 ///     known
 ///
-/// When a member is gone, another process may take its place: it joins as that one did, is told
-/// of all that are there, and says `hello` to them. In the place of rank 0 it listens at the
+/// When a member is lost, another process may take its place. It joins as that one did, learns all
+/// members that are there, and says `hello` to them. In the place of rank 0 it listens at the
 /// rendezvous, where the others look for it: seek_rank0(). The group decides whether it admits the
 /// process.
 ///
 /// Owns:    the channels, this member's acceptors.
 /// Threads: thread-safe. Lock order: a link's receive lock, then a group's, then the mesh's.
-/// Errors:  of meet(), naming the members that are missing.
-/// Blocks:  meet(), and what looks for rank 0.
+/// Errors:  meet() names the members that are missing.
+/// Blocks:  meet(), seek_rank0() and look_for_rank0().
 /// Cost:    one link and one channel a peer.
 class Mesh final : public ChannelOwner,
                    public OpenHandler,
                    public Work,
                    public std::enable_shared_from_this<Mesh> {
  public:
-  /// Checks what can be checked alone. meet() comes next.
+  /// Makes the mesh and checks what one member can check alone. Call meet() next.
   [[nodiscard]] static Result<std::shared_ptr<Mesh>> create(std::shared_ptr<ContextCore> context,
                                                             const Rendezvous& rendezvous,
                                                             const GroupOptions& options);
   Mesh(std::shared_ptr<ContextCore> context, const Rendezvous& rendezvous, GroupOptions options);
   ~Mesh() override;
 
-  /// Finds the others.
+  /// Connects to the other members.
   [[nodiscard]] Result<void> meet(Deadline deadline);
-  /// This process has come to a group that was coming to its end. The members that were there
-  /// before it have all gone, or one of them had when meet() failed, or rank 0 was replaced. A
-  /// caller that tries again may find the next group.
+  /// True if this process reached a group that was about to end. The members that were there before
+  /// it have all left, or one of them had when meet() failed, or rank 0 was replaced. A caller that
+  /// tries again may find the next group.
   [[nodiscard]] bool came_too_late() const;
 
   [[nodiscard]] const std::shared_ptr<ContextCore>& context() const noexcept { return context_; }
@@ -72,40 +72,40 @@ class Mesh final : public ChannelOwner,
     const Lock lock(mutex_);
     return first_group_.id();
   }
-  /// null for this member itself, where nobody has been, and after end(). Another one when its
-  /// process was replaced.
+  /// null for this member itself, for a place without a process so far, and after end(). It changes
+  /// when the process is replaced.
   [[nodiscard]] std::shared_ptr<MemberChannel> channel(MeshPlace place) const {
     const Lock lock(mutex_);
     return occupants_.at(place.value);
   }
-  /// Can this member be reached?
+  /// True if this member can be reached.
   [[nodiscard]] bool here(MeshPlace place) const {
     const Lock lock(mutex_);
     return place.value == self_ || occupants_.here(place.value);
   }
-  /// Has this process taken a place that another one had?
+  /// True if this process has taken a place that another one had.
   [[nodiscard]] bool replacement() const {
     const Lock lock(mutex_);
     return arrivals_.late();
   }
-  /// When rank 0 is gone: looks for another that has taken its place, until `deadline` at most. A
-  /// member makes itself known to it.
+  /// Looks for a process in the place of a lost rank 0, until `deadline` at most. A member
+  /// introduces itself to it.
   void seek_rank0(Deadline deadline);
   /// The same for a member that waits to be admitted. It only notes that there is another rank 0:
-  /// this member came too late then, and joins there from the start.
+  /// this member is too late then, and joins there from the start.
   void look_for_rank0(Deadline deadline);
   /// "rank 3 (vision, host a, pid 12)".
   [[nodiscard]] std::string name_of(MeshPlace place) const;
-  /// Where it listens; several addresses have commas between them.
+  /// The addresses at which it listens, with commas between them.
   [[nodiscard]] const std::string& address() const noexcept { return address_; }
 
-  /// From now on `listener` hears what is said to `group`, beginning with what came before.
+  /// Makes `listener` hear the words to `group` from now on, earlier ones first.
   void add(std::uint64_t group, std::weak_ptr<MeshListener> listener);
-  /// What `staying`, by place, still say to it is dropped, until they have left it too. True when
-  /// no group is left: end() comes next.
+  /// Drops further words of `staying`, by place, to the group until they have left it too. True
+  /// when no group is left: call end() next.
   [[nodiscard]] bool remove(std::uint64_t group, const MemberMask& staying);
-  /// Nobody comes any more, and the others hear that this member has gone, however long shares of
-  /// this live on; what is queued is sent before. The caller holds no lock.
+  /// Ends the mesh, however long shares of it live: nobody connects any more, queued messages are
+  /// sent, and the others hear that this member has left. The caller holds no lock.
   void end();
 
   // Memory that members let each other read
@@ -117,11 +117,11 @@ class Mesh final : public ChannelOwner,
   void forget_segment(const std::shared_ptr<Segment>& segment) {
     context_->publishing().forget(segment);
   }
-  /// Is this member's memory within reach?
+  /// True if this process can map that member's memory.
   [[nodiscard]] bool on_this_host(MeshPlace place) const {
     return place == self() || channel(place)->link().shared_memory() != nullptr;
   }
-  /// A message is queued somewhere: progress() goes on until all have left.
+  /// Notes that a message is queued: progress() continues until all have left.
   void keep_sending();
 
   // ChannelOwner
@@ -143,11 +143,11 @@ class Mesh final : public ChannelOwner,
   };
   struct Refusal {
     Error error;
-    bool may_pass;  ///< when the process before is known to be gone
+    bool may_pass;  ///< when the earlier process is known to be gone
   };
 
   // mesh_listen.cpp
-  /// Why others may be unable to reach it, if that is known.
+  /// Returns why others may be unable to reach it, if that is known.
   Result<std::string> listen_as_rank0(Deadline deadline);
   Result<void> publish_address(Deadline deadline);
   Result<void> listen_as_member(const std::string& towards_rank0, Deadline deadline);
@@ -197,7 +197,7 @@ class Mesh final : public ChannelOwner,
   Occupants occupants_ TENDON_GUARDED_BY(mutex_);
   Strangers strangers_ TENDON_GUARDED_BY(mutex_);
   Arrivals arrivals_ TENDON_GUARDED_BY(mutex_);
-  // At rank 0 those of the members that joined, elsewhere those of the peers to connect to.
+  // At rank 0 the addresses of the joined members, elsewhere those of the peers to connect to.
   std::vector<std::string> addresses_ TENDON_GUARDED_BY(mutex_);
   bool joined_ TENDON_GUARDED_BY(mutex_) = false;
   bool ended_ TENDON_GUARDED_BY(mutex_) = false;

@@ -18,8 +18,8 @@ namespace {
 constexpr std::string_view kWhere = "group.join";
 constexpr auto kPause = std::chrono::milliseconds(5);
 
-// What `tag` says in a `refuse`.
-constexpr std::uint32_t kRefusedForNow = 1;  // until the process before is known to be gone
+// The meaning of `tag` in a `refuse`.
+constexpr std::uint32_t kRefusedForNow = 1;  // until the earlier process is known to be gone
 constexpr std::uint32_t kGivenUp = 2;        // by rank 0: there will be no group
 constexpr std::uint32_t kLetIn = 3;          // by rank 0: that has passed
 
@@ -84,8 +84,8 @@ Result<void> Mesh::host(Deadline deadline) {
   return {};
 }
 
-// Tells the processes that have come why. They would take the end of a channel without a word for
-// that of a group that was here before.
+// Tells the arrived processes why. They would take the silent end of a channel for the end of a
+// group that was here before.
 Error Mesh::give_up(Error why) {
   const Envelope word{.kind = EnvelopeKind::refuse, .tag = kGivenUp};
   auto all = strangers_.all();
@@ -114,7 +114,7 @@ void Mesh::introduce(std::uint32_t place) {
     word.extra = other;
     newcomer.post(word, as_bytes(addresses_[other]));
   }
-  word.extra = 0;  // that was all
+  word.extra = 0;  // the last one
   word.tag = late ? 1 : 0;
   newcomer.post(word);
 }
@@ -163,7 +163,7 @@ void Mesh::seek_rank0(Deadline deadline) {
   auto dialled = reach_rank0(deadline);
   if (!dialled) return;
   Lock lock(mutex_);
-  // Another call, of this group or of one made of it, may have been faster.
+  // Another call, of this group or of one made from it, may have been faster.
   if (occupants_.here(0)) {
     lock.unlock();
     return dialled->channel->close();
@@ -184,7 +184,7 @@ void Mesh::look_for_rank0(Deadline deadline) {
   rank0_replaced_ = true;
 }
 
-// Precondition: it has been lost.
+// Precondition: rank 0 has been lost.
 Error Mesh::rank0_gone() const {
   const Occupants::Lost& lost = occupants_.lost().at(0);
   return Error{ErrorCode::peer_lost, kWhere,
@@ -194,7 +194,7 @@ Error Mesh::rank0_gone() const {
 // Precondition: a process that was at this place before is lost.
 void Mesh::put(std::uint32_t place, std::shared_ptr<MemberChannel> channel) {
   auto before = occupants_.put(place, std::move(channel));
-  // A link that lives on would keep it, and count it. Another one's is locked here.
+  // A live link would keep the channel, and count it. Its own lock may be held here.
   if (before != nullptr && !before->link().ended())
     context_->schedule([before = std::move(before)] { before->close(); });
 }
@@ -204,7 +204,7 @@ bool Mesh::came_too_late() const {
   if (self_ == 0) return false;
   const auto& lost = occupants_.lost();
   const auto rank0 = lost.find(0);
-  // Rank 0 of a group that is being made says why it goes.
+  // Rank 0 of a group that is being made says why it leaves.
   if (first_group_.id() == 0) {
     const bool given_up = refused_ && !refused_->may_pass;
     return !given_up && rank0 != lost.end() &&
@@ -214,14 +214,14 @@ bool Mesh::came_too_late() const {
   if (!arrivals_.late()) return false;
   if (!joined_) return !lost.empty();
   if (rank0_replaced_) return true;
-  // Processes that have come since do not count: they are in the same place.
+  // Processes that have arrived since do not count: they are in the same situation.
   for (std::uint32_t place = 1; place < size_; ++place)
     if (arrivals_.dialled(place) && occupants_.here(place)) return false;
   return rank0 != lost.end();
 }
 
-// Tries until there is no more use in it: the member at this place has come by itself, or rank 0,
-// which told the addresses, is gone.
+// Tries as long as that can help. It cannot once the member of this place has arrived by itself, or
+// rank 0, which announced the addresses, is lost.
 Result<Mesh::Dialled> Mesh::dial(std::uint32_t place, std::span<const std::string> addresses,
                                  std::string_view more, Deadline deadline) {
   const auto is_in_vain = [this, place] {
@@ -238,10 +238,10 @@ Result<Mesh::Dialled> Mesh::dial(std::uint32_t place, std::span<const std::strin
   }
 }
 
-// Each address once. Nothing: another round may succeed.
+// Tries each address once. Empty: another round may succeed.
 Result<std::optional<Mesh::Dialled>> Mesh::dial_each(std::span<const std::string> addresses,
                                                      Deadline deadline, Attempts& attempts) {
-  // A store may name a process that is gone, so it is asked again.
+  // A store may name a dead process, so it is asked again.
   const bool is_all = addresses.size() == 1 && rendezvous_.store() == nullptr;
   for (const std::string& address : addresses) {
     auto connected = connect(*context_, address, profile_of(options_),
@@ -318,7 +318,7 @@ Result<void> Mesh::connect_to(std::uint32_t place, const std::string& where, Dea
   return {};
 }
 
-// The place of one that had no room for this member: to be asked again.
+// A place whose process had no room for this member: it is to be asked again.
 std::optional<std::uint32_t> Mesh::take_turned_away() {
   for (const auto& [place, lost] : occupants_.lost()) {
     if (lost.error.code != ErrorCode::server_busy || place == 0) continue;
@@ -360,7 +360,7 @@ Result<void> Mesh::wait_until_complete(std::string_view doing, Deadline deadline
                std::string(doing) + ": " + occupants_.lost().begin()->second.error.detail};
 }
 
-// What members say
+// Words of members
 
 void Mesh::on_neighbour(const InboundMessage& inbound) {
   const Envelope& envelope = inbound.envelope;
@@ -388,7 +388,7 @@ void Mesh::on_refuse(std::uint32_t place, const InboundMessage& inbound) {
   refused_ = Refusal{std::move(error), tag == kRefusedForNow};
 }
 
-// This stranger is that member. False if its place is taken.
+// Gives this stranger the place. False if that is taken.
 bool Mesh::settle(MemberChannel& channel, std::uint32_t place) {
   if (occupants_.here(place)) return false;
   auto stranger = strangers_.take(channel);
@@ -413,7 +413,7 @@ void Mesh::on_join(MemberChannel& channel, const InboundMessage& inbound) {
     why = "two processes are rank " + std::to_string(rank) + ": " + channel.link().peer_name() +
           " and the one that listens at the rendezvous";
   } else if (envelope.group != 0 && joined_) {
-    // It has seen this rank 0 go, which has not: it was cut off, and left out.
+    // This process was cut off and left out: it believes that rank 0, which is alive, was lost.
     why = "rank " + std::to_string(rank) + " (" + channel.link().peer_name() +
           ") comes out of an epoch that is over; it has to join anew";
   } else if (occupants_.here(rank)) {
@@ -424,8 +424,8 @@ void Mesh::on_join(MemberChannel& channel, const InboundMessage& inbound) {
     const PeerIdentity& before = link.peer();
     if (asking.pid == before.pid && asking.host == before.host)
       why += ", the same: a process joins a group once, subgroup() and split() make others of it";
-    // The member at this place may be dead already, and only not known to be. Or it is the one that
-    // asks, after it has given up the first time.
+    // The member at this place may be dead already, but not known to be. Or it is the asker itself,
+    // after its first attempt.
     may_pass = joined_ || &channel.link() == &link;
     if (may_pass) strangers_.claim(channel, {rank, std::string(inbound.text()), envelope.group});
   } else if (!first_group_.admits(envelope.group)) {
@@ -439,7 +439,7 @@ void Mesh::on_join(MemberChannel& channel, const InboundMessage& inbound) {
                as_bytes(why));
 }
 
-// At rank 0. `group` is not 0 for a member of a group whose rank 0 has gone.
+// For rank 0. `group` is not 0 for a member of a group that lost its rank 0.
 void Mesh::seat(MemberChannel& channel, std::uint32_t rank, std::string address,
                 std::uint64_t group) {
   if (!settle(channel, rank)) return;
@@ -448,8 +448,8 @@ void Mesh::seat(MemberChannel& channel, std::uint32_t rank, std::string address,
   if (joined_) introduce(rank);
 }
 
-// The answer tells the peer that connected that it is known here, so that memory may be shown to
-// it: that does not come in order with messages.
+// The answer tells the connecting peer that it is known here, so that memory may be shown to it:
+// that does not arrive in order with messages.
 void Mesh::on_hello(MemberChannel& channel, const Envelope& envelope) {
   // It may belong to a group that was here before.
   if (first_group_.id() == 0) return strangers_.keep_hello(channel, envelope);
@@ -462,7 +462,8 @@ void Mesh::on_hello(MemberChannel& channel, const Envelope& envelope) {
       from != 0 && from < size_ && from != self_ && envelope.group == first_group_.id();
   if (right && settle(channel, from)) return greet(from);
   if (right && (joined_ || arrivals_.late())) {
-    return strangers_.claim(channel, {from, {}, 0});  // until the one before it is known to be gone
+    return strangers_.claim(channel, {from, {}, 0});  // until the earlier process is known to be
+                                                      // gone
   }
   const std::string why = "rank " + std::to_string(from) + " is not expected here, at rank " +
                           std::to_string(self_) + " of " + std::to_string(size_);
@@ -474,7 +475,7 @@ void Mesh::greet(std::uint32_t place) {
       {.kind = EnvelopeKind::hello, .from = self(), .group = first_group_.id()});
 }
 
-// The process that was at this place is lost. Lets another one take it, if one waits for that.
+// Handles the loss of the process at this place: another that waits for it may take it.
 void Mesh::admit_claim(std::uint32_t place) {
   const auto claimed = strangers_.take_claim(place);
   if (!claimed) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the members of a mesh listen, and where they look for rank 0.
+// The addresses at which the members of a mesh listen, and at which they look for rank 0.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -90,7 +90,7 @@ Result<std::string> Mesh::listen_as_rank0(Deadline deadline) {
     rendezvous = look_up(std::move(address), deadline);
   }
   ListenWish wish;
-  // At a socket it listens whatever it is told.
+  // At a unix socket it listens whatever was requested.
   if (!rendezvous || rendezvous->address.kind() == AddressKind::ip) {
     TENDON_TRY(wished, wish_of(options_, size_, deadline));
     wish = std::move(wished);
@@ -141,7 +141,7 @@ Result<Mesh::Dialled> Mesh::reach_rank0(Deadline deadline) {
   wish.profile = profile_of(options_);
   wish.one_host = all_on_this_host(variable, size_);
   Resolved rendezvous{std::move(address), {}};
-  // Else the dialling looks it up.
+  // Otherwise the dialling looks it up.
   if (wish.profile == Profile::local || wish.one_host)
     rendezvous = look_up(std::move(rendezvous.address), deadline);
   const auto places = places_of_rank0(wish, rendezvous);

@@ -11,18 +11,18 @@
 
 namespace tendon::v0::detail {
 
-/// One group's ear on the mesh. Every call comes under the receive lock of the peer's link.
+/// One group's ear on the mesh. The receive lock of the peer's link is held during every call.
 class MeshListener {
  public:
   virtual ~MeshListener() = default;
   virtual void on_inbound(MeshPlace place, InboundMessage&& inbound) = 0;
-  /// `channel` leads to the process that is gone. Another one may have taken its place since.
+  /// `channel` leads to the lost process. Another one may have taken its place since.
   virtual void on_lost(MeshPlace place, const MemberChannel& channel, const Error& error,
                        Absence how) = 0;
 };
 
-/// Which group hears a message: one that is here, one that is being made elsewhere and not yet
-/// here, whose words wait, or one that this member has left.
+/// Routes a message to its group: one that is here, one that is made elsewhere and not yet here,
+/// whose words wait, or one that this member has left.
 ///
 /// Owns:    the words that wait.
 /// Threads: none; its owner has a lock.
@@ -46,11 +46,11 @@ class MeshListeners {
     std::shared_ptr<MeshListener> listener;
   };
 
-  /// Returns what came for it before.
+  /// Returns the words that arrived for it before.
   [[nodiscard]] std::vector<Early> add(std::uint64_t group, std::weak_ptr<MeshListener> listener);
-  /// What `staying`, by place, still say to it reaches nobody, until they have left it too.
+  /// Drops further words of `staying`, by place, to the group until they have left it too.
   void remove(std::uint64_t group, const MemberMask& staying);
-  /// Nothing more comes from there to groups that were left.
+  /// Forgets a place: it sends nothing more to groups that were left.
   void forget_place(MeshPlace place);
   /// Takes the message if it is kept.
   [[nodiscard]] Route route(MeshPlace place, InboundMessage&& inbound);

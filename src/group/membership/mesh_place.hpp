@@ -7,14 +7,14 @@
 
 namespace tendon::v0::detail {
 
-/// The place of a process in the mesh: its rank when it joined. No place in a group and no rank in
-/// an epoch, which are other numbers in a subgroup: what wants one does not take another.
+/// The place of a process in the mesh: its rank when it joined. It differs from places in a group
+/// and ranks in an epoch, which are other numbers in a subgroup. The types do not convert.
 struct MeshPlace {
   std::uint32_t value = 0;
   friend auto operator<=>(const MeshPlace&, const MeshPlace&) = default;
 };
 
-/// The whole job is the group that a process joins: its rank there is its place for good.
+/// The place of a rank of the whole job, that is, of the group that a process joins.
 [[nodiscard]] constexpr MeshPlace mesh_place_of(GlobalRank rank) { return {rank.value}; }
 
 }  // namespace tendon::v0::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may be under way of messages from member to member, whose number has no bound but their
-// cost. Steps of collectives have no window of their own.
+// The limits of messages between members that are under way. Only their cost bounds their number.
+// Steps of collectives have no window of their own.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace tendon::v0::detail {
 
-/// To a receiver with this cap.
+/// The window towards a receiver with this cap.
 [[nodiscard]] inline Window messages_window(std::uint64_t receiver_cap_bytes) {
   const std::uint64_t bytes = std::min(kPipeWindowBytes, receiver_cap_bytes);
   return {.messages = std::numeric_limits<std::uint32_t>::max(),
@@ -20,7 +20,7 @@ namespace tendon::v0::detail {
           .step_messages = std::numeric_limits<std::uint32_t>::max(),
           .step_bytes = bytes / 8};
 }
-/// While this much is open a message of any size may go.
+/// A message of any size may leave while this much is open.
 inline constexpr std::uint64_t kAnyBytes = 1;
 /// A message costs the receiver more than its bytes.
 inline constexpr std::uint64_t kMessageCostBytes = 1024;

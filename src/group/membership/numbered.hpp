@@ -20,8 +20,7 @@ template <class Number>
          std::views::transform([](std::uint32_t value) { return Number{value}; });
 }
 
-/// A vector whose elements are found by numbers of one kind alone: a place is no index where ranks
-/// are.
+/// A vector that is indexed by numbers of one kind alone: a place cannot be used where ranks are.
 template <class Number, class T>
 class NumberedBy : private std::vector<T> {
   using Base = std::vector<T>;
@@ -40,7 +39,7 @@ class NumberedBy : private std::vector<T> {
   [[nodiscard]] T& operator[](Number number) { return Base::operator[](number.value); }
   [[nodiscard]] const T& operator[](Number number) const { return Base::operator[](number.value); }
   [[nodiscard]] auto numbers() const { return first_numbers<Number>(size()); }
-  /// The number of the first that is equal.
+  /// The number of the first equal element.
   [[nodiscard]] std::optional<Number> find(const T& wanted) const {
     const auto found = std::ranges::find(*this, wanted);
     if (found == end()) return {};

@@ -11,7 +11,7 @@
 
 namespace tendon::v0::detail {
 
-/// The channel at each place of a mesh, those that were there before, and how the lost ones went.
+/// The channel at each place of a mesh, earlier channels there, and how the lost ones ended.
 ///
 /// Owns:    a share of the channel at each place, and of each that was lost there.
 /// Threads: none; its owner has a lock.
@@ -35,25 +35,24 @@ class Occupants {
   [[nodiscard]] const std::shared_ptr<MemberChannel>& at(std::uint32_t place) const {
     return channels_[place];
   }
-  /// A process is there that can be reached.
+  /// True if a process that can be reached is there.
   [[nodiscard]] bool here(std::uint32_t place) const {
     return channels_[place] != nullptr && !channels_[place]->lost();
   }
   [[nodiscard]] std::optional<std::uint32_t> place_of(const MemberChannel& channel) const;
 
-  /// `channel` is that member's from now on, and may be lost already. Returns the one before, which
-  /// is for the owner to close.
+  /// Makes `channel` that of the place from now on, even if it is lost already. Returns the one
+  /// before, which the owner closes.
   std::shared_ptr<MemberChannel> put(std::uint32_t place, std::shared_ptr<MemberChannel> channel);
-  /// Returns the place that it has, or had: another may have come there before it could be told
-  /// that this one is gone.
+  /// Returns the place that it has or had: another process may have arrived there before this loss
+  /// was known.
   [[nodiscard]] std::optional<std::uint32_t> lose(MemberChannel& channel, const Error& error,
                                                   Absence how);
-  /// Those that are lost, and whose places were not taken since.
+  /// The losses at places that were not taken since.
   [[nodiscard]] const std::map<std::uint32_t, Lost>& lost() const noexcept { return lost_; }
-  /// A process is to come there, after all.
+  /// Forgets a loss, because a process shall arrive there after all.
   void forget_loss(std::uint32_t place) { lost_.erase(place); }
-  /// All places are empty from now on; returns the channels that were there. Which places were lost
-  /// is still known.
+  /// Empties all places; returns the channels that were there. The losses stay known.
   [[nodiscard]] std::vector<std::shared_ptr<MemberChannel>> clear();
 
  private:
@@ -63,7 +62,7 @@ class Occupants {
   };
 
   std::vector<std::shared_ptr<MemberChannel>> channels_;
-  std::vector<Replaced> replaced_;  // as long as a group or a call still needs them
+  std::vector<Replaced> replaced_;  // as long as a group or a call needs them
   std::map<std::uint32_t, Lost> lost_;
 };
 

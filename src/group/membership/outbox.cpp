@@ -8,7 +8,7 @@
 namespace tendon::v0::detail {
 namespace {
 
-// Its memory is free, and it will not arrive.
+// Releases its memory: it will not arrive.
 void end_unsent(Outbound& outbound, Error why) {
   outbound.failure = std::move(why);
   outbound.done.store(true, std::memory_order_release);
@@ -27,7 +27,7 @@ void Outbox::add(std::shared_ptr<Outbound> outbound) {
   count_.fetch_add(1);
 }
 
-// What may be begun now.
+// The queue whose head may be begun now.
 Outbox::Queue* Outbox::next_queue() {
   if (!steps_.empty()) return &steps_;
   if (messages_.empty()) return nullptr;
@@ -48,13 +48,13 @@ bool Outbox::advance() {
     }
     const auto sent = link_.send(begun_->op, Deadline::never());
     if (sent && *sent == Sent::later) return true;
-    // Done, or the link is over: then its owner hears of it by on_link_failed().
+    // It is done, or the link has ended: then its owner hears of that by on_link_failed().
     end_begun(sent ? std::nullopt : std::optional(sent.error()));
   }
   return !messages_.empty();
 }
 
-// It was sent, or is taken back for that reason, unless it is too late.
+// It was sent, or is taken back for this reason unless it is too late.
 void Outbox::end_begun(std::optional<Error> failure) {
   const std::shared_ptr<Outbound> ended = std::exchange(begun_, nullptr);
   count_.fetch_sub(1);
@@ -101,7 +101,7 @@ std::size_t Outbox::take_back_held(std::uint64_t group, const Error& why) {
 void Outbox::end(const Error& why) {
   const Lock lock(mutex_);
   end_error_ = why;
-  // The link will not look at them again: it is over, or they are taken back.
+  // The link will not look at them again: it has ended, or they are taken back.
   if (begun_ != nullptr) end_begun(why);
   for (auto* queue : {&steps_, &messages_}) {
     for (const auto& outbound : *queue) end_unsent(*outbound, why);

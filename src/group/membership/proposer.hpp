@@ -9,10 +9,10 @@
 
 namespace tendon::v0::detail {
 
-/// One member's attempts to decide the next epoch, as the proposer of Paxos: which ballot it tries,
-/// what it must propose, and which answers are out.
+/// One member's attempts to decide the next epoch, as the proposer of Paxos: the ballot that it
+/// tries, what it must propose, and the missing answers.
 ///
-/// Owns:    the ballot that is tried, and what was heard of others.
+/// Owns:    the ballot that is tried, and the words of others.
 /// Threads: none; its owner has a lock.
 /// Errors:  none.
 /// Blocks:  never.
@@ -21,8 +21,8 @@ class Proposer {
  public:
   explicit Proposer(GroupPlace self) : self_(self) {}
 
-  /// The next attempt, with a ballot above all that were tried or heard of. In round 0, which is
-  /// that of the `lowest` place of all, nobody can have been before: it proposes without a promise.
+  /// Begins the next attempt, with a ballot above all that were tried or heard of. Round 0 belongs
+  /// to the `lowest` place of all; no ballot can be lower, so it proposes without a promise.
   /// `accepted`: by this member, before.
   const Ballot& begin(GroupPlace lowest,
                       const std::optional<AgreementMessage::Accepted>& accepted) {
@@ -32,31 +32,31 @@ class Proposer {
     heard_ = accepted;
     return ballot_;
   }
-  /// Another member's ballot.
+  /// Notes another member's ballot.
   void heed(const Ballot& ballot) { next_round_ = std::max(next_round_, ballot.round + 1); }
-  /// What a member that promises had accepted before; the latest counts.
+  /// Notes what a promising member had accepted before; the latest counts.
   void hear(const std::optional<AgreementMessage::Accepted>& accepted) {
     if (accepted && (!heard_ || accepted->ballot > heard_->ballot)) heard_ = accepted;
   }
-  /// `wanted`, unless something may have been decided already: that must be decided again.
+  /// Proposes `wanted`, unless something may have been decided already: that must be decided again.
   const MemberMask& propose(const MemberMask& wanted) {
     proposal_ = heard_ ? heard_->mask : wanted;
     return proposal_;
   }
-  /// An answer of each of these is wanted.
+  /// Expects an answer of each of these.
   void ask(const MemberMask& whom) {
     asked_ = whom;
     unanswered_ = whom;
   }
   void answer(GroupPlace from) { unanswered_.reset(from.value); }
-  /// A member follows this ballot.
+  /// Notes that a member follows this ballot.
   void refused(const Ballot& followed) { outvoted_ = outvoted_ || followed > ballot_; }
 
   [[nodiscard]] const Ballot& ballot() const noexcept { return ballot_; }
   [[nodiscard]] const MemberMask& proposal() const noexcept { return proposal_; }
   [[nodiscard]] const MemberMask& asked() const noexcept { return asked_; }
   [[nodiscard]] const MemberMask& unanswered() const noexcept { return unanswered_; }
-  /// Only a later ballot can be decided.
+  /// True if only a later ballot can be decided.
   [[nodiscard]] bool outvoted() const noexcept { return outvoted_; }
 
  private:

@@ -33,24 +33,25 @@ class PublishedSegments {
     const auto found = segments_.find(id);
     return found == segments_.end() ? nullptr : found->second;
   }
-  /// The same, or why it does not come.
+  /// The same, or the reason why it will not arrive.
   [[nodiscard]] Result<std::shared_ptr<Segment>> look(std::uint32_t id) const {
     const Lock lock(mutex_);
     if (const auto found = segments_.find(id); found != segments_.end()) return found->second;
     if (const auto failed = failures_.find(id); failed != failures_.end()) return failed->second;
     return std::shared_ptr<Segment>();
   }
-  /// Its name is not needed any more; a caller of find() keeps what it has.
+  /// Forgets the name; callers of find() keep their share.
   void remove(std::uint32_t id) {
     const Lock lock(mutex_);
     segments_.erase(id);
   }
-  /// It came and could not be mapped: it does not come again. The first kMostFailures are known.
+  /// Notes memory that could not be mapped: it will not arrive again. The first kMostFailures are
+  /// known.
   void add_failed(std::uint32_t id, const Error& why) {
     const Lock lock(mutex_);
     if (failures_.size() < kMostFailures) failures_.insert_or_assign(id, why);
   }
-  /// Why this one does not come.
+  /// The reason why this one will not arrive.
   [[nodiscard]] std::optional<Error> failure(std::uint32_t id) const {
     const Lock lock(mutex_);
     const auto found = failures_.find(id);

@@ -16,13 +16,13 @@ constexpr std::string_view kWhere = "group.rendezvous";
 
 using detail::variable;
 
-// What launchers call the same thing: torchrun and `tendon launch`, OpenMPI, MPICH, Slurm.
+// The names of the same thing in torchrun and `tendon launch`, OpenMPI, MPICH, Slurm.
 constexpr std::initializer_list<const char*> kRankNames = {"RANK", "OMPI_COMM_WORLD_RANK",
                                                            "PMI_RANK", "SLURM_PROCID"};
 constexpr std::initializer_list<const char*> kSizeNames = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE",
                                                            "PMI_SIZE", "SLURM_NTASKS"};
 
-// The longest name of a job: with what is before it, it fits a socket's name.
+// The longest name of a job: with its prefix it fits a socket's name.
 constexpr std::size_t kLongestJob = 80;
 
 struct Number {
@@ -56,8 +56,8 @@ Error missing(const std::string& what) {
                    "srun, or name the rendezvous in the program"};
 }
 
-// Where the processes of one mpirun or srun meet when all are on one host: at a socket without a
-// file, by a name that no other job has. Neither launcher says an address.
+// The meeting point of the processes of one mpirun or srun if all are on one host: a socket without
+// a file, under a name that no other job has. Neither launcher states an address.
 std::optional<std::string> address_of_job(std::string_view rank_name, std::uint32_t size) {
   const auto name = [](const std::string& job) -> std::optional<std::string> {
     const bool plain = std::all_of(job.begin(), job.end(), [](unsigned char c) {
@@ -66,7 +66,7 @@ std::optional<std::string> address_of_job(std::string_view rank_name, std::uint3
     if (!plain || job.size() > kLongestJob) return {};
     return "unix:@tendon-job-" + job;
   };
-  // By the launcher that said the rank: one may run inside another.
+  // By the launcher that set the rank: one may run inside another.
   if (const auto job = variable("PMIX_NAMESPACE");
       job && rank_name.starts_with("OMPI_") &&
       variable("OMPI_COMM_WORLD_LOCAL_SIZE") == std::to_string(size))
@@ -127,7 +127,7 @@ Rendezvous Rendezvous::from_environment() {
     }
   }
   if (!host || !port) {
-    // Something has started it, so that is not what is missing.
+    // A launcher has started it, so that is not what is missing.
     rendezvous.problem_ = Error{
         ErrorCode::invalid_argument, kWhere,
         "TENDON_RENDEZVOUS, or " + std::string(host ? "MASTER_PORT" : "MASTER_ADDR") +

@@ -11,22 +11,22 @@
 
 namespace tendon::v0::detail {
 
-/// Channels that were opened to this member and have no place in its mesh: they have not said whose
-/// they are, or wait for the place of a process that is not known to be gone. Places among them are
-/// limited, and the oldest gives way to a newcomer: a process that means to join says so at once.
+/// Channels that were opened to this member and have no place in its mesh. They have not named
+/// their member, or wait for the place of a process that is not known to be gone. A newcomer beyond
+/// the limit replaces the oldest: a process that means to join says so at once.
 ///
 /// Owns:    a share of each channel.
 /// Threads: none; its owner has a lock.
-/// Errors:  none; the owner refuses the channel that gives way, under no lock of a link.
+/// Errors:  none; the owner refuses the replaced channel, under no lock of a link.
 /// Blocks:  never.
 /// Cost:    a search among at most kMost.
 class Strangers {
  public:
-  /// What it said when it asked for a place that is taken; both are said to rank 0 alone.
+  /// Its words when it asked for a taken place; both are for rank 0 alone.
   struct Claim {
     std::uint32_t place = 0;
     std::string address;
-    std::uint64_t group = 0;  ///< of which it was a member, 0: none
+    std::uint64_t group = 0;  ///< in which it was a member, 0: none
   };
   struct Claimed {
     std::shared_ptr<MemberChannel> channel;
@@ -36,15 +36,15 @@ class Strangers {
   static constexpr std::size_t kMost = kMaxPlaces;
   static constexpr std::size_t kMostOfLink = 8;
 
-  /// Returns the one that gives way, if any: of the same link when that has too many, else one that
-  /// has said nothing, else the oldest of all.
+  /// Adds a channel and returns the replaced one, if any: one of the same link when that has too
+  /// many, else a silent one, else the oldest of all.
   [[nodiscard]] std::shared_ptr<MemberChannel> add(std::shared_ptr<MemberChannel> channel);
-  /// It has a place now, or has gone. Null for one that is no stranger.
+  /// Removes a channel that has a place now, or is lost. Null if it is no stranger.
   [[nodiscard]] std::shared_ptr<MemberChannel> take(const MemberChannel& channel);
-  /// If there are several for one place, the last one counts.
+  /// Notes a claim; the last one for a place counts.
   void claim(const MemberChannel& channel, Claim claim);
   [[nodiscard]] std::optional<Claimed> take_claim(std::uint32_t place);
-  /// A hello that nothing can be said to yet.
+  /// Keeps a hello that cannot be answered yet.
   void keep_hello(const MemberChannel& channel, const Envelope& hello);
   struct Hello {
     std::shared_ptr<MemberChannel> channel;
