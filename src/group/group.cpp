@@ -232,7 +232,7 @@ Result<void> Group::monitored_barrier(Deadline deadline) {
 }
 Completion<void> Group::barrier_async() { return start(*core_, {.op = CollectiveOp::barrier}); }
 
-// From member to member
+// Messages between members
 
 Result<void> Group::send(const Tensors& tensors, To to, Deadline deadline) {
   return detail::send(*core_, tensors, to, deadline);

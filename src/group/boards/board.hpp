@@ -17,10 +17,10 @@
 
 namespace tendon::v0::detail {
 
-/// Memory in which the members of one host show each other what they have: each writes to its own
-/// segment alone, and can map the others' only to read.
+/// Memory in which the members of one host show each other their data. Each writes only its own
+/// segment, and can map the others' only to read.
 ///
-/// Work goes in rounds, counted up from 1 over all operations of an epoch. In each round every
+/// Work proceeds in rounds, counted up from 1 over all operations of an epoch. In each round every
 /// member publishes once: a line of 128 bytes and, where that is too small, a slot. A member
 /// publishes round t only when it has read all it wants of round t-1. So a member that sees round
 /// t-K+1 of all others, with K lines and slots a member, may write over its own of round t-K:
@@ -31,12 +31,12 @@ namespace tendon::v0::detail {
 ///     arrived(m, t): member m's line t mod K says t, with acquire; then its slot may be read
 ///     (read), then the next round
 ///
-/// A member can therefore be K-1 rounds behind, which is what lets a broadcast's root run ahead,
-/// and nobody else's memory is ever written: a member that was stopped and resumes can do no harm.
+/// A member can therefore be K-1 rounds behind, which lets a broadcast's root run ahead. Nobody
+/// else's memory is ever written: a member that was stopped and resumes can do no harm.
 ///
 /// Owns:    this member's segment, the mappings of the others'.
 /// Threads: one at a time.
-/// Errors:  protocol_violation for a segment that is none of this epoch.
+/// Errors:  protocol_violation for a segment that does not belong to this epoch.
 /// Blocks:  never.
 /// Cost:    an empty round: one cache line from each other member.
 class Board {
@@ -52,7 +52,7 @@ class Board {
   };
   static_assert(sizeof(Line) == 128);
 
-  /// Room for the slots is reserved; pages exist when first touched.
+  /// Reserves room for the slots; pages exist when first touched.
   [[nodiscard]] static Result<std::unique_ptr<Board>> create(std::uint64_t group,
                                                              std::uint64_t epoch,
                                                              std::uint32_t members,
@@ -61,19 +61,19 @@ class Board {
   [[nodiscard]] const std::shared_ptr<Segment>& segment() const noexcept {
     return segments_[self_];
   }
-  /// Another member's.
+  /// Maps another member's segment.
   [[nodiscard]] Result<void> attach(std::uint32_t member, std::shared_ptr<Segment> segment);
 
-  /// Did `member`, another one, publish round `round`?
+  /// True if `member`, another one, published round `round`.
   [[nodiscard]] bool arrived(std::uint32_t member, std::uint64_t round) noexcept {
     if (seen_[member] >= round) return true;
     const std::uint64_t now = line(member, round).round.load(std::memory_order_acquire);
-    // More than `round` is possible only where it was looked for late.
+    // More than `round` is possible only after a late look.
     if (now < round) return false;
     seen_[member] = now;
     return true;
   }
-  /// The first member that has not let go of the line and slot that `round` needs; this member
+  /// The first member that has not released the line and slot that `round` needs; this member
   /// itself when all have.
   [[nodiscard]] std::uint32_t holds_back(std::uint64_t round) noexcept {
     if (round < kRounds) return self_;
@@ -85,13 +85,13 @@ class Board {
   [[nodiscard]] MutableBytes my_slot(std::uint64_t round) const noexcept {
     return {slot_data(self_, round), kSlotBytes};
   }
-  /// This member will not complete the operation that is in `round`: from now on its tensors may
-  /// change, also under a member that still reads them where they lie.
+  /// Says that this member will not complete the operation in `round`: from now on its tensors may
+  /// change, also under a member that still reads them in place.
   void give_up(std::uint64_t round) const noexcept {
     contents(self_).gave_up_in.store(round, std::memory_order_seq_cst);
   }
-  /// May other members' tensors have changed already when this member read them, before this call,
-  /// in `round` or before? (A reader's half of a sequence lock.)
+  /// True if other members' tensors may have changed already when this member read them, before
+  /// this call, in `round` or before. (A reader's half of a sequence lock.)
   [[nodiscard]] bool abandoned(std::uint64_t round) const noexcept {
     std::atomic_thread_fence(std::memory_order_acquire);
     for (std::uint32_t member = 0; member < member_count(); ++member) {
@@ -115,7 +115,7 @@ class Board {
     return static_cast<std::uint32_t>(segments_.size());
   }
   [[nodiscard]] std::uint32_t self() const noexcept { return self_; }
-  /// How the operation that has the board writes to its slots.
+  /// How the current operation writes to its slots.
   [[nodiscard]] CopyHint hint() const noexcept { return hint_; }
   void set_hint(CopyHint hint) noexcept { hint_ = hint; }
   [[nodiscard]] Staging& staging() noexcept { return staging_; }

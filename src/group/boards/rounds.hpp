@@ -14,23 +14,23 @@
 
 namespace tendon::v0::detail {
 
-/// What one member does in the rounds of one operation; `i` counts them from 0, `round` is the
-/// board's number.
+/// One member's part in the rounds of one operation; `i` counts them from 0, `round` is the board's
+/// number.
 class Rounds {
  public:
   virtual ~Rounds() = default;
-  /// Writes to this member's line and slot what the others are to see.
+  /// Writes this member's data for the others to its line and slot.
   virtual void stage(std::uint64_t i, Board& board, std::uint64_t round) = 0;
-  /// Does round i read what `member`, another one, publishes?
+  /// True if round i reads from `member`, another one.
   [[nodiscard]] virtual bool reads(std::uint64_t i, std::uint32_t member) const = 0;
-  /// Everybody it reads has published. False: the name of a memory that it reads is still on its
-  /// way; call again.
+  /// Reads, when all the members that it reads have published. False: the name of a memory that it
+  /// reads is still on its way; call again.
   [[nodiscard]] virtual Result<bool> take(std::uint64_t i, Board& board, std::uint64_t round) = 0;
-  /// Is i, which is over, not the last round?
+  /// True if i, which has ended, is not the last round.
   [[nodiscard]] virtual bool more(std::uint64_t i) const = 0;
-  /// Do the slots carry what is reduced or moved?
+  /// True if the slots carry the reduced or moved data.
   [[nodiscard]] virtual bool shows_tensors() const { return true; }
-  /// Tensors with gaps get their results.
+  /// Writes the results to tensors with gaps.
   virtual void finish() {}
   /// The member whose block take() has refused.
   [[nodiscard]] std::optional<std::uint32_t> misfit() const noexcept { return misfit_; }
@@ -45,16 +45,17 @@ struct PoolPlace {
   std::uint64_t offset = 0;
 };
 /// Another member's pool memory, to be read; null while its segment is on its way, an error when it
-/// cannot be mapped here. It stays mapped as long as this share of it: its owner may go, or show
+/// cannot be mapped here. It stays mapped as long as this share of it: its owner may die, or show
 /// another segment by the same name.
 using PoolReader = std::function<Result<std::shared_ptr<const std::byte>>(
     std::uint32_t member, PoolPlace place, std::uint64_t size_bytes)>;
 
-/// Which way an all-reduce goes; see docs/collectives.md.
+/// The algorithm of an all-reduce; see docs/collectives.md.
 enum class BoardAllReduce : std::uint8_t {
-  symmetric,    ///< everybody shows all and reduces all: one round a chunk
-  distributed,  ///< everybody reduces a share of each chunk and shows the result: two rounds each
-  pull,         ///< in pool memory: no staging; falls back to `distributed` when somebody's is not
+  symmetric,    ///< every member shows all and reduces all: one round a chunk
+  distributed,  ///< every member reduces a share of each chunk and shows the result: two rounds
+                ///< each
+  pull,         ///< in pool memory: no staging; falls back to `distributed` if a member's is not
 };
 
 [[nodiscard]] std::unique_ptr<Rounds> barrier_rounds();
@@ -65,13 +66,13 @@ enum class BoardAllReduce : std::uint8_t {
                                                     std::uint32_t self);
 [[nodiscard]] std::unique_ptr<Rounds> broadcast_rounds(Flat tensors, std::uint32_t root,
                                                        std::uint32_t self);
-/// `outputs` as all members have them: sizes are known to all.
+/// `outputs` are the same on all members: all know the sizes.
 [[nodiscard]] std::unique_ptr<Rounds> all_gather_rounds(Flat input, std::vector<Flat> outputs,
                                                         std::uint32_t self);
-/// Only the root gives `outputs`.
+/// Only the root has `outputs`.
 [[nodiscard]] std::unique_ptr<Rounds> gather_rounds(Flat input, std::vector<Flat> outputs,
                                                     std::uint32_t root, std::uint32_t self);
-/// Only the root gives `inputs`.
+/// Only the root has `inputs`.
 [[nodiscard]] std::unique_ptr<Rounds> scatter_rounds(std::vector<Flat> inputs, Flat output,
                                                      std::uint32_t root, std::uint32_t self);
 [[nodiscard]] std::unique_ptr<Rounds> reduce_scatter_rounds(std::vector<Flat> inputs, Flat output,

@@ -21,7 +21,7 @@ Piece piece_of(std::uint64_t i, std::uint64_t piece_bytes, std::uint64_t size_by
 void copy_flat(const Flat& to, const Flat& from, const Piece& piece) {
   from.visit(piece.begin, piece.size_bytes,
              [&](std::byte* data, std::uint64_t at, std::uint64_t bytes, DType) {
-               // The same memory when a member's own block is in place.
+               // It is the same memory when a member's own block is in place.
                to.visit(piece.begin + at, bytes,
                         [&](std::byte* there, std::uint64_t offset, std::uint64_t size, DType) {
                           if (there != data + offset) std::memmove(there, data + offset, size);
@@ -29,7 +29,7 @@ void copy_flat(const Flat& to, const Flat& from, const Piece& piece) {
              });
 }
 
-/// What members tell each other of a block before they move it.
+/// The words of members about a block before they move it.
 struct BlockWord {
   std::uint64_t size_bytes = 0;
   std::uint64_t layout = 0;
@@ -106,8 +106,8 @@ class Broadcast final : public Rounds {
   const std::uint64_t rounds_;
 };
 
-/// Gathers from all members to all, or to one. In round 0 every member says how much it gives, so
-/// that all know how many rounds there are, whatever sizes the others have.
+/// Gathers from all members to all, or to one. In round 0 every member states its size, so that all
+/// know the number of rounds, whatever sizes the others have.
 class Gather final : public Rounds {
  public:
   Gather(Flat input, std::vector<Flat> outputs, std::optional<std::uint32_t> root,
@@ -157,7 +157,7 @@ class Gather final : public Rounds {
   std::uint64_t rounds_ = 1;
 };
 
-/// Part m of the root's slot is for member m; the root says how many rounds there are.
+/// Scatters: part m of the root's slot is for member m; the root states the number of rounds.
 class Scatter final : public Rounds {
  public:
   Scatter(std::vector<Flat> inputs, Flat output, std::uint32_t root, std::uint32_t self)
@@ -175,7 +175,7 @@ class Scatter final : public Rounds {
     std::byte* const slot = board.my_slot(round).data();
     for (std::uint32_t m = 0; m < inputs_.size(); ++m) {
       const Piece piece = piece_of(i, part, inputs_[m].size_bytes());
-      // What the part is of: the root's, so not known otherwise.
+      // The block of the part: the root's, so not known otherwise.
       BlockWord::of(inputs_[m]).write(slot + m * (part + kWord));
       if (m != self_)
         inputs_[m].read(piece.begin, {slot + m * (part + kWord) + kWord, piece.size_bytes});
@@ -212,7 +212,7 @@ class Scatter final : public Rounds {
   std::uint64_t rounds_ = 1;
 };
 
-/// Part m of everybody's slot is for member m, behind the size of that block.
+/// Part m of every member's slot is for member m, after the size of that block.
 class AllToAll final : public Rounds {
  public:
   AllToAll(std::vector<Flat> inputs, std::vector<Flat> outputs, std::uint32_t self)

@@ -14,13 +14,13 @@ namespace {
 /// Bytes of a share that are pulled at once: with those of all members they stay in the caches.
 constexpr std::uint64_t kPullBytes = 1ull << 20;
 /// Bytes of all members' tensors together. From here on they do not stay in the caches until the
-/// next operation, so what is copied goes around them.
+/// next operation, so copies bypass them.
 constexpr std::uint64_t kStreamedBytes = 32ull << 20;
 
 /// Sources of a reduction, in the order of ranks.
 using Inputs = std::array<const std::byte*, kMaxPlaces>;
 
-// Where a chunk lies: in the line when it is small.
+// The place of a chunk: in the line when it is small.
 std::byte* place_of_mine(Board& board, std::uint64_t round, std::uint64_t size_bytes) {
   return size_bytes <= Board::kSmallBytes ? board.mine(round).small.data()
                                           : board.my_slot(round).data();
@@ -31,7 +31,7 @@ const std::byte* place_of_theirs(const Board& board, std::uint32_t member, std::
                                           : board.slot(member, round);
 }
 
-/// Chunk i of all: shown by everybody, reduced by everybody or by the root.
+/// Every member shows chunk i of all; every member, or the root, reduces it.
 class SymmetricReduce final : public Rounds {
  public:
   SymmetricReduce(Flat tensors, ReduceOp op, std::optional<std::uint32_t> root, std::uint32_t self)
@@ -76,8 +76,8 @@ class SymmetricReduce final : public Rounds {
   const std::uint64_t rounds_;
 };
 
-/// Chunk c: in round 2c everybody shows what others reduce of it; in round 2c+1 everybody shows the
-/// result for its own share.
+/// For chunk c: in round 2c every member shows the parts that others reduce; in round 2c+1 every
+/// member shows the result for its own share.
 class DistributedReduce final : public Rounds {
  public:
   DistributedReduce(Flat tensors, ReduceOp op, std::uint32_t members)
@@ -131,13 +131,13 @@ class DistributedReduce final : public Rounds {
   const std::uint64_t chunks_;
 };
 
-/// In round 0 every member says where its tensor is. A member that has it outside a pool shows its
-/// first chunk as well. If none is in a pool, this was round 0 of the staged way, and nothing was
-/// lost; if some are, that way begins in round 1.
+/// In round 0 every member names the place of its tensor. A member whose tensor is outside a pool
+/// shows its first chunk as well. If none is in a pool, this was round 0 of the staged way, and
+/// nothing was lost; if some are, that way begins in round 1.
 ///
-/// If all are in pools, each member reads the others' memory, chunk by chunk, so that what has been
-/// reduced is copied while it is in the caches: having seen all in round i, it copies the others'
-/// shares of chunk i-1, which all have reduced then, and reduces its own share of chunk i by
+/// If all are in pools, each member reads the others' memory, chunk by chunk, so that reduced data
+/// is copied while it is in the caches. After it has seen all in round i, it copies the others'
+/// shares of chunk i-1, which all have reduced then. It then reduces its own share of chunk i by
 /// reading all. No member overwrites its part of a share before the owner of the share has read it
 /// and shown the next round. One round more says that all have copied: the tensors may be changed
 /// again.
@@ -178,8 +178,8 @@ class PullReduce final : public Rounds {
     if (!pulls_) return staged_->take(i - skipped_, board, round);
     if (i != 0 && i <= chunks_) copy_shares(i - 1, board.self());
     if (i < chunks_) reduce_share(i, board.self());
-    // A member that gave up after it had shown the last round may have changed what was copied from
-    // it. Then its reason ends this operation.
+    // A member that abandoned the operation after the last round may have changed the copied data.
+    // Its reason then ends this operation.
     return i <= chunks_ || !board.abandoned(round);
   }
   bool more(std::uint64_t i) const override {
@@ -247,12 +247,12 @@ class PullReduce final : public Rounds {
   std::unique_ptr<Rounds> staged_;
   std::uint64_t skipped_ = 0;  // rounds before the staged way
   Inputs sources_{};
-  std::vector<std::shared_ptr<const std::byte>> held_;  // what those of others lie in
+  std::vector<std::shared_ptr<const std::byte>> held_;  // keeps the sources of the others
   bool located_ = false;
   bool pulls_ = false;
 };
 
-/// Part m of everybody's slot is for member m.
+/// Part m of every member's slot is for member m.
 class ReduceScatter final : public Rounds {
  public:
   ReduceScatter(std::vector<Flat> inputs, Flat output, ReduceOp op, std::uint32_t self)
@@ -280,7 +280,7 @@ class ReduceScatter final : public Rounds {
         inputs[m] = m == self_ ? own : board.slot(m, round) + self_ * part_bytes_ + at;
       reduce(op_, dtype, {data, bytes}, std::span(inputs).first(inputs_.size()));
     };
-    // Both may be cut into tensors in ways of their own.
+    // Each may be cut into tensors in its own way.
     output_.visit(begin, size_of(i, output_),
                   [&](std::byte* data, std::uint64_t at, std::uint64_t bytes, DType dtype) {
                     inputs_[self_].visit(begin + at, bytes,

@@ -9,12 +9,12 @@ namespace tendon::v0::detail {
 namespace {
 
 // Members decide by their own clocks, and one that streams beside one that does not is slower than
-// both: where it is close, all stay with the caches.
+// both. If the times are close, all stay with the caches.
 constexpr double kClearly = 0.7;
 // A member that pulls waits for the others once more in each chunk, and waits are not counted.
 constexpr double kClearlyPulled = 0.5;
 
-constexpr std::size_t kShown = 2;  // of the ways: those that write
+constexpr std::size_t kShown = 2;  // of the ways: the writing ones
 constexpr std::size_t kAll = 3;
 
 }  // namespace
@@ -72,7 +72,7 @@ Staging::Plan Staging::plan(CollectiveOp op, std::uint64_t size_bytes) noexcept 
   if (size_bytes < kSmallestBytes) return {};
   Class* const own = class_of(op, size_bytes);
   const auto trial = own == nullptr ? std::nullopt : next_trial(*own, kShown);
-  // Where some only write and others only read, a member would see half of what it costs.
+  // If some only write and others only read, a member would see half of the cost.
   const Class& known = own == nullptr ? *class_of(CollectiveOp::all_reduce, size_bytes) : *own;
   const Way way = trial.value_or(learned(known, kShown, Way::cached));
   return {.hint = way == Way::streaming ? CopyHint::streaming : CopyHint::cached,
@@ -84,11 +84,11 @@ Staging::Plan Staging::plan_pooled(std::uint64_t size_bytes, std::uint32_t membe
     return {.hint = forced_.value_or(CopyHint::cached), .is_pooled = true, .pulls = true};
   if (size_bytes >= kAlwaysPulledBytes / members) return {.is_pooled = true, .pulls = true};
   Class& own = pooled_[index_of_size(size_bytes)];
-  // Counted with all others of the size: to some members it may not be pooled now and then.
+  // Counted with all others of the size: for some members it may not be pooled now and then.
   const auto trial = next_trial(*class_of(CollectiveOp::all_reduce, size_bytes), kAll);
   const Way otherwise = size_bytes >= kPulledBytes / members ? Way::pull : Way::cached;
   const Way way = trial.value_or(learned(own, kAll, otherwise));
-  // What is written after all, if somebody's tensor is in no pool.
+  // Written all the same if some member's tensor is in no pool.
   const Way shown = way == Way::pull ? learned(own, kShown, Way::cached) : way;
   return {.hint = shown == Way::streaming ? CopyHint::streaming : CopyHint::cached,
           .is_pooled = true,

@@ -8,9 +8,9 @@
 namespace tendon::v0::detail {
 namespace {
 
-// Rounds in one call, at least as many as the others can have shown already. How many an operation
-// has may depend on what a member says, and one that lies could always be ahead: the caller is to
-// see its deadline.
+// Rounds in one call, at least as many as the others can have shown already. The number of an
+// operation's rounds may depend on what a member says, and a lying one could always be ahead: the
+// caller must be able to check its deadline.
 constexpr int kMostRoundsAtOnce = 16;
 static_assert(kMostRoundsAtOnce >= Board::kRounds);
 
@@ -43,7 +43,7 @@ class BoardOperation final : public Operation {
       for (; arrived_ < board.member_count(); ++arrived_) {
         if (arrived_ == board.self() || !rounds_->reads(i_, arrived_)) continue;
         if (!board.arrived(arrived_, round)) return false;
-        // Copied once, so that what is compared is what is said.
+        // Copied once, so that the compared value is the reported one.
         const Fingerprint theirs = board.theirs(arrived_, round).fingerprint;
         if (theirs != fingerprint()) return mismatch(epoch, GroupRank{arrived_}, theirs);
       }
@@ -107,7 +107,7 @@ class BoardOperation final : public Operation {
   std::chrono::nanoseconds worked_{0};  // in stages and takes
   std::uint64_t i_ = 0;
   std::uint64_t steps_ = 0;
-  std::uint32_t arrived_ = 0;  // members of the board before it have
+  std::uint32_t arrived_ = 0;  // members of the board before it have arrived
   bool staged_;
 };
 

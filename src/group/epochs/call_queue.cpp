@@ -11,10 +11,10 @@ namespace {
 
 // In begun_.
 constexpr unsigned kOpBits = 8;
-// A thread that is at the queue is at it for longer only while it reduces or copies much.
+// A thread works on the queue for longer only while it reduces or copies much.
 constexpr auto kPatience = std::chrono::milliseconds(10);
-// For what the other member of a mismatch gave: it is said by the first of its threads that makes
-// progress, and never by a peer of before that word.
+// For the shapes of the other member of a mismatch. The first of its threads that makes progress
+// sends them; a peer older than that word never does.
 constexpr auto kPatienceForGiven = std::chrono::seconds(2);
 
 }  // namespace
@@ -25,7 +25,7 @@ class CallQueue::OperationCompletion final : public Awaited<void> {
       : Awaited(*queue->context_), queue_(std::move(queue)) {}
   void drive(Deadline deadline) override {
     if (auto queued = queued_.lock()) (void)queue_->wait(*queued, deadline);
-    // The thread that ended it may not have told yet.
+    // The thread that ended it may not have reported yet.
     if (!finished()) (void)queue_->context_->wait(nullptr, deadline, [this] { return finished(); });
   }
   // A collective cannot be undone by one of its members.
@@ -48,8 +48,8 @@ Result<std::shared_ptr<CallQueue::Queued>> CallQueue::submit(
   context_->note_activity();
   TENDON_CHECK(context_->usable("group"));
   const Lock lock(mutex_);
-  // What failed elsewhere may be later in the order: a member that is done with this one gave its
-  // part.
+  // The failure elsewhere may be later in the order: a member that completed this operation has
+  // done its part.
   if (issued_ + 1 >= end_.first()) return *owner_.failure("a collective");
   TENDON_TRY(operation, make(*epoch_, issued_ + 1));
   ++issued_;
@@ -98,7 +98,7 @@ bool CallQueue::wait(Queued& queued, Deadline deadline) {
   return context_->wait(nullptr, deadline, attempt, &progression_);
 }
 
-// From here on sleepers look for what the operation waits for, and the peers ring for it.
+// From here on sleepers look for the operation's input, and the peers ring for it.
 void CallQueue::announce(Queued& queued) {
   {
     const Lock lock(mutex_);
@@ -116,7 +116,7 @@ void CallQueue::register_work() {
   if (!registered_.exchange(true)) context_->add_work(share());
 }
 
-// Collectives over links: their messages are taken in by the threads that wait for them.
+// For collectives over links: the threads that wait for their messages receive them.
 void CallQueue::poll_awaited(Queued& queued) {
   std::vector<std::shared_ptr<Link>> links;
   {
@@ -135,9 +135,9 @@ void CallQueue::note_begun(Queued& queued) {
   begun_.store(queued.operation->sequence() << kOpBits | op, std::memory_order_relaxed);
 }
 
-// What the head of the queue has come to: nothing yet, complete, or an error.
+// The state of the head of the queue: nothing yet, complete, or an error.
 std::optional<Result<void>> CallQueue::look(Queued& head) {
-  // Before advance(): what came ahead of the word that somebody has gone is there for it to find.
+  // Read before advance(), which then finds all that arrived before the word of a loss.
   const std::uint64_t heard = news_heard_.load(std::memory_order_acquire);
   if (heard != looked_at_) {
     looked_at_ = heard;
@@ -157,7 +157,7 @@ std::optional<Result<void>> CallQueue::look(Queued& head) {
     if (*advanced) return Result<void>();
     return {};
   };
-  // What had begun when the epoch failed may be complete by what lies there already.
+  // An operation that had begun when the epoch failed may be complete by data that lies here.
   if (!over || head.begun) {
     if (!head.begun) note_begun(head);
     if (auto came_to = advance()) return came_to;
@@ -166,10 +166,12 @@ std::optional<Result<void>> CallQueue::look(Queued& head) {
     return fail_at(head, std::move(usable).error());
   if (over) {
     Error error = owner_.why_over();
-    // The first error is of what it interrupted; for the rest the epoch is over.
+    // The first error belongs to the operation that it interrupted; for the rest the epoch has
+    // ended.
     if (!head.begun && error.code != ErrorCode::peer_lost) error.code = ErrorCode::group_aborted;
     if (error.code == ErrorCode::mismatch) {
-      // One behind it, which a member that was done with its part was at, is not what differed.
+      // A later operation is not the one that differed; a member that was done with its part was at
+      // it.
       const std::uint64_t first = end_.first();
       if (first == EpochEnd::kAll || first == head.operation->sequence()) add_given(error, head);
       answer_with_given();
@@ -186,7 +188,7 @@ std::optional<Result<void>> CallQueue::look(Queued& head) {
   };
   const std::vector<GroupRank> suspects = awaited_and_gone();
   if (suspects.empty()) return {};
-  // Another thread may have sent what a member needed to be done and go, and not noted it yet.
+  // Another thread may have sent the last data that a member needed, and not noted it yet.
   for (const GroupRank rank : suspects) epoch_->channels[rank]->wait_for_sender();
   if (auto came_to = advance()) return came_to;
   for (const GroupRank rank : awaited_and_gone())
@@ -194,7 +196,7 @@ std::optional<Result<void>> CallQueue::look(Queued& head) {
   return {};
 }
 
-// A mismatch is told by sizes and hashes: each member adds its shapes.
+// A mismatch is reported by sizes and hashes: each member adds its shapes.
 void CallQueue::add_given(Error& error, const Queued& head) const {
   error.detail +=
       "; " + epoch_->names[epoch_->self] + " gave " + to_string(head.operation->given());
@@ -202,8 +204,8 @@ void CallQueue::add_given(Error& error, const Queued& head) const {
 
 void CallQueue::say_given(const FlatSummary& given) { owner_.say_given(*epoch_, to_string(given)); }
 
-// Which operation the epoch ends at follows from the word that ended it. Where two members had made
-// other calls before, it is the one that this member is at.
+// The word that ended the epoch says at which operation it ends. If two members had made other
+// calls before, it is the one at which this member is.
 void CallQueue::answer_with_given() {
   const std::uint64_t first = end_.first();
   if (first == EpochEnd::kRuns) return;
@@ -215,7 +217,7 @@ void CallQueue::answer_with_given() {
     say_given(last_given_.what);
 }
 
-// Is there nothing to wait for before a mismatch is told?
+// True if there is nothing to wait for before a mismatch is reported.
 bool CallQueue::may_end(const Queued& head) const {
   const GroupRank other = *head.operation->differs_from();
   return head.patience.has_passed() || context_->unusable() || owner_.given_by(*epoch_, other) ||
@@ -230,7 +232,7 @@ std::optional<Result<void>> CallQueue::end_of_mismatch(Queued& head) {
   return *std::exchange(head.mismatch, std::nullopt);
 }
 
-// The operation at the head of the queue ends here with that error; not yet, while it waits for the
+// Ends the operation at the head of the queue with that error; not yet, while it waits for the
 // other member's side of a mismatch.
 std::optional<Result<void>> CallQueue::fail_at(Queued& head, Error error) {
   const Operation& operation = *head.operation;
@@ -259,7 +261,7 @@ void CallQueue::advance(const Queued* mine) {
   tell(others);
 }
 
-// Ends what can be ended. Returns those that other threads wait for.
+// Ends every operation that can end. Returns those for which other threads wait.
 CallQueue::Calls CallQueue::take_over(const Queued* mine) {
   Calls others;
   while (!calls_.empty()) {
@@ -299,9 +301,9 @@ void CallQueue::tell(const Calls& calls) {
 
 void CallQueue::close() {
   Calls others;
-  std::shared_ptr<Epoch> last;  // goes after the lock: the end of a link takes others
+  std::shared_ptr<Epoch> last;  // released after the lock: the end of a link takes others
   {
-    // Waits for a thread that is at it: that one may not have seen the end.
+    // Waits for a thread that works on it: that one may not have seen the end.
     const Lock lock(mutex_);
     if (!calls_.empty()) calls_.front()->patience = Deadline::now();
     others = take_over(nullptr);
@@ -310,7 +312,7 @@ void CallQueue::close() {
   if (last->board == nullptr) settle_steps(*last);
   tell(others);
   closed_ = true;
-  // The Context has a share, until it looks at its work, for which there may be no other reason.
+  // The Context has a share until it looks at its work, for which there may be no other reason.
   if (registered_) context_->schedule([] {});
 }
 
@@ -390,10 +392,10 @@ void CallQueue::end_at_deadline(Queued& queued) {
   if (owner_.fail(epoch, error, EpochEnd::kAll)) queued.timed_out = std::move(error);
 }
 
-// What has begun may be complete by them, so it ends first.
+// An operation that has begun may be complete by them, so it ends first.
 void CallQueue::drop_dead_steps() {
   if (!calls_.empty() || end_.runs()) return;
-  // They go after the lock: each may add a Work, and the list of those asks has_input().
+  // They are released after the lock: each may add a Work, and the list of those asks has_input().
   std::vector<InboundMessage> dead;
   const Lock lock(epoch_->inbox_mutex);
   for (auto& inbox : epoch_->inbox) {
@@ -404,8 +406,8 @@ void CallQueue::drop_dead_steps() {
   }
 }
 
-// By any thread that makes progress: a call that waits on a link that they pause may be the only
-// one.
+// Runs in any thread that makes progress: the only one may be a call that waits on a link that
+// these steps pause.
 void CallQueue::drop_dead_steps_soon() {
   if (context_->unusable() || closed_) return;
   will_drop_ = true;
@@ -426,7 +428,7 @@ void CallQueue::note_given() {
   context_->wake_for_work();
 }
 
-// The word of a peer has not come: its side is left out.
+// The peer's word has not arrived: its side is left out.
 void CallQueue::on_time() {
   if (closed_) return;
   Calls others;
@@ -457,7 +459,7 @@ bool CallQueue::has_input() const noexcept {
   const Lock lock(mutex_, kAdoptLock);
   if (will_say_) return true;
   if (calls_.empty()) return false;
-  // Its caller has a lock that is taken behind the owner's: the owner is not asked here.
+  // The caller has a lock that comes after the owner's: the owner is not asked here.
   const bool has_news = news_heard_.load(std::memory_order_acquire) != looked_at_;
   if (calls_.front()->mismatch) return has_news || calls_.front()->patience.has_passed();
   Operation& head = *calls_.front()->operation;

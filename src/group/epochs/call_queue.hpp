@@ -25,42 +25,42 @@ namespace tendon::v0::detail {
 /// The group whose calls are in a queue.
 class CallQueueOwner {
  public:
-  // The queue's lock is held.
+  // Called with the queue's lock held.
   /// The error of a call in an epoch that is over; nullopt while it runs.
   [[nodiscard]] virtual std::optional<Error> failure(std::string_view what) const = 0;
-  /// Why the epoch ends where its EpochEnd says.
+  /// The reason why the epoch ends where its EpochEnd says.
   [[nodiscard]] virtual Error why_over() const = 0;
-  /// The members of this epoch that have gone.
+  /// The members of this epoch that have left or were lost.
   [[nodiscard]] virtual std::vector<GroupRank> lost_ranks(const Epoch& epoch) const = 0;
   [[nodiscard]] virtual std::optional<Error> lost(const Epoch& epoch, GroupRank rank) const = 0;
-  /// Ends that epoch, if it is the one that runs, from operation `first` on, and tells everybody.
+  /// Ends that epoch, if it is the one that runs, from operation `first` on, and tells all members.
   /// False if it had ended that early before.
   virtual bool fail(const Epoch& epoch, const Error& error, std::uint64_t first) = 0;
-  /// Tells all others, once an epoch, what this member gave to the operation that it ends at.
+  /// Tells all others, once an epoch, this member's tensors for the operation at which it ends.
   virtual void say_given(const Epoch& epoch, std::string_view given) = 0;
-  /// The text that this member said so; nullopt as long as it has not.
+  /// The text of that member about its tensors; nullopt before it has said so.
   [[nodiscard]] virtual std::optional<std::string> given_by(const Epoch& epoch,
                                                             GroupRank rank) const = 0;
-  // It is not held.
+  // Called without it.
   virtual void abort(std::string_view reason) = 0;
-  /// For what may outlive the group's handle.
+  /// Keeps the owner alive for work that may outlive the group's handle.
   [[nodiscard]] virtual std::shared_ptr<void> share() = 0;
 
  protected:
   ~CallQueueOwner() = default;
 };
 
-/// The collectives of a group in the order of their calls, which is that of all members. The first
-/// one is advanced, by whichever thread waits or makes progress; the others wait for it.
+/// The collectives of a group in the order of their calls, which is that of all members. Whichever
+/// thread waits or makes progress advances the first one; the others wait for it.
 ///
-/// Owns:    the operations, a share of the epoch that they are of.
+/// Owns:    the operations, a share of their epoch.
 /// Threads: thread-safe. Its lock comes after a link's receive lock and before its owner's.
-/// Errors:  of an operation; an operation that fails ends the epoch.
+/// Errors:  those of an operation; an operation that fails ends the epoch.
 /// Blocks:  run(), until the deadline.
-/// Cost:    one lock a call, and one for each look at what it waits for.
+/// Cost:    one lock a call, and one for each look at its input.
 class CallQueue final : public Work, public Timed {
  public:
-  /// `end` is of the epoch that runs; its owner has it.
+  /// `end` belongs to the epoch that runs; its owner has it.
   CallQueue(CallQueueOwner& owner, std::shared_ptr<ContextCore> context, const EpochEnd& end,
             std::string group)
       : owner_(owner), context_(std::move(context)), end_(end), group_(std::move(group)) {}
@@ -69,36 +69,36 @@ class CallQueue final : public Work, public Timed {
   using Make =
       std::function<Result<std::shared_ptr<Operation>>(Epoch& epoch, std::uint64_t sequence)>;
   Result<void> run(const Make& make, Deadline deadline);
-  /// Runs it as far as it comes without waiting.
+  /// Starts it and runs it as far as possible without a wait.
   Completion<void> start(const Make& make);
-  /// An all_reduce of few bytes on one host, when nothing is before it in the queue: without an
-  /// operation, for as long as everybody is on time. nullopt: nothing was done, run() it.
+  /// Performs an all_reduce of few bytes on one host without an operation, if the queue is empty
+  /// and all members are on time. nullopt: nothing was done, call run().
   std::optional<Result<void>> reduce_at_once(const Tensor& tensor, const ReduceOp& op,
                                              Deadline deadline);
-  /// As far as it comes without waiting. Another thread that is at it does as well.
+  /// Advances as far as possible without a wait, unless another thread does so already.
   void advance() { advance(nullptr); }
-  /// Somebody has gone: the owner's lost_ranks() tells more than before. The owner has its lock.
+  /// Notes that the owner's lost_ranks() has grown. The owner has its lock.
   void note_loss() noexcept { news_heard_.fetch_add(1, std::memory_order_release); }
-  /// Steps that no operation will take are dropped by the next thread that makes progress.
+  /// Makes the next thread that makes progress drop the steps that no operation will take.
   void drop_dead_steps_soon();
-  /// Another member says that two did not do the same: the next thread that makes progress tells
-  /// what this one gave.
+  /// Notes another member's word of a mismatch: the next thread that makes progress tells the
+  /// others this member's tensors.
   void say_given_soon();
-  /// A member has said what it gave.
+  /// Notes that a member has told its tensors.
   void note_given();
-  /// The group is left, and its epoch has ended from the first operation on: so has all that is
-  /// here. The channels of the epoch go.
+  /// Releases the channels of the epoch. The group has been left, and its epoch has ended from the
+  /// first operation on, so all operations here have ended too.
   void close() TENDON_EXCLUDES(mutex_);
 
-  /// The first call that is not over.
+  /// The first call that has not ended.
   struct UnderWay {
     CollectiveOp op;
     std::uint64_t sequence = 0;
-    std::chrono::nanoseconds elapsed{0};  ///< since it was found that it has to wait
+    std::chrono::nanoseconds elapsed{0};  ///< since it was found waiting
     std::vector<GroupRank> awaited{};
   };
-  /// nullopt: none is under way. Waits for a thread that is at it for some milliseconds, and then
-  /// says what that one is at.
+  /// nullopt: none is under way. Waits some milliseconds for a thread that works on the queue, and
+  /// then reports the operation of that thread.
   [[nodiscard]] std::optional<UnderWay> under_way() const TENDON_EXCLUDES(mutex_);
   /// The number of the last operation that was complete.
   [[nodiscard]] std::uint64_t last_complete() const noexcept { return last_complete_.load(); }
@@ -107,18 +107,18 @@ class CallQueue final : public Work, public Timed {
     return complete_everywhere_.load();
   }
 
-  // From epoch to epoch, in one piece with what the owner changes under its own lock
+  // For changes of the epoch, made together with those that the owner makes under its own lock
   [[nodiscard]] Mutex& mutex() const noexcept TENDON_RETURNS_LOCK(mutex_) { return mutex_; }
-  /// What is called next is of that epoch. Numbers go on with the highest of any member.
+  /// Makes later calls belong to that epoch. Numbers continue from the highest of any member.
   void begin(std::shared_ptr<Epoch> next) TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool empty() const TENDON_REQUIRES(mutex_) { return calls_.empty(); }
-  /// The last number that was given.
+  /// The last number that was assigned.
   [[nodiscard]] std::uint64_t issued() const TENDON_REQUIRES(mutex_) { return issued_; }
-  /// The number of the first operation that is not over.
+  /// The number of the first operation that has not ended.
   [[nodiscard]] std::uint64_t first_open() const TENDON_REQUIRES(mutex_) {
     return calls_.empty() ? issued_ + 1 : calls_.front()->operation->sequence();
   }
-  /// Steps that no operation will take: they would hold the links that they came on.
+  /// Drops steps that no operation will take: they would hold the links on which they arrived.
   void drop_dead_steps() TENDON_REQUIRES(mutex_);
 
   // Work
@@ -138,8 +138,8 @@ class CallQueue final : public Work, public Timed {
     Clock::time_point waits_since{};
     std::atomic<bool> over{false};
     std::optional<Error> error;
-    std::optional<Error> timed_out;  // what it ends with, unless it is complete after all
-    std::optional<Error> mismatch;   // what it ends with, once the other member's word is here
+    std::optional<Error> timed_out;  // the error of its end, unless it completes after all
+    std::optional<Error> mismatch;   // the error of its end, once the other member's word is here
     Deadline patience = Deadline::never();  // for that word
   };
   struct LastGiven {
@@ -153,7 +153,7 @@ class CallQueue final : public Work, public Timed {
                                          std::shared_ptr<OperationCompletion> completion);
   Result<void> finish(const std::shared_ptr<Queued>& queued, Deadline deadline);
   bool wait(Queued& queued, Deadline deadline);
-  /// `mine` is what the calling thread waits for itself: nobody has to be told of its end.
+  /// `mine` is the operation for which the calling thread waits: nobody has to be told of its end.
   void advance(const Queued* mine) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Calls take_over(const Queued* mine) TENDON_REQUIRES(mutex_);
   void tell(const Calls& calls);
@@ -188,12 +188,13 @@ class CallQueue final : public Work, public Timed {
   LastGiven last_given_ TENDON_GUARDED_BY(mutex_);  // to the last operation that was complete
   std::atomic<std::uint64_t> news_heard_{0};
   Progression progression_;
-  std::atomic<std::uint64_t> begun_{0};  // the last one: its number, and in the lower byte what
+  std::atomic<std::uint64_t> begun_{0};  // the last one: its number, and in the lower byte its
+                                         // operation
   std::atomic<std::uint64_t> last_complete_{0};
   std::atomic<std::uint64_t> complete_everywhere_{0};
   std::atomic<bool> registered_{false};
   std::atomic<bool> will_drop_{false};  // steps that no operation takes
-  std::atomic<bool> will_say_{false};   // what was given
+  std::atomic<bool> will_say_{false};   // this member's tensors
   std::atomic<bool> closed_{false};
 };
 

@@ -26,8 +26,8 @@ struct Operands {
   std::vector<Flat> outputs;
 };
 
-// Members write their outputs while they still read their inputs. Where both are the same block of
-// this member, which a ring leaves where it is, nothing is in the way.
+// Members write their outputs while they still read their inputs. A ring leaves this member's own
+// block where it is, so the same block in both is no conflict.
 Result<void> keep_inputs(const Epoch& epoch, const Call& call, Operands& operands) {
   const bool is_list = collective(call.op).blocks_in;
   const std::span<Flat> inputs =
@@ -75,7 +75,7 @@ Result<Operands> read_operands(const Epoch& epoch, const Call& call, Hold hold,
   return operands;
 }
 
-// Is this block, of the output, as the input that will be in it?
+// Checks that this block of the output is like the input that it will hold.
 Result<void> check_alike(const Flat& output, const Flat& input, std::string_view what,
                          std::string_view where) {
   if (output.size_bytes() == input.size_bytes() && output.layout() == input.layout()) return {};
@@ -86,7 +86,7 @@ Result<void> check_alike(const Flat& output, const Flat& input, std::string_view
   return Error{ErrorCode::invalid_argument, where, std::move(detail)};
 }
 
-// Which of them is of this dtype: "leaf x.y", "tensor 3".
+// The name of the first tensor of this dtype: "leaf x.y", "tensor 3".
 std::string first_of(const Tensors& tensors, DType dtype) {
   if (const auto* const dict = std::get_if<const TensorDict*>(&tensors.what())) {
     for (std::size_t i = 0; i < (*dict)->leaf_count(); ++i)
@@ -156,7 +156,7 @@ std::optional<DType> common_dtype(const std::vector<Flat>& blocks) {
   return common;
 }
 
-// For all blocks: where the members' are alike.
+// A hash over all blocks, for comparison between members whose blocks are alike.
 std::uint32_t layout_of(const std::vector<Flat>& blocks) {
   std::uint32_t hash = 0;
   for (const Flat& block : blocks) hash = hash * 16777619u ^ block.layout();
@@ -299,7 +299,7 @@ std::uint64_t sum_of(std::span<const std::uint64_t> sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
 }
 
-// The scripts that the table chooses.
+// The script that the table chooses.
 Script all_reduce_steps(const Epoch& epoch, std::uint64_t size) {
   const auto algorithm = choose_all_reduce(Tuning::get(), epoch.hosts, size);
   if (algorithm != AllReduceAlgorithm::two_level)
@@ -333,7 +333,7 @@ Script reduce_scatter_steps(const Epoch& epoch, std::span<const std::uint64_t> c
   return two_level_reduce_scatter_script(epoch.self.value, epoch.hosts, counts, kCut);
 }
 
-// Says once of what was forced that it cannot be.
+// Logs once that a forced algorithm cannot be used.
 void check_forced(const Hosts& hosts) {
   if (hosts.are_levels()) return;
   static constinit std::atomic<bool> said{false};
@@ -345,11 +345,11 @@ void check_forced(const Hosts& hosts) {
           ", which need several hosts and several members on one of them: chosen by size");
 }
 
-/// What reductions over links work on: for each dtype one tensor without gaps, and the way back.
+/// The data of reductions over links: for each dtype one tensor without gaps, and its origin.
 struct Packed {
   DType dtype;
   Tensor memory;
-  std::vector<Flat::Run> runs;  // where it came from, in order
+  std::vector<Flat::Run> runs;  // its origin, in order
 
   void unpack() const {
     std::uint64_t at = 0;
@@ -360,7 +360,7 @@ struct Packed {
   }
 };
 
-// A single run is used where it lies, unless `copied` asks for one that may be changed.
+// A single run is used in place, unless `copied` asks for one that may be changed.
 enum class Copied : std::uint8_t { if_needed, always };
 Result<Packed> pack(DType dtype, std::span<const Flat::Run> runs, Copied copied) {
   Packed packed{dtype, {}, {}};
@@ -435,7 +435,7 @@ Result<std::shared_ptr<Operation>> reduce_over_links(GroupCore& core, Epoch& epo
   std::vector<ScriptJob> jobs;
   auto packed = std::make_shared<std::vector<Packed>>();
   const bool is_scatter = call.op == CollectiveOp::reduce_scatter;
-  // From everybody's blocks, so in the same order on all members, whatever their own has.
+  // From all members' blocks, so in the same order everywhere, whatever this member's own contains.
   std::vector<Flat::Run> all;
   if (!is_scatter) all.assign(operands.output.runs().begin(), operands.output.runs().end());
   for (const Flat& block : operands.inputs)
@@ -477,7 +477,7 @@ Result<std::shared_ptr<Operation>> reduce_over_links(GroupCore& core, Epoch& epo
   }
   const bool takes = call.op != CollectiveOp::reduce || epoch.self == call.root;
   auto output = std::make_shared<Flat>(std::move(operands.output));
-  // What is read where it lies, or was packed for it.
+  // The inputs that are read in place, or were packed.
   auto inputs = std::make_shared<std::vector<Flat>>(std::move(operands.inputs));
   auto finish = [packed, inputs, output, takes, op, count = member.count] {
     if (!takes) return;
@@ -510,7 +510,7 @@ Result<std::shared_ptr<Operation>> move_over_links(GroupCore& core, Epoch& epoch
                        : barrier_script(member);
       break;
     case CollectiveOp::monitored_barrier:
-      // From every member to every other, so that each knows by itself which ones are missing.
+      // Each member sends to every other, so that each knows by itself which ones are missing.
       for (std::uint32_t i = 1; i < member.count; ++i) {
         job.script.steps.push_back(
             {.kind = Step::Kind::send, .peer = (member.rank + i) % member.count});

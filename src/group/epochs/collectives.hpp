@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From what a caller asks for to the operation that does it: which algorithm, over what.
+// Turns a call into the operation that performs it: the algorithm and its data.
 #pragma once
 
 #include <memory>
@@ -20,11 +20,11 @@ struct Call {
   CollectiveOp op = CollectiveOp::barrier;
   std::optional<ReduceOp> reduce = {};
   GroupRank root = {};
-  const Tensors* input = nullptr;   ///< of those with input and output; blocks where Group says so
-  const Tensors* output = nullptr;  ///< what is changed; all there is of those in place
+  const Tensors* input = nullptr;   ///< for those with input and output; blocks where Group says so
+  const Tensors* output = nullptr;  ///< the changed tensors; all tensors of collectives in place
 };
 
-/// The operation of a call. Errors are those of the arguments; nothing was sent.
+/// Makes the operation of a call. Errors are those of the arguments; nothing was sent.
 [[nodiscard]] Result<std::shared_ptr<Operation>> make_operation(GroupCore& core, Epoch& epoch,
                                                                 std::uint64_t sequence,
                                                                 const Call& call, Hold hold);

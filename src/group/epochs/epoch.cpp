@@ -38,7 +38,7 @@ Error error_of_gone(const Epoch& epoch, GroupRank rank, Error why) {
 }
 
 bool all_arrived_from(const Epoch& epoch, GroupRank rank) {
-  // Asked after the loss is known: what was announced before it counts as arriving by now.
+  // Read after the loss is known: data announced before it counts as arriving by now.
   const auto& channel = epoch.channels[rank];
   return channel == nullptr || !channel->arriving() || channel->link().ended();
 }

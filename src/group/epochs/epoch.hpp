@@ -19,29 +19,29 @@
 
 namespace tendon::v0::detail {
 
-/// What a member says when it is ready for an epoch.
+/// A member's word that it is ready for an epoch.
 struct Ready {
-  std::uint64_t number = 0;  ///< of the epoch; 0: nothing said
+  std::uint64_t number = 0;  ///< of the epoch; 0: no word yet
   std::uint32_t board = 0;   ///< its segment, 0: none
   std::uint64_t issued = 0;
-  std::uint64_t completed = 0;  ///< of the numbers issued; kNewHere: it has come for another
+  std::uint64_t completed = 0;  ///< of the numbers issued; kNewHere: it replaces another process
   static constexpr std::uint64_t kNewHere = ~std::uint64_t{0};
 };
 
-/// A group from one membership change to the next.
+/// A group between two changes of its members.
 struct Epoch {
   std::uint64_t view = 0;                           ///< the agreement's number
-  std::uint32_t attempt = 0;                        ///< times that the same members have begun anew
+  std::uint32_t attempt = 0;                        ///< how often the same members have begun anew
   ByRank<GroupPlace> places;                        ///< of the members
   GroupRank self;                                   ///< this member's
   ByRank<std::shared_ptr<MemberChannel>> channels;  ///< null for this member
   ByRank<std::string> names;                        ///< "rank 3 (vision, host a, pid 12)"
-  Hosts hosts;                                      ///< by the names that they gave in their hellos
+  Hosts hosts;                                      ///< by the names in their hellos
   std::unique_ptr<Board> board;                     ///< when all are on this host
   std::uint64_t board_round = 1;                    ///< the next
   CallHistory history;                              ///< guarded by the call queue's lock
   ByRank<Ready> ready;                              ///< for this epoch
-  std::vector<GroupRank> refused_boards;            ///< whose board is none of this epoch
+  std::vector<GroupRank> refused_boards;  ///< members whose board does not belong to this epoch
 
   /// Steps of collectives that have arrived, by their sender.
   Mutex inbox_mutex;
@@ -52,16 +52,16 @@ struct Epoch {
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(places.size()); }
   [[nodiscard]] auto ranks() const { return places.numbers(); }
-  /// nullopt: nobody of this epoch has that place.
+  /// nullopt: no member of this epoch has that place.
   [[nodiscard]] std::optional<GroupRank> rank_at(GroupPlace place) const {
     return places.find(place);
   }
-  /// Is that the channel to the member at `place`?
+  /// True if that is the channel to the member at `place`.
   [[nodiscard]] bool has(GroupPlace place, const MemberChannel& channel) const {
     const auto rank = rank_at(place);
     return rank && channels[*rank].get() == &channel;
   }
-  /// In envelopes.
+  /// The number in envelopes.
   [[nodiscard]] std::uint64_t number() const { return view << kAttemptBits | attempt; }
   static std::uint64_t view_of(std::uint64_t number) { return number >> kAttemptBits; }
   static std::uint32_t attempt_of(std::uint64_t number) {
@@ -72,14 +72,14 @@ struct Epoch {
 
 /// Wakes the members that wait for this member's rounds.
 void ring_members(const Epoch& epoch);
-/// Gives the links back what steps held that were taken. The caller holds no lock.
+/// Returns to the links what taken steps held. The caller holds no lock.
 void settle_steps(const Epoch& epoch);
 /// "rank 1 (…) called all_reduce #5 (sum of f32, 4096 bytes), rank 0 (…) called barrier #5".
 [[nodiscard]] Error mismatch_error(const Epoch& epoch, const Fingerprint& mine, GroupRank member,
                                    const Fingerprint& theirs);
-/// What a call gets that needs a member which has gone, in order or not.
+/// The error of a call that needs a member which has left or was lost.
 [[nodiscard]] Error error_of_gone(const Epoch& epoch, GroupRank rank, Error why);
-/// Has all arrived that this member, whose loss is known, sent before?
+/// True if all has arrived that this member, whose loss is known, sent before.
 [[nodiscard]] bool all_arrived_from(const Epoch& epoch, GroupRank rank);
 
 }  // namespace tendon::v0::detail

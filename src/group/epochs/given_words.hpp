@@ -14,19 +14,19 @@
 
 namespace tendon::v0::detail {
 
-/// What members say that they gave to an operation that two of them called differently. Steps carry
-/// sizes and hashes, so each member can only say its own shapes: these words bring the others'.
+/// The members' own shapes for an operation that two of them called differently. Steps carry only
+/// sizes and hashes, so each member has to tell its shapes in words.
 ///
 /// Owns:    one text a member, of at most kMostBytes.
 /// Threads: none; its owner has a lock.
-/// Errors:  none: what a peer says is cleaned and cut.
+/// Errors:  none: a peer's text is cleaned and cut.
 /// Blocks:  never.
 /// Cost:    nothing before a mismatch.
 class GivenWords {
  public:
   static constexpr std::size_t kMostBytes = 2048;
-  /// The op of an abort that is such a word: it ends nothing. A peer that does not know it takes it
-  /// for one more abort of an epoch that is over, which is none either.
+  /// The op of an abort that carries such a word: it ends nothing. A peer that does not know it
+  /// takes it for one more abort of an epoch that has ended, which does nothing either.
   static constexpr std::uint8_t kWord = 1;
   static_assert(FlatSummary::kMostTextBytes + 256 < kMostBytes);
 

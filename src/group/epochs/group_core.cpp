@@ -11,9 +11,9 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr auto kRetry = std::chrono::milliseconds(50);
-// The most that a member may leave unread of words of the agreement, and of what else was posted.
+// The most that a member may leave unread of words of the agreement, and of other posted words.
 constexpr std::size_t kMostUnreadBytes = 65536;
-// Between two tries to join at a rendezvous whose group is coming to its end.
+// Between two tries to join at a rendezvous whose group is about to end.
 constexpr auto kFirstPause = std::chrono::milliseconds(5);
 constexpr auto kLongestPause = std::chrono::milliseconds(200);
 
@@ -44,8 +44,8 @@ Result<std::shared_ptr<GroupCore>> GroupCore::join(std::shared_ptr<ContextCore> 
     TENDON_TRY(mesh, Mesh::create(context, rendezvous, options));
     auto core = join(mesh, options, deadline);
     if (core || deadline.has_passed() || !mesh->came_too_late()) return core;
-    // The group that was there is over, or nearly: the next one of these members begins when they
-    // have left it.
+    // The earlier group has ended, or nearly: the next one of these members begins when they have
+    // left it.
     mesh.reset();
     context->wait(nullptr, earlier(deadline, pause), [&] { return context->unusable(); });
     if (deadline.has_passed()) return core;
@@ -96,14 +96,14 @@ Result<std::shared_ptr<GroupCore>> GroupCore::subgroup(std::span<const GroupRank
         "this member, rank " + std::to_string(now->self.value) +
             ", is not in the list of ranks; only those in it call subgroup(), split() is for all"};
   }
-  // All members make the same number of the same list, without a word.
+  // All members compute the same number from the same list, without a message.
   std::uint64_t id = id_;
   const auto mix = [&](std::uint64_t word) {
     id = (id ^ word) * 0x9e3779b97f4a7c15ull;
     id ^= id >> 29;
   };
   for (const MeshPlace place : places) mix(place.value + 1);
-  // The epoch, because a newcomer in the place of another does not know what was made before it.
+  // The epoch is part of it: a newcomer in another's place does not know earlier groups.
   mix(now->number());
   {
     const Lock lock(state_mutex_);
@@ -139,7 +139,7 @@ void GroupCore::leave() {
   }
   bool is_last = false;
   {
-    // A member that has not gone yet says so later.
+    // Other members say later that they have left.
     const Lock lock(state_mutex_);
     MemberMask staying;
     for (const GroupPlace place : mesh_places_.numbers()) {
@@ -166,9 +166,9 @@ void GroupCore::leave() {
   if (is_last) mesh_->end();
 }
 
-// Their links and boards go as soon as no call needs them, even while this group is shared.
+// Releases their links and boards as soon as no call needs them, even while this group is shared.
 void GroupCore::forget_members() {
-  // They go after the locks: the end of a link takes others.
+  // Released after the locks: the end of a link takes others.
   std::shared_ptr<Epoch> last;
   std::vector<std::shared_ptr<const MemberChannel>> channels;
   const Lock lock(state_mutex_);
@@ -176,8 +176,8 @@ void GroupCore::forget_members() {
   channels = seats_.forget();
 }
 
-// What waits for the receiver to take earlier messages may wait for ever. Then the channels to the
-// members that this one has left would never end, and nobody could take its place.
+// A message that waits until the receiver takes earlier ones may wait for ever. Then the channels
+// to the members that this one has left would never end, and nobody could take its place.
 void GroupCore::take_back_held() {
   for (const GroupPlace place : mesh_places_.numbers()) {
     const auto channel = place == self_ ? nullptr : channel_of(place);
@@ -221,7 +221,7 @@ std::optional<Error> GroupCore::failure(std::string_view what) const {
   if (end_.runs()) return {};
   const Lock lock(state_mutex_);
   if (end_.runs()) return {};
-  // A caller that comes only now gets the member's name, as the callers that waited did.
+  // A caller that arrives only now gets the member's name, as the callers that waited did.
   const auto& why = end_.why();
   const bool is_loss = why && why->code == ErrorCode::peer_lost;
   return Error{is_loss ? ErrorCode::peer_lost : ErrorCode::group_aborted, "group",
@@ -323,8 +323,8 @@ void GroupCore::say_agreement() {
     if (seats_.agreement().unsettled() && !ticking_) tick = ticking_ = true;
   }
   for (const auto& [to, message] : outgoing) {
-    // What another member says makes this one speak to a third, which may not read. The agreement
-    // says again what was not heard.
+    // A word of another member makes this one speak to a third, which may not read. The agreement
+    // repeats lost words.
     const auto channel = channel_of(to);
     if (channel == nullptr || channel->lost()) continue;
     if (channel->link().posted_bytes() > kMostUnreadBytes) continue;
@@ -352,7 +352,7 @@ void GroupCore::on_lost(MeshPlace mesh_place, const MemberChannel& channel, cons
   bool member = false;
   std::string name;
   std::shared_ptr<Epoch> now;
-  // This Context ends: it is this member that goes, which the others hear from their links.
+  // This Context ends: the others hear from their links that this member leaves.
   const bool ending = context()->unusable();
   {
     const Lock lock(state_mutex_);
@@ -365,8 +365,7 @@ void GroupCore::on_lost(MeshPlace mesh_place, const MemberChannel& channel, cons
     name = member ? now->names[*now->rank_at(*place)] : mesh_->name_of(mesh_place);
   }
   say_agreement();
-  // A member that has left in order may have done all that is asked of it: only what waits for it
-  // fails.
+  // A member that left in order may have done all its part: only operations that wait for it fail.
   if (loss.in_order() || !member || news != Seats::News::loss) return;
   Error lost = error;
   lost.code = ErrorCode::peer_lost;
@@ -375,7 +374,7 @@ void GroupCore::on_lost(MeshPlace mesh_place, const MemberChannel& channel, cons
   (void)fail(*now, lost, EpochEnd::kAll, *place);
 }
 
-// "rank 1, rank 3": of the first epoch.
+// "rank 1, rank 3": ranks of the first epoch.
 std::string GroupCore::empty_places() const {
   std::string text;
   for (const GroupPlace place : mesh_places_.numbers()) {
@@ -386,7 +385,7 @@ std::string GroupCore::empty_places() const {
   return text;
 }
 
-// What members say
+// Words of members
 
 void GroupCore::on_inbound(MeshPlace mesh_place, InboundMessage&& inbound) {
   const auto place = place_of(mesh_place);
@@ -432,7 +431,7 @@ void GroupCore::on_ready(GroupPlace place, const Envelope& envelope) {
     if (next_ != nullptr && said.number == next_->number()) {
       if (const auto rank = next_->rank_at(place)) next_->ready[*rank] = said;
     }
-    // It missed what this member said when it entered.
+    // It missed the word of this member's entry.
     if (end_.runs() && envelope.epoch == epoch_->number()) {
       again = ready_word();
     }
@@ -440,7 +439,7 @@ void GroupCore::on_ready(GroupPlace place, const Envelope& envelope) {
   if (again) say(place, *again);
 }
 
-// A part of what this member is ready for.
+// A part of this member's Ready.
 Envelope GroupCore::ready_word() {
   const Ready& ready = seats_.ready(self_);
   return {.kind = EnvelopeKind::ready,
@@ -477,7 +476,7 @@ void GroupCore::on_abort(GroupPlace place, const InboundMessage& inbound) {
         channel->violation("aborts of epochs that nobody can be in");
       return;
     }
-    // Before the first epoch there is none to end, whatever a peer says.
+    // There is no epoch to end before the first one, whatever a peer says.
     if (inbound.envelope.epoch != now || left_ || epochs_entered_ == 0) return;
     Error why = error_of(word, *epoch_);
     if (end_.end(first, std::move(why), std::move(word))) calls_.drop_dead_steps_soon();
@@ -492,7 +491,7 @@ void GroupCore::on_abort(GroupPlace place, const InboundMessage& inbound) {
 Error GroupCore::error_of(const AbortWord& word, const Epoch& epoch) {
   const auto code = code_from_peer(word.envelope.tag, PeerSays::epoch);
   Error error{code.value_or(ErrorCode::group_aborted), "group.abort", word.text};
-  // A loss reads the same on all members; what else a member says is its own word.
+  // A loss reads the same on all members; any other text is that member's own.
   const auto rank = epoch.rank_at(word.envelope.from.in_group());
   if (error.code != ErrorCode::peer_lost && error.code != ErrorCode::mismatch && rank)
     error.detail = epoch.names[*rank] + " ended it: " + error.detail;
@@ -512,11 +511,11 @@ void GroupCore::on_step(GroupPlace place, InboundMessage&& inbound) {
       return;
     }
   }
-  if (inbound.envelope.epoch != now->number()) return;  // of an epoch that is over
+  if (inbound.envelope.epoch != now->number()) return;  // of an epoch that has ended
   const auto rank = now->rank_at(place);
   if (!rank) return;
   const std::uint32_t sequence = operation_number(inbound.envelope);
-  // No operation will take it: what waits behind it may be the words that end the epoch.
+  // No operation will take it, and the words that end the epoch may be behind it.
   if (end_.ends_before(sequence)) return inbound.held.give_back();
   {
     const Lock lock(now->inbox_mutex);
@@ -534,7 +533,8 @@ PoolPlace GroupCore::pool_place(const Epoch& epoch, const Flat& tensors) {
   const Flat::Run& run = tensors.runs().front();
   auto location = context()->memory().host->locate({run.data, run.size_bytes});
   if (!location) return {};
-  // What this member cannot read nobody is to wait for: it shows nothing, so all go another way.
+  // Memory that this member cannot read would stall the others: it shows nothing, so all use
+  // another way.
   for (const auto& channel : epoch.channels)
     if (channel != nullptr && channel->published().any_failed()) return {};
   for (const GroupPlace place : epoch.places) {

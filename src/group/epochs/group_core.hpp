@@ -22,7 +22,7 @@
 
 namespace tendon::v0::detail {
 
-/// One member's share of a group: its epochs, and what it does when somebody is lost.
+/// One member's share of a group: its epochs, and its reaction to a loss.
 ///
 ///     entering --`ready` of all members of the view--> running
 ///     running --an operation failed, a member was lost, somebody said `abort`--> failed
@@ -32,7 +32,7 @@ namespace tendon::v0::detail {
 /// Owns:    the epoch, the call queue, a share of the mesh.
 /// Threads: thread-safe. Lock order: a link's receive lock; the call queue's; state_mutex_; an
 ///          epoch's inbox.
-/// Errors:  as Group says.
+/// Errors:  those of Group.
 /// Blocks:  calls with a deadline.
 /// Cost:    one lock an operation.
 class GroupCore final : public MeshListener,
@@ -47,16 +47,16 @@ class GroupCore final : public MeshListener,
   [[nodiscard]] static const std::shared_ptr<GroupCore>& of(const Group& group) {
     return group.core_;
   }
-  /// The group `id` of those places of the mesh, of which one is this member's, before its first
-  /// epoch. `view` is empty for a member that comes in the place of another.
+  /// Makes the group `id` of those places of the mesh, one of them this member's, before its first
+  /// epoch. `view` is empty for a member that takes another's place.
   GroupCore(std::shared_ptr<Mesh> mesh, std::uint64_t id, std::string name,
             ByPlace<MeshPlace> mesh_places, const View& view, Minority minority);
 
   enum class Of : std::uint8_t {
     everybody,    ///< of the last epoch, or an error that names the members that are gone
-    those_left,   ///< of the last epoch
-    those_here,   ///< those left, and the newcomers in the places of others
-    every_place,  ///< waits until somebody has come for each
+    those_left,   ///< the remaining members of the last epoch
+    those_here,   ///< the remaining members, and the newcomers in the places of others
+    every_place,  ///< waits until each place has a member
   };
   /// The next epoch: each of its members calls this.
   Result<void> enter(Deadline deadline, Of members, Fence fence, std::string_view where);
@@ -70,23 +70,23 @@ class GroupCore final : public MeshListener,
   [[nodiscard]] const std::shared_ptr<ContextCore>& context() const noexcept {
     return mesh_->context();
   }
-  /// `forked`, for calls that look at the epoch before all else.
+  /// `forked`, for calls that read the epoch first.
   [[nodiscard]] Result<void> check_process(std::string_view where) const {
     return context()->forked() ? context()->usable(where) : Result<void>();
   }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
   [[nodiscard]] std::uint64_t epochs_entered() const noexcept { return epochs_entered_.load(); }
-  /// Is the epoch over, or at an end that is known?
+  /// True if the epoch has ended, or its end is known.
   [[nodiscard]] bool has_ended() const noexcept { return !end_.runs(); }
   [[nodiscard]] CallQueue& calls() noexcept { return calls_; }
   [[nodiscard]] MessageBox& messages() noexcept { return messages_; }
   [[nodiscard]] MessageWaits& waits() noexcept { return waits_; }
-  /// nullopt: that process has none in this group.
+  /// nullopt: that process has no place in this group.
   [[nodiscard]] std::optional<GroupPlace> place_of(MeshPlace mesh_place) const;
-  /// lost(), once all that it sent before it went has arrived.
+  /// lost(), once all that it sent before has arrived.
   [[nodiscard]] std::optional<Error> gone(const Epoch& epoch, GroupRank rank) const;
-  /// Where a tensor lies in this Context's pool, shown to the members of `epoch`.
+  /// The place of a tensor in this Context's pool, shown to the members of `epoch`.
   [[nodiscard]] PoolPlace pool_place(const Epoch& epoch, const Flat& tensors);
   [[nodiscard]] static PoolReader pool_reader(std::shared_ptr<Epoch> epoch);
 
@@ -99,8 +99,8 @@ class GroupCore final : public MeshListener,
   [[nodiscard]] Error why_over() const override;
   [[nodiscard]] std::vector<GroupRank> lost_ranks(const Epoch& epoch) const override;
   [[nodiscard]] std::optional<Error> lost(const Epoch& epoch, GroupRank rank) const override;
-  /// What comes before `first` goes on: a member that has done it gave its part, and one that does
-  /// not do it says so by a smaller number.
+  /// Operations before `first` continue: a member that has done one has done its part, and one that
+  /// cannot do it reports a smaller number.
   bool fail(const Epoch& epoch, const Error& error, std::uint64_t first) override
       TENDON_EXCLUDES(state_mutex_);
   void say_given(const Epoch& epoch, std::string_view given) override TENDON_EXCLUDES(state_mutex_);
@@ -115,7 +115,7 @@ class GroupCore final : public MeshListener,
   static Result<std::shared_ptr<GroupCore>> join(const std::shared_ptr<Mesh>& mesh,
                                                  const GroupOptions& options, Deadline deadline);
   class Entering;
-  /// What of an epoch that is left is not done.
+  /// Whether operations of an epoch that is left continue.
   enum class UnderWay : std::uint8_t { goes_on, ends_here };
 
   bool fail(const Epoch& epoch, const Error& error, std::uint64_t first, GroupPlace blamed)
@@ -125,7 +125,7 @@ class GroupCore final : public MeshListener,
   void take_back_held();
   void forget_members();
   void drop_messages_of_replaced() TENDON_REQUIRES(state_mutex_);
-  /// False: it was an epoch left over from a call that had given up; the one asked for comes next.
+  /// False: it was an epoch left over from an abandoned call; the requested one is next.
   Result<bool> enter_next(Deadline deadline, Of members, Fence fence, std::string_view where);
   [[nodiscard]] bool is_admitted() const;
   Result<void> end_epoch(Of members, Deadline deadline, std::string_view where);
@@ -159,10 +159,10 @@ class GroupCore final : public MeshListener,
 
   mutable Mutex state_mutex_ TENDON_ACQUIRED_AFTER(calls_.mutex());
   std::shared_ptr<Epoch> epoch_ TENDON_GUARDED_BY(state_mutex_) = std::make_shared<Epoch>();
-  // While it is entered, and when that was given up.
+  // Set while it is entered, and after that was abandoned.
   std::shared_ptr<Epoch> next_ TENDON_GUARDED_BY(state_mutex_);
   Seats seats_ TENDON_GUARDED_BY(state_mutex_);
-  // Changed under state_mutex_; where it ends may be asked anywhere.
+  // Changed under state_mutex_; its end may be read anywhere.
   EpochEnd end_;
   GivenWords given_ TENDON_GUARDED_BY(state_mutex_);
   EarlyWords early_ TENDON_GUARDED_BY(state_mutex_);
@@ -170,7 +170,7 @@ class GroupCore final : public MeshListener,
   bool ticking_ TENDON_GUARDED_BY(state_mutex_) = false;
   std::atomic<bool> left_{false};
   std::atomic<std::uint64_t> epochs_entered_{0};
-  std::weak_ptr<GroupCore> parent_;  // whose epoch it is made in; set before it is entered
+  std::weak_ptr<GroupCore> parent_;  // its epoch makes this group; set before it is entered
 };
 
 }  // namespace tendon::v0::detail

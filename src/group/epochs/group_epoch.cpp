@@ -11,7 +11,7 @@
 namespace tendon::v0::detail {
 namespace {
 
-// How often a process in the place of rank 0 is looked for.
+// The interval of looks for a process in the place of rank 0.
 constexpr auto kLook = std::chrono::milliseconds(200);
 
 }  // namespace
@@ -26,12 +26,12 @@ std::shared_ptr<Epoch> GroupCore::build(const View& view, std::uint32_t attempt)
     if (place == self_) next->self = GroupRank{next->size()};
     next->places.push_back(place);
     next->channels.push_back(place == self_ ? nullptr : channel_of(place));
-    // What each says of itself, so the same on all members. Which member can reach the memory of
-    // which other is not.
+    // Each member's own word, so the same on all members. Which memory a member can reach differs
+    // between members.
     hosts.push_back(place == self_ ? context()->identity().host
                                    : channel_of(place)->link().peer().host);
     std::string name = mesh_->name_of(mesh_places_[place]);
-    // "rank 3 (...)": by its rank in this epoch.
+    // "rank 3 (...)": its rank in this epoch.
     name.replace(0, name.find(" (") == std::string::npos ? name.size() : name.find(" ("),
                  "rank " + std::to_string(next->size() - 1));
     next->names.push_back(std::move(name));
@@ -45,7 +45,7 @@ std::shared_ptr<Epoch> GroupCore::build(const View& view, std::uint32_t attempt)
   return next;
 }
 
-// Shows the board to everybody; false: not now.
+// Shows the board to all members; false: not now.
 Result<bool> GroupCore::show_board(const Epoch& epoch) {
   if (epoch.board == nullptr || TENDON_FAILPOINT("group.board.before_show")) return true;
   for (const GroupRank rank : epoch.ranks()) {
@@ -56,7 +56,7 @@ Result<bool> GroupCore::show_board(const Epoch& epoch) {
   return true;
 }
 
-// Is everybody ready for this epoch, with a board that is here?
+// True if all members are ready for this epoch, with a board that is here.
 bool GroupCore::complete(Epoch& epoch) {
   bool boards = epoch.board != nullptr;
   for (const Ready& ready : epoch.ready) {
@@ -64,7 +64,7 @@ bool GroupCore::complete(Epoch& epoch) {
     boards = boards && ready.board != 0;
   }
   if (!boards) {
-    // Somebody is out of reach of somebody's memory: everybody goes by links.
+    // Some member cannot reach another's memory: all use links.
     epoch.board = nullptr;
     return true;
   }
@@ -82,8 +82,8 @@ bool GroupCore::complete(Epoch& epoch) {
   return true;
 }
 
-// Has somebody gone whose board is not here, although it said that it is ready, or is one refused
-// or not to be mapped?
+// True if a member that said it is ready was lost before its board arrived, or if a board was
+// refused or cannot be mapped.
 bool GroupCore::board_never_comes(const Epoch& epoch) const {
   if (!epoch.refused_boards.empty()) return true;
   for (const GroupRank rank : epoch.ranks()) {
@@ -93,8 +93,8 @@ bool GroupCore::board_never_comes(const Epoch& epoch) const {
   return false;
 }
 
-// A process that has come in the place of another can send as soon as this member is ready too, so
-// what the one before it sent goes first.
+// A process in another's place can send as soon as this member is ready too, so the messages of the
+// earlier process are dropped first.
 void GroupCore::drop_messages_of_replaced() {
   for (const GroupPlace place : seats_.take_replaced()) messages_.drop(place);
 }
@@ -119,7 +119,7 @@ void GroupCore::install(const std::shared_ptr<Epoch>& next) {
       Error why = error_of(*early.abort, *next);
       (void)end_.end(first, std::move(why), std::move(early.abort));
     }
-    // A member that has come in the place of a lost one is not lost.
+    // A member in the place of a lost one is not lost.
     drop_messages_of_replaced();
     replaced = seats_.forget_replaced();
     for (const auto& [place, loss] : seats_.losses()) {
@@ -149,8 +149,8 @@ void GroupCore::install(const std::shared_ptr<Epoch>& next) {
       next->channels[rank]->published().remove(next->ready[rank].board);
 }
 
-// Nothing is called in this epoch after this. What was called before ends first; in a shrink, which
-// follows a failure, at once.
+// Stops calls in this epoch. Earlier calls end first; in a shrink, which follows a failure, at
+// once.
 Result<void> GroupCore::end_epoch(Of members, Deadline deadline, std::string_view where) {
   TENDON_CHECK(context()->usable(where));
   const auto under_way = members == Of::everybody || members == Of::those_left ? UnderWay::ends_here
@@ -165,7 +165,7 @@ Result<void> GroupCore::end_epoch(Of members, Deadline deadline, std::string_vie
                "group \"" + name_ + "\" still has operations of this epoch under way"};
 }
 
-// Nothing is added to the call queue, once it is empty or has to be. Returns whether it is empty.
+// Stops additions to the call queue, once it is empty or must be. Returns whether it is empty.
 bool GroupCore::end_calls(UnderWay under_way) {
   const Lock calls(calls_.mutex());
   if (!calls_.empty() && under_way == UnderWay::goes_on) return false;
@@ -176,8 +176,8 @@ bool GroupCore::end_calls(UnderWay under_way) {
     if (first < end_.first()) {
       end_.end_unless_known(first,
                             {ErrorCode::group_aborted, "group", "the next one is being made"});
-      // In an epoch that did not fail all members come here behind the same operations: nobody has
-      // to be told, as long as nobody says otherwise.
+      // In an epoch that did not fail all members arrive here after the same operations: nobody has
+      // to be told, unless a member says otherwise.
       if (end_.any_told() || !calls_.empty()) word = end_.tell(self_, epoch_->number());
     }
   }
@@ -186,20 +186,20 @@ bool GroupCore::end_calls(UnderWay under_way) {
   return calls_.empty();
 }
 
-/// One member's way into the next epoch, which may change while it is on it.
+/// One member's way into the next epoch, which may change meanwhile.
 class GroupCore::Entering {
  public:
   Entering(GroupCore& core, Of members, std::string_view where)
       : core_(core), members_(members), where_(where) {
-    // An epoch that was given up before the others were ready. They may have entered it since: they
-    // have its board.
+    // An epoch whose entry was abandoned before the others were ready. They may have entered it
+    // since: they have its board.
     const Lock lock(core_.state_mutex_);
     next_ = core_.next_;
     shown_ = next_ != nullptr && next_->ready[next_->self].number != 0;
   }
 
-  /// One look at where things stand. True: the epoch is complete, even if somebody has gone since:
-  /// that is for the first operation to find.
+  /// Checks the state once. True: the epoch is complete, even if a member was lost since: the first
+  /// operation finds that.
   Result<bool> look() {
     bool board_lost = false;
     {
@@ -207,7 +207,7 @@ class GroupCore::Entering {
       if (shown_) {
         if (core_.complete(*next_)) return true;
         // All are ready and only a board is on its way. A member that left since has shown its
-        // board before, unless it died on the way.
+        // board before, unless it died meanwhile.
         if (missing().empty()) {
           board_lost = core_.board_never_comes(*next_);
           if (!board_lost) return false;
@@ -218,7 +218,7 @@ class GroupCore::Entering {
       }
     }
     if (board_lost) {
-      // Its member is lost, as with every other lie.
+      // The board's owner is lost, as after every other lie.
       for (const GroupRank rank : next_->refused_boards) {
         MemberChannel& channel = *next_->channels[rank];
         if (const auto why = channel.published().failure(next_->ready[rank].board))
@@ -245,17 +245,17 @@ class GroupCore::Entering {
     return core_.complete(*next_);
   }
 
-  /// False: it is left over from a call that had given up, and this one asks for more.
+  /// False: it is left over from an abandoned call, and this one asks for more.
   [[nodiscard]] bool is_asked_for() const {
     return members_ != Of::every_place || next_->size() == core_.mesh_places_.size();
   }
 
-  /// Those whose word is missing, in the epoch or before that in the agreement.
+  /// The members whose word is missing, in the epoch or before that in the agreement.
   [[nodiscard]] std::vector<AwaitedMember<std::shared_ptr<MemberChannel>>> awaited() const {
     std::vector<AwaitedMember<std::shared_ptr<MemberChannel>>> awaited;
     const Lock lock(core_.state_mutex_);
-    // In the agreement members answer without a call. One that is heard, and does not, waits for
-    // one that is not.
+    // In the agreement members answer without a call. A heard member that does not answer waits for
+    // one that is not heard.
     using Newcomers = Agreement::Newcomers;
     const MemberMask voters = core_.seats_.agreement().awaited(
         takes_newcomers() ? Newcomers::wanted : Newcomers::not_wanted);
@@ -307,7 +307,7 @@ class GroupCore::Entering {
                        ", whose members have not called grow() or rebuild() in time"};
     }
     const bool alone = core_.seats_.agreement().state() == Agreement::State::no_quorum;
-    // What is too few to go on lets nobody in either.
+    // Too few members to continue admit nobody either.
     if (!alone && members_ == Of::every_place && seats.count() != core_.mesh_places_.size()) {
       return Error{ErrorCode::timeout, where_,
                    group + " still waits for a process in the place of " + core_.empty_places()};
@@ -353,13 +353,13 @@ class GroupCore::Entering {
     return ranks;
   }
 
-  // This member goes there first.
+  // True if others may run it already. Then this member enters it first.
   bool may_run_already(const View& agreed) const TENDON_EXCLUDES(core_.state_mutex_) {
     const Lock lock(core_.state_mutex_);
     return core_.seats_.may_run_already(*next_, agreed);
   }
 
-  // One that has heard all members waits in it for this one, which alone may have lost another.
+  // A member that has heard all others waits in it for this one, which alone may have lost another.
   void tell_that_it_fails() const {
     Envelope word{.kind = EnvelopeKind::abort,
                   .from = core_.self_,
@@ -386,7 +386,7 @@ class GroupCore::Entering {
     return core_.seats_.is_over_for_others(*next_, places);
   }
 
-  // What the members have agreed to enter; nothing as long as they have not.
+  // The epoch that the members have agreed to enter; empty before they have.
   Result<std::optional<Aim>> agreed() {
     std::optional<Aim> aim;
     bool admitted = false;
@@ -398,14 +398,14 @@ class GroupCore::Entering {
       const bool open = (view.members & core_.seats_.agreement().absent()).any() ||
                         core_.seats_.agreement().leading() || view.members.none();
       const bool full = view.members.count() == core_.mesh_places_.size();
-      // A newcomer may be told of a member before it has connected to it.
+      // A newcomer may learn of a member before it has connected to it.
       bool reached = true;
       for (const GroupPlace place : core_.mesh_places_.numbers())
         if (view.members[place.value] && place != core_.self_)
           reached = reached && core_.channel_of(place) != nullptr;
       if (!open && reached && (full || members_ != Of::every_place)) {
         const Epoch& now = *core_.epoch_;
-        // Or somebody came further in this view before it failed again.
+        // Or a member was further in this view before it failed again.
         aim = Aim{view, std::max(view.epoch == now.view ? now.attempt + 1 : 0,
                                  core_.seats_.latest_attempt(view.epoch))};
       }
@@ -416,7 +416,7 @@ class GroupCore::Entering {
 
   Result<void> still_possible() const TENDON_REQUIRES(core_.state_mutex_) {
     if (members_ == Of::everybody) {
-      // A member that heard of that before it came here does not come.
+      // A member that heard of that earlier does not arrive here.
       const auto parent = core_.parent_.lock();
       if (parent != nullptr && parent->has_ended())
         if (auto why = parent->failure("a group made in it")) return *std::move(why);
@@ -449,7 +449,7 @@ class GroupCore::Entering {
                  "the others went on without this member of group \"" + core_.name_ + "\""};
   }
 
-  // Others may have lost somebody whom this member has not, and agreed to go on without.
+  // Other members may have lost one that this member has not, and agreed to continue without it.
   Result<void> is_whole_if_it_must(const View& view) const TENDON_EXCLUDES(core_.state_mutex_) {
     if (members_ != Of::everybody || view.members.count() == core_.mesh_places_.size()) return {};
     const Lock lock(core_.state_mutex_);
@@ -485,7 +485,7 @@ class GroupCore::Entering {
     return {};
   }
 
-  // Shows the board, if there is one, and says that this member is ready; false: not now.
+  // Shows the board, if there is one, and tells that this member is ready; false: not now.
   Result<bool> show() {
     auto shown = core_.show_board(*next_);
     if (!shown && shown.error().code == ErrorCode::peer_lost) return false;
@@ -512,12 +512,12 @@ class GroupCore::Entering {
   const Of members_;
   const std::string_view where_;
   std::shared_ptr<Epoch> next_;
-  bool shown_ = false;    // the board, and that this member is ready for it
+  bool shown_ = false;    // the board, and the word that this member is ready for it
   bool has_aim_ = false;  // the members have agreed, in this call
   std::string killed_;    // names of members, for the error
 };
 
-// Not so yet for a newcomer in the place of another: the members have to agree on it.
+// False for a newcomer in another's place: the members have to agree on it first.
 bool GroupCore::is_admitted() const {
   const Lock lock(state_mutex_);
   return seats_.agreement().view().members.any();
@@ -542,8 +542,8 @@ Result<bool> GroupCore::enter_next(Deadline deadline, Of members, Fence fence,
       entering.kill(fences.due(entering.awaited(), Deadline::Clock::now()));
     return context()->unusable() || !looked || *looked;
   };
-  // A process may come in the place of rank 0, and all others have to look for it: the members that
-  // rebuild, and a newcomer in another place, which may have come to such members.
+  // A process may take the place of rank 0, and all others have to look for it: the members that
+  // rebuild, and a newcomer in another place that may have reached such members.
   const bool is_newcomer =
       members == Of::those_here && epochs_entered_ == 0 && mesh_->replacement();
   const auto wait = [&](Deadline until) {

@@ -18,20 +18,20 @@
 
 namespace tendon::v0::detail {
 
-/// Messages from member to member that were not taken yet, in order of arrival, and the receives
-/// that wait for one, in the order of their calls.
+/// Messages between members that were not taken yet, in order of arrival, and the receives that
+/// wait for one, in the order of their calls.
 ///
-/// A message is matched as soon as it and a receive for it are there: receives choose in their
-/// order, each the first message that is left for it. So a receive never takes what an earlier one
-/// waits for, whichever thread looks first (MPI 4.1, section 3.5, "Order").
+/// A message is matched as soon as it and a receive for it are there. Receives choose in their
+/// order, each the first message that is left for it. So a receive never takes a message for which
+/// an earlier one waits, whichever thread looks first (MPI 4.1, section 3.5, "Order").
 ///
 /// Owns:    the messages' memory; not the receives.
 /// Threads: thread-safe.
 /// Errors:  none.
 /// Blocks:  never.
-/// Cost:    a lock, but none to look for a match in vain; a search through what waits. To withdraw
-///          a receive that has a match, and to take one out of turn, matches anew: receives times
-///          messages.
+/// Cost:    a lock, but none for a look without a match; a search among the waiting ones.
+///          Withdrawing a matched receive, and taking a message out of turn, matches anew: receives
+///          times messages.
 class MessageBox {
  public:
   struct Entry {
@@ -39,31 +39,30 @@ class MessageBox {
     std::uint64_t number = 0;  ///< in order of arrival, from 1
     InboundMessage inbound;    ///< without a channel: credited before it was put back
   };
-  /// What a receive takes. It stays where it is from post() to withdraw().
+  /// A receive's request. It stays at its address from post() to withdraw().
   struct Receive {
     std::optional<GroupPlace> place;   ///< of the sender; nullopt: anybody's
     std::optional<std::uint32_t> tag;  ///< nullopt: any
-    /// The number of the message that is its own; 0: none yet. A glance without the lock may be
-    /// old.
+    /// The number of its own message; 0: none yet. A glance without the lock may be old.
     std::atomic<std::uint64_t> match{0};
   };
 
   void put(GroupPlace place, InboundMessage&& inbound);
-  /// One that was taken, to where it was.
+  /// Puts a taken message back to its place.
   void put_back(Entry&& entry);
-  /// Nobody takes what is in it, or still comes: its senders are not to wait for that.
+  /// Closes the box: nobody takes present or later messages, and their senders must not wait for
+  /// that.
   void close();
-  /// Forgets what came from there.
+  /// Drops the messages of that member.
   void drop(GroupPlace place);
 
-  /// It waits behind all that were posted before.
+  /// Adds a receive after all earlier ones.
   void post(Receive& receive);
-  /// It takes nothing any more. True: it had a match, which another receive may have now, so those
-  /// that sleep are to look again.
+  /// Withdraws the receive. True: it had a match, which another receive may have now, so sleepers
+  /// must look again.
   [[nodiscard]] bool withdraw(Receive& receive);
-  /// The message that is this receive's, if `accepts` likes it; nullopt: none yet. With a message
-  /// the receive has had its turn. An Error of `accepts` leaves the message and the receive as they
-  /// are.
+  /// Takes the receive's message if `accepts` agrees; nullopt: none yet. With a message the receive
+  /// has had its turn. An Error of `accepts` leaves the message and the receive as they are.
   template <class F>
   [[nodiscard]] Result<std::optional<Entry>> take(Receive& receive, F accepts) {
     if (receive.match == 0) return std::optional<Entry>();

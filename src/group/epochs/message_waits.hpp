@@ -11,13 +11,13 @@
 
 namespace tendon::v0::detail {
 
-/// Threads that wait for a message from or to another member: Group::status() says so.
+/// Threads that wait for a message from or to another member, for Group::status().
 ///
 /// Owns:    nothing: each wait is on its thread's stack.
 /// Threads: thread-safe.
 /// Errors:  none.
 /// Blocks:  never.
-/// Cost:    a lock for each wait, at its begin and at its end.
+/// Cost:    a lock for each wait, at its beginning and at its end.
 class MessageWaits {
  public:
   using Clock = std::chrono::steady_clock;
@@ -27,7 +27,7 @@ class MessageWaits {
     std::optional<GroupRank> peer;  ///< nullopt: anybody
     Clock::time_point since;
   };
-  /// The calling thread waits for as long as this lives.
+  /// Marks that the calling thread waits, for as long as it lives.
   class Here {
    public:
     /// `what` is a literal.
@@ -49,7 +49,7 @@ class MessageWaits {
     const Wait wait_;
   };
 
-  /// The one that began first.
+  /// The earliest wait.
   [[nodiscard]] std::optional<Wait> first() const {
     const Lock lock(mutex_);
     return here_.empty() ? std::nullopt : std::optional(here_.front()->wait_);

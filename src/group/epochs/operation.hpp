@@ -18,34 +18,34 @@
 
 namespace tendon::v0::detail {
 
-/// A collective, from its call to its end. Advanced by the thread that has the call queue of its
-/// group, one at a time, in the order of the calls.
+/// A collective, from its call to its end. The thread that has the call queue of its group advances
+/// it, one at a time, in the order of the calls.
 class Operation {
  public:
   Operation(const Fingerprint& fingerprint, std::uint64_t sequence)
       : fingerprint_(fingerprint), sequence_(sequence) {}
   virtual ~Operation() = default;
 
-  /// Does what can be done now. True: it is complete.
+  /// Does the work that is possible now. True: it is complete.
   [[nodiscard]] virtual Result<bool> advance(Epoch& epoch) = 0;
-  /// A glance: would advance() find something new?
+  /// A glance: true if advance() would find something new.
   [[nodiscard]] virtual bool has_input(Epoch& epoch) = 0;
-  /// The members it waits for.
+  /// The members for which it waits.
   [[nodiscard]] virtual std::vector<GroupRank> waits_for(Epoch& epoch) = 0;
-  /// Changes when advance() has done something, and only then: a thread that waits counts on it.
+  /// Changes when advance() has done something, and only then: a waiting thread relies on it.
   [[nodiscard]] virtual std::uint64_t steps_done() const noexcept = 0;
-  /// It ends before it is complete: nothing touches its memory after this.
+  /// Ends it before it is complete: nothing touches its memory after this.
   virtual void give_up(Epoch&) {}
 
   [[nodiscard]] const Fingerprint& fingerprint() const noexcept { return fingerprint_; }
   [[nodiscard]] std::uint64_t sequence() const noexcept { return sequence_; }
-  /// What this member gave to it, for errors; no tensors: there is nothing to say.
+  /// This member's tensors, for errors; without tensors: nothing to say.
   [[nodiscard]] const FlatSummary& given() const noexcept { return given_; }
   void set_given(FlatSummary given) { given_ = std::move(given); }
   [[nodiscard]] FlatSummary take_given() noexcept { return std::exchange(given_, {}); }
-  /// The member that was found to do something else, for errors that show what both gave.
+  /// The member whose call differs, for errors that show both sides.
   [[nodiscard]] std::optional<GroupRank> differs_from() const noexcept { return differs_from_; }
-  /// Its call is the same, and its tensors are others.
+  /// Notes that its call is the same, but its tensors differ.
   void note_difference(GroupRank member) noexcept { differs_from_ = member; }
   /// False once another member was found to have made other calls before it: numbers of operations
   /// mean nothing between the two.
@@ -71,7 +71,7 @@ class Rounds;
 /// Rounds on the board of an epoch.
 enum class Staged : std::uint8_t {
   no,
-  first_round,  ///< it is published already
+  first_round,  ///< already published
 };
 [[nodiscard]] std::shared_ptr<Operation> make_board_operation(const Fingerprint& fingerprint,
                                                               std::uint64_t sequence,
@@ -79,16 +79,16 @@ enum class Staged : std::uint8_t {
                                                               const Staging::Plan& plan = {},
                                                               Staged staged = Staged::no);
 
-/// One script and the tensors it works on: blocks one after another, as scripts take them.
+/// One script and its tensors: blocks one after another, as scripts take them.
 struct ScriptJob {
   Script script;
   std::vector<Flat> input;
   std::vector<Flat> output;
   ReduceOp op = ReduceOp::sum;
-  DType dtype = DType::u8;  ///< of what is reduced: then input and output have no gaps
+  DType dtype = DType::u8;  ///< of the reduced elements: then input and output have no gaps
 };
 class Mesh;
-/// Scripts over the channels of an epoch, one after another; then `finish`.
+/// Runs scripts over the channels of an epoch, one after another; then `finish`.
 [[nodiscard]] std::shared_ptr<Operation> make_script_operation(const Fingerprint& fingerprint,
                                                                std::uint64_t sequence, Mesh& mesh,
                                                                std::uint64_t group,

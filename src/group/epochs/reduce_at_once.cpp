@@ -12,10 +12,11 @@
 namespace tendon::v0::detail {
 namespace {
 
-// Beyond it the copy counts for more than what is saved here.
+// Beyond it the copy costs more than this saves.
 constexpr std::uint64_t kMostBytes = 8192;
 // Looks at the others' lines, as many as a waiting thread takes before it yields. A member that has
-// a CPU of its own and is on time comes within them. More would keep the others from their CPUs.
+// a CPU of its own and is on time arrives within them. More looks would keep the others from their
+// CPUs.
 constexpr int kLooks = 8;
 
 }  // namespace
@@ -35,7 +36,7 @@ std::optional<Result<void>> CallQueue::reduce_at_once(const Tensor& tensor, cons
   Board& board = *epoch.board;
   const std::uint64_t round = epoch.board_round;
   const std::uint32_t count = board.member_count();
-  // A member that comes to it late makes an operation, which goes the way of the table.
+  // A late member makes an operation, which uses the way of the table.
   if (choose_board_all_reduce(Tuning::get(), count, size) != BoardAllReduce::symmetric) return {};
   if (board.holds_back(round) != board.self()) return {};
 
@@ -78,7 +79,7 @@ std::optional<Result<void>> CallQueue::reduce_at_once(const Tensor& tensor, cons
     inputs[m] = small ? theirs.small.data() : board.slot(m, round);
   }
   if (!alike) {
-    // Somebody is late, or does something else: an operation waits for it, or says so.
+    // A member is late, or does something else: an operation waits for it, or reports it.
     auto flat = Flat::make(tensor, Use::write, Hold::borrow, "group.collective");
     auto queued = std::make_shared<Queued>();
     FlatSummary given = flat->take_summary();

@@ -11,7 +11,7 @@
 namespace tendon::v0::detail {
 namespace {
 
-// In the sequence of an envelope, above the number of the call.
+// The shift of the history in the sequence of an envelope, above the number of the call.
 constexpr unsigned kHistoryShift = 56;
 
 /// A send that may not have left yet, and the memory it names.
@@ -22,7 +22,7 @@ struct Pending {
   [[nodiscard]] bool sent() const {
     return outbound->done.load(std::memory_order_acquire) && outbound->handed_over.load();
   }
-  /// The link would not take it, and goes on. What a lost peer did not get is for the loss to end.
+  /// The link would not take it, and lives. The loss of a peer ends what it did not get.
   [[nodiscard]] bool refused() const {
     return outbound->done.load(std::memory_order_acquire) && outbound->failure &&
            !channel->lost() && !channel->link().ended();
@@ -35,7 +35,7 @@ struct Pending {
   }
 };
 
-// Scripts count members by their ranks in the epoch.
+// Scripts number members by their ranks in the epoch.
 GroupRank peer_of(const Step& step) { return {step.peer}; }
 
 class ScriptOperation final : public Operation {
@@ -52,7 +52,7 @@ class ScriptOperation final : public Operation {
     for (; job_ < jobs_.size(); ++job_, step_ = 0) {
       ScriptJob& job = jobs_[job_];
       if (job.script.scratch_bytes > scratch_.size_bytes()) {
-        // That of the job before, which may send from the old one.
+        // The scratch of the earlier job, which may still be sent.
         if (!all_sent()) return unless_refused();
         TENDON_TRY(memory, Storage::allocate(job.script.scratch_bytes));
         scratch_ = std::move(memory);
@@ -101,7 +101,7 @@ class ScriptOperation final : public Operation {
   }
 
  private:
-  // The step that waits for a message, if that is what is next.
+  // The step that waits for a message, if that is the next one.
   const Step* awaited() const {
     if (job_ == jobs_.size() || step_ == jobs_[job_].script.steps.size()) return nullptr;
     if (jobs_[job_].script.scratch_bytes > scratch_.size_bytes()) return nullptr;
@@ -129,8 +129,7 @@ class ScriptOperation final : public Operation {
       begin += block.size_bytes();
     }
   }
-  // Where members' blocks need not be alike, each piece says what it is of. A piece lies in one
-  // block.
+  // Where members' blocks may differ, each piece names its block. A piece lies in one block.
   bool tells_layout() const { return collective(fingerprint().op).sizes_differ; }
   struct Piece {
     std::uint64_t block_bytes = 0;
@@ -146,7 +145,7 @@ class ScriptOperation final : public Operation {
     }
     return {};
   }
-  // For memory without gaps.
+  // The address of a location in memory without gaps.
   std::byte* address(const ScriptJob& job, const Location& at) const {
     std::byte* found = nullptr;
     visit(job, at, 1, [&](std::byte* data, auto, auto) { found = data; });
@@ -206,7 +205,7 @@ class ScriptOperation final : public Operation {
       held_ = std::move(inbox.front());
       inbox.pop_front();
     }
-    held_->held.let_go();  // a script counts on it that a message is out of the way once taken
+    held_->held.let_go();  // a script relies on it that a taken message is out of the way
     Fingerprint theirs = fingerprint_of(held_->envelope);
     Piece there{held_->size_bytes};
     Piece here{step.size_bytes};
@@ -248,7 +247,7 @@ class ScriptOperation final : public Operation {
       outbound->parts.push_back({at, Bytes(data, bytes), nullptr, bytes});
       end = at + bytes;
     });
-    // Cut between two tensors: a message is as long as its step all the same.
+    // The cut lies between two tensors: a message is as long as its step all the same.
     static constexpr std::array<std::byte, 64> kGap{};
     for (; end < step.size_bytes; end += outbound->parts.back().size_bytes) {
       const std::uint64_t bytes = std::min<std::uint64_t>(kGap.size(), step.size_bytes - end);
@@ -262,7 +261,7 @@ class ScriptOperation final : public Operation {
     mesh_.keep_sending();
   }
 
-  // Is no send reading there any more?
+  // True if no send reads there any more.
   bool may_write(const std::byte* data, std::uint64_t size_bytes) {
     for (std::size_t i = 0; i < pending_.size();) {
       if (!pending_[i].outbound->done.load(std::memory_order_acquire))

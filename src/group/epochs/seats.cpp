@@ -20,7 +20,7 @@ void Seats::hear(GroupPlace from, const AgreementMessage& message) {
   const bool denies = message.kind == AgreementMessage::Kind::refuse && message.mask.any() &&
                       message.epoch == agreement_.view().epoch;
   agreement_.receive(from, message, Agreement::Clock::now());
-  // The member was the one before it. Is that one proved dead?
+  // It denies because an earlier process was the member. Checks if that one is proved dead.
   const Loss* const loss = loss_at(from);
   if (denies && loss != nullptr && loss->how == Absence::proved)
     agreement_.set_absent(from, Absence::proved, Agreement::Clock::now());
@@ -56,14 +56,14 @@ Seats::News Seats::note(GroupPlace place, const Loss& loss, const Epoch& now) {
   const Loss* const known = loss_at(place);
   const bool again = known != nullptr && known->channel == gone;
   if (again) {
-    // Proved only now: a side that was too few to go on may be enough.
+    // A loss that is proved only now: a side that was too few to continue may be enough.
     if (!in_view || loss.how != Absence::proved || known->how == loss.how) return News::none;
     Loss proved = loss;
     proved.messages_dropped = known->messages_dropped;
     lost_.insert_or_assign(place, std::move(proved));
     return News::proof;
   }
-  // If there are several at this place the member counts, then the one that came last.
+  // The member at this place counts first, then the last arrival.
   const bool known_counts = !in_view && known != nullptr &&
                             (known->channel == seats_[place] || known->channel == current);
   if (!known_counts) lost_.insert_or_assign(place, loss);
@@ -71,7 +71,7 @@ Seats::News Seats::note(GroupPlace place, const Loss& loss, const Epoch& now) {
 }
 
 void Seats::leave_out(GroupPlace place, const Loss& loss, const Epoch& now) {
-  // A process that waits for a place of another says nothing of that one when it goes.
+  // A process that waits for another's place says nothing of that one when it leaves.
   const bool is_free = !agreement_.view().members[place.value];
   if (seats_[place] != loss.channel && !(is_free && channel_at_(place) == loss.channel)) return;
   if (loss.in_order() && ready_[place].number > now.number()) {

@@ -15,11 +15,11 @@
 
 namespace tendon::v0::detail {
 
-/// Which process has which place of a group, which has gone from there, and what each has said that
-/// it is ready for. All of it is by place.
+/// The process at each place of a group, the processes that left it, and the epochs for which each
+/// has said that it is ready.
 ///
-/// A process has its seat for as long as the agreement's view has a member at its place, gone or
-/// not. Another one may have come to the mesh in its place since, and may be gone again.
+/// A process has its seat for as long as the agreement's view has a member at its place, alive or
+/// not. Another one may have arrived in the mesh in its place since, and may have left again.
 ///
 /// Owns:    the agreement, shares of channels.
 /// Threads: none; its owner has a lock.
@@ -30,19 +30,19 @@ class Seats {
  public:
   struct Loss {
     Error error;
-    std::shared_ptr<const MemberChannel> channel;  ///< to the process that is gone
+    std::shared_ptr<const MemberChannel> channel;  ///< to the lost process
     Absence how;
-    bool messages_dropped = false;  ///< those that it sent and that were not taken
-    /// It has left in order, so it may have done all that was asked of it.
+    bool messages_dropped = false;  ///< its untaken messages
+    /// True if it has left in order, so it may have done all its part.
     [[nodiscard]] bool in_order() const { return error.code == ErrorCode::end_of_stream; }
   };
-  /// What the word of a loss tells.
+  /// The news in the word of a loss.
   enum class News : std::uint8_t {
-    none,   ///< it was known, or is of a process that was replaced since
-    proof,  ///< what was assumed before
+    none,   ///< known before, or of a process that was replaced since
+    proof,  ///< a loss that was assumed before is proved
     loss,
   };
-  /// To the process that the mesh has for a place now; null for this member and at an empty place.
+  /// Finds the channel to the present process of a place; null for this member and an empty place.
   using ChannelAt = std::function<std::shared_ptr<MemberChannel>(GroupPlace place)>;
 
   Seats(GroupPlace self, std::size_t count, const View& view, Minority minority,
@@ -55,47 +55,49 @@ class Seats {
   [[nodiscard]] std::vector<Agreement::Outgoing> take_outgoing() {
     return agreement_.take_outgoing();
   }
-  /// A process that has come in the place of another takes part from the next epoch on, unless it
-  /// is the one that was left out, which `now` may still take to be there. True: one did.
+  /// Admits processes in others' places from the next epoch on, unless one is the process that was
+  /// left out, which `now` may still take to be there. True: one was admitted.
   [[nodiscard]] bool admit_newcomers(const Epoch& now);
 
-  // The processes that are there, and those that have gone
+  // The present processes, and those that have left
   /// The process that the others mean by the member there; null where there is none.
   [[nodiscard]] const std::shared_ptr<MemberChannel>& at(GroupPlace place) const {
     return seats_[place];
   }
   [[nodiscard]] News note(GroupPlace place, const Loss& loss, const Epoch& now);
-  /// After note(): it is left out of the next epoch. A member that was ready for it and left in
-  /// order may have seen it complete, which then is so for everybody: it stays until miss_early().
+  /// Leaves it out of the next epoch; call after note(). A member that was ready for that epoch and
+  /// left in order may have seen it complete, which then holds for all: it stays until
+  /// miss_early().
   void leave_out(GroupPlace place, const Loss& loss, const Epoch& now);
-  /// The next epoch is complete, or never will be: the members that left early are left out.
+  /// Leaves out the members that left early: the next epoch is complete, or never will be.
   void miss_early();
   [[nodiscard]] const std::map<GroupPlace, Loss>& losses() const noexcept { return lost_; }
   [[nodiscard]] const Loss* loss_at(GroupPlace place) const;
-  /// The first of the losses() but for the members that left early.
+  /// The first of the losses() without the members that left early.
   [[nodiscard]] std::optional<GroupPlace> first_missing() const;
   [[nodiscard]] bool has_gone(GroupPlace place) const;
-  /// Where another process has come since, and this was not asked before.
+  /// The places where another process has arrived since the last call.
   [[nodiscard]] std::vector<GroupPlace> take_replaced();
-  /// A process that was replaced is not lost. Dropped by the caller without a lock, as each may end
-  /// a link; so is what the next one returns.
+  /// Forgets the losses of replaced processes. The caller drops them without a lock, as each may
+  /// end a link; the same holds for forget().
   [[nodiscard]] std::vector<Loss> forget_replaced();
-  /// The channels to everybody: this member has left.
+  /// Returns the channels to all members, because this member has left.
   [[nodiscard]] std::vector<std::shared_ptr<const MemberChannel>> forget();
 
-  // What they are ready for: the latest that each has said
+  // The latest epoch for which each has said that it is ready
   /// False: a later one is known.
   [[nodiscard]] bool hear_ready(GroupPlace place, const Ready& said);
   [[nodiscard]] const Ready& ready(GroupPlace place) const { return ready_[place]; }
   /// The highest attempt of that view.
   [[nodiscard]] std::uint32_t latest_attempt(std::uint64_t view) const;
-  /// Somebody is ready for a later one of the same view, so `next` was complete; and those of it at
-  /// `places` are neither beyond it nor lost: their words are on their way here.
+  /// True if `next` was complete, because a member is ready for a later one of the same view, and
+  /// those at `places` are neither beyond it nor lost: their words are on their way here.
   [[nodiscard]] bool is_over_for_others(const Epoch& next,
                                         const std::vector<GroupPlace>& places) const;
-  /// The members have agreed since to let others in. One that had heard before that this member is
-  /// ready for `next` may have entered it without them, and waits for it there. False: one whose
-  /// word is missing says that it will not enter, or one is lost, which ends that epoch for all.
+  /// True if a member may have entered `next` although the members have agreed since to admit
+  /// newcomers: it had heard before that this member is ready, and waits for it there. False: a
+  /// member whose word is missing says that it will not enter, or one is lost, which ends that
+  /// epoch for all.
   [[nodiscard]] bool may_run_already(const Epoch& next, const View& agreed) const;
 
  private:
@@ -110,7 +112,7 @@ class Seats {
   std::uint64_t followed_view_ = 0;
   ByPlace<std::shared_ptr<MemberChannel>> seats_;
   std::map<GroupPlace, Loss> lost_;
-  /// Ready for the epoch that is entered here, and gone.
+  /// Members that were ready for the epoch that is entered here, and left.
   std::map<GroupPlace, std::shared_ptr<const MemberChannel>> left_early_;
   ByPlace<Ready> ready_;
 };

@@ -52,7 +52,7 @@ std::optional<std::uint64_t> read_size(std::string_view text) {
   return size_bytes;
 }
 
-// What was wrong with it; nothing when it was read.
+// Returns the fault of the entry; empty when it was read.
 std::string read_entry(Tuning& tuning, std::string_view name, std::string_view value) {
   for (const TuningRow& row : kRows) {
     if (row.name != name) continue;
@@ -88,8 +88,8 @@ std::string text_of_size(std::uint64_t size_bytes) {
   return std::to_string(size_bytes) + " B";
 }
 
-// Where the answer of `choose` changes: looked at from each size to twice as much, then, where the
-// two differ, halved down to the byte.
+// The sizes at which the answer of `choose` changes. Compares each size with twice as much; if the
+// two differ, halves the range down to the byte.
 template <class Choose>
 std::vector<Choice> switches(const SizeRange& range, Choose choose) {
   std::vector<Choice> found = {{range.first_bytes, std::string(choose(range.first_bytes))}};
@@ -118,7 +118,7 @@ bool applies(const std::optional<Algorithm>& forced, const Hosts& hosts) {
 
 AllReduceAlgorithm flat_all_reduce(const Tuning& tuning, std::uint32_t members,
                                    std::uint64_t size_bytes) {
-  // Two that exchange all send no more than two that exchange halves, and wait once.
+  // Two members that exchange all send no more than two that exchange halves, and wait once.
   if (size_bytes <= (members == 2 ? tuning.pair_max_bytes : tuning.few_steps_max_bytes))
     return AllReduceAlgorithm::recursive_doubling;
   return size_bytes / members >= tuning.ring_block_min_bytes ? AllReduceAlgorithm::ring
@@ -177,7 +177,7 @@ ReadTuning read_tuning(std::string_view text) {
 
 BoardAllReduce choose_board_all_reduce(const Tuning& tuning, std::uint32_t members,
                                        std::uint64_t size_bytes) {
-  // What fits in a line is there when the line is.
+  // Data that fits in a line is there when the line is.
   const bool fits_in_line = size_bytes <= Board::kSmallBytes;
   if (tuning.board_all_reduce &&
       !(*tuning.board_all_reduce == BoardAllReduce::pull && fits_in_line))
@@ -209,7 +209,7 @@ ReduceAlgorithm choose_reduce(const Tuning& tuning, const Hosts& hosts, std::uin
     return hides_a_chain(tuning, hosts, size_bytes) ? ReduceAlgorithm::two_level_chain
                                                     : ReduceAlgorithm::two_level_tree;
   }
-  // Between two the ring has nothing to share out: the root would send half, and get it back.
+  // Between two members a ring shares nothing out: the root would send half, and receive it back.
   const std::uint32_t members = hosts.member_count();
   return members > 2 && size_bytes / members >= tuning.ring_block_min_bytes ? ReduceAlgorithm::ring
                                                                             : ReduceAlgorithm::tree;
@@ -269,7 +269,7 @@ std::vector<Choices> choices_of(const Tuning& tuning, Reach reach, const Hosts& 
     add("all_reduce", [&](std::uint64_t size) {
       const auto way = choose_board_all_reduce(tuning, hosts.member_count(), size);
       if (way != BoardAllReduce::pull) return std::string(to_string(way));
-      // Where somebody's tensor is in no pool.
+      // Used where some member's tensor is in no pool.
       return std::string(hosts.member_count() == 2 ? "pull or symmetric" : "pull or distributed");
     });
     add("all others", [](std::uint64_t) { return "rounds"; });

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which algorithm an operation takes: the sizes at which they change places, and what overrides
-// them.
+// The choice of an operation's algorithm: the sizes at which it changes, and its overrides.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +15,8 @@
 
 namespace tendon::v0::detail {
 
-/// What the choice depends on besides sizes and members; the same on all members. Sizes are of
-/// docs/collectives.md, "Which algorithm"; tuning_rows() says what each means.
+/// The parameters of the choice besides sizes and members; the same on all members. Sizes are those
+/// of docs/collectives.md, "Which algorithm"; tuning_rows() explains each.
 struct Tuning {
   std::uint64_t symmetric_max_bytes = std::uint64_t{512} << 10;
   std::uint64_t pull_min_bytes = std::uint64_t{1} << 20;
@@ -39,7 +38,7 @@ struct Tuning {
   std::optional<ReduceScatterAlgorithm> reduce_scatter = {};
   std::optional<BarrierAlgorithm> barrier = {};
 
-  /// The tuning of TENDON_COLLECTIVES, read once; what cannot be read is logged.
+  /// The tuning of TENDON_COLLECTIVES, read once; unreadable entries are logged.
   [[nodiscard]] static const Tuning& get();
   friend bool operator==(const Tuning&, const Tuning&) = default;
 };
@@ -63,24 +62,24 @@ TENDON_WORDS(BarrierAlgorithm, dissemination, two_level);
 /// An operation whose algorithm can be forced, by the name that TENDON_COLLECTIVES has for it.
 struct ForcedRow {
   std::string_view name;
-  std::vector<std::string_view> algorithms;  ///< that it knows
-  std::string_view forced;                   ///< empty: it is not
+  std::vector<std::string_view> algorithms;  ///< of this operation
+  std::string_view forced;                   ///< empty: not forced
   std::string_view otherwise;                ///< "by size"
 };
 [[nodiscard]] std::vector<ForcedRow> forced_rows(const Tuning& tuning);
 
 struct ReadTuning {
   Tuning tuning;
-  std::vector<std::string> names;       ///< that were read, in their order
+  std::vector<std::string> names;       ///< names that were read, in their order
   std::vector<std::string> complaints;  ///< one for each entry that could not be read
 };
 /// `name=BYTES` or `operation=algorithm`, with commas between them.
 [[nodiscard]] ReadTuning read_tuning(std::string_view text);
 
-// Sizes in bytes: of what is reduced or moved; of all blocks together where there are blocks.
+// Sizes in bytes: of the reduced or moved data; of all blocks together where there are blocks.
 [[nodiscard]] BoardAllReduce choose_board_all_reduce(const Tuning& tuning, std::uint32_t members,
                                                      std::uint64_t size_bytes);
-// Over links. Two levels need hosts.are_levels(): where they are forced and cannot be, the size
+// Over links. Two levels need hosts.are_levels(): if they are forced but impossible, the size
 // decides.
 [[nodiscard]] AllReduceAlgorithm choose_all_reduce(const Tuning& tuning, const Hosts& hosts,
                                                    std::uint64_t size_bytes);
@@ -96,10 +95,10 @@ struct ReadTuning {
 [[nodiscard]] ReduceScatterAlgorithm choose_reduce_scatter(const Tuning& tuning, const Hosts& hosts,
                                                            std::uint64_t size_bytes);
 [[nodiscard]] BarrierAlgorithm choose_barrier(const Tuning& tuning, const Hosts& hosts);
-/// The operations for which two levels are forced; they cannot apply where there are none.
+/// The operations for which two levels are forced; they do not apply where there are none.
 [[nodiscard]] std::string forced_two_level(const Tuning& tuning);
 
-/// By what the members reach each other.
+/// How the members reach each other.
 enum class Reach : std::uint8_t {
   boards,  ///< all are on one host
   links,
@@ -108,12 +107,12 @@ struct SizeRange {
   std::uint64_t first_bytes = 8;
   std::uint64_t last_bytes = std::uint64_t{64} << 20;
 };
-/// What an operation takes from a size on, in words.
+/// The algorithm of an operation from a size on, in words.
 struct Choice {
   std::uint64_t from_bytes = 0;
   std::string algorithm;
 };
-/// The first one is for the first size of the range; each other one is where it changes.
+/// The first choice is for the first size of the range; each other one begins where it changes.
 struct Choices {
   std::string_view operation;
   std::vector<Choice> by_size;
@@ -121,7 +120,7 @@ struct Choices {
 [[nodiscard]] std::vector<Choices> choices_of(const Tuning& tuning, Reach reach, const Hosts& hosts,
                                               const SizeRange& range = {});
 
-/// The ways of an epoch's operations, by size: text for people.
+/// Describes for people the algorithms of an epoch's operations, by size.
 [[nodiscard]] std::string describe_choices(const Tuning& tuning, Reach reach, const Hosts& hosts);
 
 }  // namespace tendon::v0::detail

@@ -15,11 +15,11 @@
 namespace tendon::v0::detail {
 namespace {
 
-// What a message carries: in Envelope::op.
+// The kinds of contents of a message, in Envelope::op.
 constexpr std::uint8_t kTensors = 0;
 constexpr std::uint8_t kWholeDict = 1;
 
-/// Before the payload of a whole dict: lengths of what follows it.
+/// Stands before the payload of a whole dict: lengths of the following parts.
 struct DictHead {
   std::uint64_t schema_bytes = 0;
   std::uint64_t values_bytes = 0;
@@ -38,12 +38,12 @@ Result<void> check_rank(const GroupCore& core, const Epoch& epoch, GroupRank ran
                                        : " of " + std::to_string(epoch.size()) + " members")};
 }
 
-/// Group::status() is told of a wait once the first look was in vain.
+/// Reports a wait to Group::status() once the first look was in vain.
 class WaitsSoon {
  public:
   WaitsSoon(GroupCore& core, std::string_view what, std::optional<GroupRank> peer)
       : core_(core), what_(what), peer_(peer) {}
-  /// Behind a look: false.
+  /// Call it after a look in vain; returns false.
   [[nodiscard]] bool not_yet() {
     if (!here_) here_.emplace(core_.waits(), what_, peer_);
     return false;
@@ -56,7 +56,7 @@ class WaitsSoon {
   std::optional<MessageWaits::Here> here_;
 };
 
-/// A message under way, with what it needs until it has left.
+/// A message under way, and all that it needs until it has left.
 struct Sending {
   std::shared_ptr<Epoch> epoch;
   GroupRank rank;
@@ -66,7 +66,7 @@ struct Sending {
 
   [[nodiscard]] MemberChannel& channel() const { return *epoch->channels[rank]; }
   [[nodiscard]] bool done() const { return outbound->done.load(std::memory_order_acquire); }
-  /// What became of it, once it is done. A receiver that took it and has gone did not lose it.
+  /// Its result, once it is done. A receiver that took it and then left did not lose it.
   [[nodiscard]] Result<void> outcome(const GroupCore& core) const {
     if (outbound->handed_over.load(std::memory_order_relaxed)) return {};
     if (auto gone = core.lost(*epoch, rank)) return *std::move(gone);
@@ -133,7 +133,7 @@ Result<void> finish_sending(GroupCore& core, Sending& sending, std::string_view 
   return sending.outcome(core);
 }
 
-/// What a receive wants.
+/// The request of a receive.
 struct Wanted {
   std::shared_ptr<Epoch> epoch;
   std::optional<GroupRank> rank;
@@ -149,7 +149,7 @@ Result<Wanted> want(GroupCore& core, From from, std::string_view what) {
   TENDON_CHECK(core.check_process("group.recv"));
   Wanted wanted{core.epoch(), {}, from.tag};
   if (!from.rank) return wanted;
-  // What came before a failure can still be taken; look() says the rest.
+  // Messages that arrived before a failure can still be taken; look() reports the rest.
   TENDON_CHECK(check_rank(core, *wanted.epoch, *from.rank, what));
   wanted.rank = from.rank;
   return wanted;
@@ -196,7 +196,7 @@ Result<std::optional<MessageBox::Entry>> look(GroupCore& core, const Wanted& wan
   if (auto failed = core.failure(what)) return *std::move(failed);
   if (wanted.rank) {
     if (auto gone = core.gone(*wanted.epoch, *wanted.rank)) {
-      // Its last message may have come between the two looks.
+      // Its last message may have arrived between the two looks.
       TENDON_TRY(last, posted.take(accepts));
       if (last) return last;
       return *std::move(gone);
@@ -235,7 +235,7 @@ Error other_kind(const MessageBox::Entry& entry) {
                    : "the next message is tensors of known shapes: take it with recv"};
 }
 
-// Does this message fit those tensors?
+// Checks that this message fits those tensors.
 Result<void> fits(const Flat& flat, const Epoch& epoch, const MessageBox::Entry& entry) {
   const Envelope& envelope = entry.inbound.envelope;
   if (envelope.op != kTensors) return other_kind(entry);
@@ -253,7 +253,7 @@ Result<void> fits(const Flat& flat, const Epoch& epoch, const MessageBox::Entry&
 }
 
 Received received_of(const Epoch& epoch, const MessageBox::Entry& entry) {
-  const GroupRank former{epoch.size()};  // of no member of this epoch
+  const GroupRank former{epoch.size()};  // no member of this epoch
   return {.rank = epoch.rank_at(entry.place).value_or(former),
           .tag = entry.inbound.envelope.tag,
           .place = entry.place.value,
@@ -267,7 +267,7 @@ Received take_in(const Epoch& epoch, const MessageBox::Entry& entry, Flat& flat)
   return received_of(epoch, entry);
 }
 
-// A message that was taken, to where it was, with bytes of its own.
+// Puts a taken message back to its place, with bytes of its own.
 void put_back(GroupCore& core, MessageBox::Entry&& entry, const Storage& bytes) {
   InboundMessage& inbound = entry.inbound;
   inbound.size_bytes = bytes.size_bytes();
@@ -278,7 +278,7 @@ void put_back(GroupCore& core, MessageBox::Entry&& entry, const Storage& bytes) 
   core.context()->wake_for_work();
 }
 
-// The same, as begin() said it: `head` before what `flat` has.
+// The same for the caller's tensors: `head` before the data of `flat`.
 Result<void> put_back(GroupCore& core, const Received& received, const Flat& flat,
                       std::span<const std::byte> head) {
   if (received.number == 0) {
@@ -318,7 +318,7 @@ Result<std::vector<std::byte>> head_of(const TensorDict& dict, std::uint64_t ten
   return bytes;
 }
 
-// A whole dict out of a peer's bytes, which are not trusted.
+// Reads a whole dict from a peer's bytes, which are not trusted.
 Result<TensorDict> read_dict(Bytes bytes) {
   const auto corrupt = [](std::string_view what) {
     return Error{ErrorCode::corrupt_data, "group.from_remote_init",
@@ -332,7 +332,7 @@ Result<TensorDict> read_dict(Bytes bytes) {
     return corrupt("its schema is cut off, or too long");
   if (head.values_bytes > std::min(rest.size() - head.schema_bytes, kMaxValuesBytes))
     return corrupt("its values are cut off, or too long");
-  // A copy: the peer may still write to the message, and what is looked at must be what is used.
+  // A copy: the peer may still write to the message, and the checked bytes must be the used ones.
   const std::vector<std::byte> text(
       rest.begin(),
       rest.begin() + static_cast<std::ptrdiff_t>(head.schema_bytes + head.values_bytes));
@@ -346,7 +346,7 @@ Result<TensorDict> read_dict(Bytes bytes) {
   }
   const std::uint64_t begin = aligned(sizeof head + encoding.size() + json.size());
   const std::uint64_t needed = schema->layout(Layout::aligned).total_bytes;
-  // Flat leaves out the padding behind the last leaf.
+  // Flat leaves out the padding after the last leaf.
   if (begin > bytes.size() || head.tensor_bytes != bytes.size() - begin ||
       head.tensor_bytes > needed || needed - head.tensor_bytes >= 64)
     return corrupt("its tensors are cut off");
@@ -401,7 +401,7 @@ class RecvCompletion final : public Awaited<Received>, public Work {
         core_(std::move(core)),
         wanted_(std::move(wanted)),
         flat_(std::move(flat)) {}
-  /// Once, before anything else. True: it goes on as a Work.
+  /// Call it once, first. True: it continues as a Work.
   [[nodiscard]] bool begin() {
     posted_.emplace(*core_, wanted_);
     return progress();
@@ -454,7 +454,7 @@ class RecvCompletion final : public Awaited<Received>, public Work {
   void take(MessageBox::Entry entry) TENDON_REQUIRES(mutex_) {
     const Received received = take_in(*wanted_.epoch, entry, flat_);
     came_ = std::move(entry);
-    came_.inbound.body = {};  // its memory goes back now
+    came_.inbound.body = {};  // its memory returns now
     came_.inbound.channel.reset();
     end(received);
   }
@@ -467,7 +467,7 @@ class RecvCompletion final : public Awaited<Received>, public Work {
   const Wanted wanted_;
   Flat flat_;
   std::optional<PostedReceive> posted_;  // set before another thread knows of this
-  // What it took, without the bytes; left_over() has it once the result is there.
+  // The taken message, without the bytes; left_over() has it once the result is there.
   MessageBox::Entry came_;
   Mutex mutex_;
   bool ended_ TENDON_GUARDED_BY(mutex_) = false;
@@ -572,7 +572,7 @@ Result<TensorDict> broadcast_init(Group& group, GroupCore& core, const TensorDic
   const Tensor length = Tensor::of<std::uint64_t>({1}, std::span<const std::uint64_t>(&size, 1));
   TENDON_CHECK(group.broadcast(length, root, deadline));
   size = length.item<std::uint64_t>({0});
-  // A peer said it: memory for it is asked for, not promised.
+  // A peer stated it: memory for it is allocated only within the limit.
   if (size > core.context()->options().link_cap_bytes) {
     return Error{ErrorCode::message_too_large, "group.broadcast_init",
                  "the root's TensorDict has " + std::to_string(size) + " bytes, at most " +
@@ -601,7 +601,7 @@ Result<std::vector<GroupRank>> agree_on_split(Group& group, GroupCore& core,
     }
     ranks.push_back(*rank);
   }
-  // Everybody's list, as marks: which place of the list each rank has, counted from 1.
+  // Every member's list, as marks: the place of each rank in the list, counted from 1.
   const std::uint32_t count = epoch->size();
   std::vector<std::uint32_t> marks(count, 0);
   for (std::size_t i = 0; i < ranks.size(); ++i)

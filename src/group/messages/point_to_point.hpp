@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages from member to member, and what is made of them and of collectives.
+// Messages between members, and operations made of them and of collectives.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,7 @@ namespace tendon::v0::detail {
 [[nodiscard]] Result<TensorDict> broadcast_init(Group& group, GroupCore& core,
                                                 const TensorDict& dict, GroupRank root,
                                                 Deadline deadline);
-/// The ranks of the group that this member is to be in, if all lists fit together.
+/// The ranks of this member's new group, if all lists fit together.
 [[nodiscard]] Result<std::vector<GroupRank>> agree_on_split(Group& group, GroupCore& core,
                                                             std::span<const GlobalRank> members,
                                                             Deadline deadline);

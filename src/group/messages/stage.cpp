@@ -22,7 +22,7 @@ class StageSend final : public Awaited<void>, public Work {
   StageSend(std::shared_ptr<GroupCore> stages, GroupRank peer)
       : Awaited(*stages->context()), stages_(std::move(stages)), peer_(peer) {}
 
-  /// Before another thread knows of it.
+  /// Adds a part; only before another thread knows of it.
   void add(const Tensor& tensor, std::uint32_t tag) {
     const Lock lock(mutex_);
     parts_.push_back(send_async(stages_, tensor, To{peer_, tag}));
@@ -59,14 +59,14 @@ class StageSend final : public Awaited<void>, public Work {
     return false;
   }
   [[nodiscard]] bool has_input() const noexcept override {
-    // The thread that has it may have looked before something came.
+    // The thread that has it may have looked before something arrived.
     if (!mutex_.try_lock()) return true;
     const Lock lock(mutex_, kAdoptLock);
     return !parts_.empty() && parts_.front().done();
   }
 
  private:
-  // The last ones first: no part is behind one that was taken back.
+  // Takes back the last ones first: no part is behind one that was taken back.
   void take_back() TENDON_REQUIRES(mutex_) {
     for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) part->cancel();
   }
@@ -88,7 +88,7 @@ class StageSend final : public Awaited<void>, public Work {
   std::optional<Error> failure_ TENDON_GUARDED_BY(mutex_);
 };
 
-/// The messages of one send: a header, then all of the tensor or this member's chunks.
+/// The messages of one send: a header, then the whole tensor or this member's chunks.
 struct StageMessages {
   Tensor header;
   std::uint32_t tag = 0;
@@ -100,10 +100,10 @@ Result<StageMessages> messages_of(const GroupCore& stages, const GroupCore& tens
   static std::atomic<std::int64_t> sends{0};
   TENDON_CHECK(stages.check_process("group.send_to_stage"));
   TENDON_TRY(packed, tensor.contiguous());
-  // Within one host there is no link between the stages to spare: to pass shares on would move the
+  // Within one host there is no link between the stages to spare: passing shares on would move the
   // same bytes in more steps. A member that shares memory with all of its stage and with its
   // counterpart sends all. If the counterpart shares memory with all of its own stage, every member
-  // there has got all.
+  // there receives all.
   const auto there = stages.epoch();
   const auto own = tensor_group.epoch();
   const bool whole =
@@ -125,7 +125,7 @@ Result<StageMessages> messages_of(const GroupCore& stages, const GroupCore& tens
   return messages;
 }
 
-// The arguments of this member: nobody else has to hear of it.
+// Checks this member's own arguments: nobody else has to hear of a fault.
 Result<void> check_receive(const GroupCore& stages, const Tensor& tensor, GroupRank peer) {
   if (tensor.access() == Access::read_only) {
     return Error{ErrorCode::read_only, "group.recv_from_stage",

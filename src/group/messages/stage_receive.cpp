@@ -11,7 +11,7 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "group.recv_from_stage";
-// While one is taken in, the next has its place.
+// While one is received, the next has its place.
 constexpr std::size_t kChunksAhead = 2;
 
 }  // namespace
@@ -89,7 +89,7 @@ bool StageReceive::progress() {
 }
 
 bool StageReceive::has_input() const noexcept {
-  // The thread that has it may have looked before something came.
+  // The thread that has it may have looked before something arrived.
   if (!mutex_.try_lock()) return true;
   const Lock lock(mutex_, kAdoptLock);
   return (first_ && first_->done()) || (!sends_.empty() && sends_.front().done()) ||
@@ -114,7 +114,7 @@ bool StageReceive::step() {
                "its groups went on to another epoch before the tensor was whole"});
     return true;
   }
-  // Another member has given up, and this one can pass on nothing any more.
+  // Another member has failed, and this one cannot pass chunks on any more.
   if (tensor_group_->has_ended()) {
     if (auto why = tensor_group_->failure("recv_from_stage")) {
       stop(*std::move(why));
@@ -174,7 +174,7 @@ Result<void> StageReceive::take_header() {
   return {};
 }
 
-// The counterparts of others may have sent them their shares alone.
+// False if the counterparts of others may have sent them their shares alone.
 bool StageReceive::whole_is_enough() const {
   return header_.whole != 0 && on_one_host(*own_epoch_);
 }
@@ -262,7 +262,7 @@ std::string StageReceive::missing() const {
 void StageReceive::stop(Error error) {
   if (phase_ == Phase::ending || phase_ == Phase::over) return;
   phase_ = Phase::ending;
-  // The others of this stage would wait for what is not passed on.
+  // The others of this stage would wait for chunks that are not passed on.
   tensor_group_->abort("recv_from_stage: " + error.detail);
   failure_ = std::move(error);
   first_.reset();

@@ -26,13 +26,13 @@ namespace tendon::v0::detail {
 ///     exchange --all has come and has been passed on--> over
 ///     any --an error, cancel(), expire()--> ending --nothing of the tensor is touched--> over
 ///
-/// The members of the stage give each other their chunks by message, not by a collective: so the
-/// stage's own collectives may run meanwhile, and one that is late delays none of them.
+/// The members of the stage send each other their chunks by message, not by a collective. The
+/// stage's own collectives may therefore run meanwhile, and a late member delays none of them.
 ///
 /// Owns:    shares of the tensor and of both groups.
 /// Threads: thread-safe. Its lock comes before every lock of a group.
-/// Errors:  those of group messages. One ends the stage's epoch, whose members would wait for what
-///          this one does not pass on.
+/// Errors:  those of group messages. An error ends the stage's epoch, whose members would wait for
+///          chunks that this one does not pass on.
 /// Blocks:  run() and drive(), until the deadline.
 /// Cost:    a message for each chunk and member of the stage.
 class StageReceive final : public Awaited<void>, public Work {
@@ -40,10 +40,11 @@ class StageReceive final : public Awaited<void>, public Work {
   StageReceive(std::shared_ptr<GroupCore> stages, std::shared_ptr<GroupCore> tensor_group,
                Tensor tensor, GroupRank peer);
 
-  /// Once: all of it, by this thread. The transfer gets its number, by which the stage's members
-  /// know each other's chunks: that of their calls so far, which they make in one order.
+  /// Receives all of it in this thread; call once. The number of the transfer, by which the stage's
+  /// members know each other's chunks, counts their calls so far, which they make in one order.
   [[nodiscard]] Result<void> run(Deadline deadline);
-  /// Once, instead: as far as it comes without waiting. The rest goes on as a Work.
+  /// Call once, instead of run(): receives as much as possible without a wait. A Work does the
+  /// rest.
   void start();
 
   // CompletionBase
@@ -57,7 +58,7 @@ class StageReceive final : public Awaited<void>, public Work {
 
  private:
   enum class Phase : std::uint8_t { header, whole, exchange, ending, over };
-  /// Chunks of one member's share.
+  /// The chunks of one member's share.
   struct Lane {
     std::uint32_t member = 0;
     std::uint64_t posted_count = 0;  ///< chunks that were asked for

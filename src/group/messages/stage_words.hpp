@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two pipeline stages say to each other, and how a tensor is cut between their members.
+// The messages between two pipeline stages, and the cut of a tensor between their members.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 
 namespace tendon::v0::detail {
 
-/// Before a tensor: what it is, and how it comes. Sent as int64, with the tag kStageTag.
+/// Sent before a tensor: its type, and how it is sent. Packed as int64, with the tag kStageTag.
 struct StageHeader {
   static constexpr std::size_t kMostDimensions = 16;
   static constexpr std::size_t kTensorWords = 2 + kMostDimensions;
@@ -34,32 +34,32 @@ struct StageHeader {
   [[nodiscard]] std::string tensor_text() const;
 };
 
-// Beside the tags that programs usually take. Two transfers of one pair have tags of their own, so
-// either of them may be ahead.
+// Tags outside the range that programs usually take. Two transfers of one pair have different tags,
+// so either of them may be ahead.
 inline constexpr std::uint32_t kStageTag = 0x7464'7374;
-/// What comes behind a header, from stage to stage.
+/// The tag of the data after a header, from stage to stage.
 [[nodiscard]] constexpr std::uint32_t stage_tag(std::int64_t number) {
   return 0x7465'0000 | (static_cast<std::uint32_t>(number) & 0xffff);
 }
-/// What the members of the receiving stage give each other.
+/// The tag of chunks between the members of the receiving stage.
 [[nodiscard]] constexpr std::uint32_t gather_tag(std::uint32_t number) {
   return 0x7466'0000 | (number & 0xffff);
 }
 
-/// Chunk k of the share of `member` in all bytes of `packed`; of no bytes behind the share's end.
+/// Chunk k of the share of `member` in all bytes of `packed`; empty after the share's end.
 [[nodiscard]] Result<Tensor> stage_chunk(const Tensor& packed, std::uint32_t member,
                                          std::uint32_t members, std::uint64_t k);
-/// How many the member with the largest share has.
+/// The number of chunks of the largest share.
 [[nodiscard]] std::uint64_t stage_chunk_count(std::uint32_t members, std::uint64_t size_bytes);
 
 [[nodiscard]] bool by_shared_memory(const Epoch& epoch, GroupRank rank);
-/// Do all members share memory?
+/// True if all members share memory.
 [[nodiscard]] bool on_one_host(const Epoch& epoch);
 /// "rank 2 of group "world""
 [[nodiscard]] std::string stage_peer_text(const GroupCore& stages, GroupRank peer);
 
-/// Waits for a transfer, which ends with the deadline: in at most a second more, for a peer to give
-/// back what it was about to do.
+/// Waits for a transfer, which ends with the deadline; at most a second more, while a peer
+/// withdraws its unsent part.
 [[nodiscard]] Result<void> wait_for_stage(Completion<void> transfer, Deadline deadline);
 
 }  // namespace tendon::v0::detail

@@ -10,19 +10,19 @@
 
 namespace tendon::v0::detail {
 
-/// What a collective is, for all code that treats several alike.
+/// The properties of a collective, for code that treats several alike.
 struct Collective {
   CollectiveOp op;
   std::string_view name;
-  bool has_root;      ///< one member gives, or gets, what the others do not
+  bool has_root;      ///< one member sends, or receives, what the others do not
   bool blocks_in;     ///< the input has a block for each member
-  bool blocks_out;    ///< the output has
+  bool blocks_out;    ///< the output has a block for each member
   bool is_alike;      ///< tensors are of one shape on all members
-  bool sizes_differ;  ///< by right, block by block: each piece says what it is of
+  bool sizes_differ;  ///< legally, block by block: each piece names its block
   bool reduces;       ///< members' elements are combined
 };
 
-/// A row for each, at its number - 1; x: it is so.
+/// A row for each, at its number - 1; x: true.
 inline constexpr std::array<Collective, 10> kCollectives = [] {
   constexpr bool x = true;   // NOLINT(readability-identifier-naming): the marks of a table
   constexpr bool o = false;  // NOLINT(readability-identifier-naming)
@@ -51,7 +51,7 @@ static_assert(std::ranges::all_of(kCollectives, [](const Collective& row) {
   const auto number = static_cast<std::size_t>(op);
   return number == 0 || number > kCollectives.size() ? nullptr : &kCollectives[number - 1];
 }
-/// Precondition: `op` is one that this process made.
+/// Precondition: this process made `op`.
 [[nodiscard]] constexpr const Collective& collective(CollectiveOp op) {
   return *find_collective(op);
 }

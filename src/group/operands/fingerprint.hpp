@@ -25,9 +25,9 @@ enum class CollectiveOp : std::uint8_t {
 /// "all_reduce"; "operation 77" for a number that names none.
 [[nodiscard]] std::string to_string(CollectiveOp op);
 
-/// What a member is about to do, as all others must be about to do it too. It travels with every
-/// step, so that a difference is a diagnosis and not a hang. What differs by right is zero: the
-/// sizes of gather, scatter and all_to_all.
+/// The next operation of a member, which must be that of all others. It travels with every step, so
+/// that a difference is a diagnosis and not a hang. Fields that may differ are zero: the sizes of
+/// gather, scatter and all_to_all.
 struct Fingerprint {
   CollectiveOp op = CollectiveOp::barrier;
   std::uint8_t dtype = 0;    ///< DType, 0 when there are several
@@ -43,7 +43,7 @@ static_assert(sizeof(Fingerprint) == 24 && std::is_trivially_copyable_v<Fingerpr
 
 /// The calls of an epoch so far, as a hash: FNV-1a (G. Fowler, L. C. Noll, K.-P. Vo, 1991). A
 /// member that takes itself for the root of a broadcast or a reduce waits for nobody, so nobody can
-/// tell it. The next call that does wait finds that the ones before were not the same.
+/// tell it. The next call that does wait finds that the earlier calls differed.
 class CallHistory {
  public:
   [[nodiscard]] std::uint8_t mark() const noexcept {
@@ -55,7 +55,7 @@ class CallHistory {
   std::uint32_t hash_ = 2166136261;
 };
 
-/// The factor of premul_sum is part of what members must have alike.
+/// Adds the factor of premul_sum, which must be the same on all members.
 void mix_factor(Fingerprint& fingerprint, const ReduceOp& op) noexcept;
 
 /// "all_reduce #118 (sum of f32, 4096 bytes)".

@@ -22,7 +22,7 @@ void mix(std::uint32_t& hash, std::uint64_t word) {
   hash = (hash ^ static_cast<std::uint32_t>(word >> 32)) * 16777619u;
 }
 
-// Where tensors lie, from first to last byte.
+// The place of a tensor, from first to last byte.
 using Extent = std::pair<const std::byte*, const std::byte*>;
 std::vector<Extent> extents_of(std::span<const Flat> parts) {
   std::vector<Extent> extents;
@@ -33,7 +33,7 @@ std::vector<Extent> extents_of(std::span<const Flat> parts) {
   return extents;
 }
 
-// From the first byte of all to the last one; of nothing {nullptr, nullptr}.
+// From the first byte of all to the last one; {nullptr, nullptr} for none.
 Extent whole_extent_of(std::span<const Flat> parts) {
   Extent whole{};
   for (const Flat& part : parts) {
@@ -46,8 +46,8 @@ Extent whole_extent_of(std::span<const Flat> parts) {
   return whole;
 }
 
-// Each of these is written alone. If two results shared memory, the one written last would win, on
-// some members and with some algorithms.
+// Each of these is written separately. If two results shared memory, the one written last would
+// win, on some members and with some algorithms.
 Result<void> check_distinct(const Tensors& tensors, std::span<const Flat> parts) {
   const std::vector<Extent> extents = extents_of(parts);
   bool is_clear =
@@ -55,7 +55,7 @@ Result<void> check_distinct(const Tensors& tensors, std::span<const Flat> parts)
   for (std::size_t i = 1; i < extents.size(); ++i)
     is_clear = is_clear && extents[i - 1].second <= extents[i].first;
   if (is_clear) return {};
-  // The careful look is that of a TensorDict, here with places of the list for names.
+  // The careful check is that of a TensorDict, here with places of the list for names.
   TensorDict all;
   std::size_t place = 0;
   const auto add = [&](const auto& each) { return all.try_set(std::to_string(place++), each); };
@@ -257,7 +257,7 @@ Result<void> Flat::fill(const Tensors& tensors, Use use, Hold hold, std::string_
 Result<Flat> Flat::make(const Tensors& tensors, Use use, Hold hold, std::string_view where) {
   Flat flat;
   TENDON_CHECK(flat.fill(tensors, use, hold, where));
-  // A dict alone was looked at.
+  // A single dict was checked already.
   const bool several = flat.runs().size() > 1 || flat.is_gappy();
   if (use == Use::write && several && !std::holds_alternative<const TensorDict*>(tensors.what()))
     TENDON_CHECK(check_distinct(tensors, {&flat, 1}));
@@ -279,7 +279,7 @@ Result<std::vector<Flat>> Flat::cut(std::uint32_t count, std::string_view where)
     blocks[i].size_bytes_ = each;
   }
   blocks.front().summary_ = std::move(summary_);
-  // Their owners go with the last block, whose finish() comes last.
+  // Their owners stay with the last block, whose finish() is the last one.
   blocks.back().kept_ = std::move(kept_);
   blocks.back().gappy_ = std::move(gappy_);
   return blocks;

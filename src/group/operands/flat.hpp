@@ -18,7 +18,7 @@
 
 namespace tendon::v0::detail {
 
-/// What a collective does with its tensors.
+/// How a collective uses its tensors.
 enum class Use : std::uint8_t { read, write };
 
 /// Whether the tensors must outlive the call.
@@ -27,7 +27,7 @@ enum class Hold : std::uint8_t {
   keep,    ///< a share of their storage is taken
 };
 
-/// What an error says of tensors.
+/// The description of tensors in an error.
 struct FlatSummary {
   struct Each {
     std::string name;  ///< of a leaf; empty in a list
@@ -38,23 +38,23 @@ struct FlatSummary {
   std::uint64_t size_bytes = 0;  ///< of all
   DType dtype = DType::u8;       ///< of the first
   Shape shape;                   ///< of the first
-  std::vector<Each> first;       ///< unless it is one tensor without a name
+  std::vector<Each> first;       ///< empty for one tensor without a name
   static constexpr std::size_t kMostEach = 64;
   static constexpr std::size_t kMostTextBytes = 1500;
 
   void add(std::string_view name, const Tensor& tensor);
   void add(FlatSummary&& other);
 };
-/// `f32 [3, 4]`; of several `"weight" f32 [3, 4], "bias" f32 [4]`, at most kMostTextBytes and a
+/// `f32 [3, 4]`; for several `"weight" f32 [3, 4], "bias" f32 [4]`, at most kMostTextBytes and a
 /// few words more.
 [[nodiscard]] std::string to_string(const FlatSummary& summary);
 
-/// Tensors as one run of bytes: each begins at a multiple of 64, in order. So one operation serves
-/// a tensor and a whole TensorDict, and a cut at a multiple of 64 splits no element.
+/// Tensors as one run of bytes: each begins at a multiple of 64, in order. One operation therefore
+/// serves a tensor and a whole TensorDict, and a cut at a multiple of 64 splits no element.
 ///
 /// Owns:    copies of tensors with gaps, and with Hold::keep shares of the others.
 /// Threads: one at a time.
-/// Errors:  of make().
+/// Errors:  those of make().
 /// Blocks:  never.
 /// Cost:    one tensor: no allocation. More: two for all, and one a long name.
 class Flat {
@@ -67,18 +67,19 @@ class Flat {
   };
 
   Flat() = default;
-  /// read_only, unsupported_device, overlapping memory in a result: naming the tensor by its place
-  /// in the list.
+  /// read_only, unsupported_device, overlapping memory in a result; each names the tensor by its
+  /// place in the list.
   [[nodiscard]] static Result<Flat> make(const Tensors& tensors, Use use, Hold hold,
                                          std::string_view where);
-  /// One tensor as `count` blocks of equal size, or one block for each of several tensors or dicts.
+  /// Makes of one tensor `count` blocks of equal size, or one block of each of several tensors or
+  /// dicts.
   [[nodiscard]] static Result<std::vector<Flat>> make_blocks(const Tensors& tensors,
                                                              std::uint32_t count, Use use,
                                                              Hold hold, std::string_view where);
 
-  /// With what lies between the tensors.
+  /// The size with the padding between the tensors.
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return size_bytes_; }
-  /// There are tensors with gaps, which were copied.
+  /// True if there are tensors with gaps, which were copied.
   [[nodiscard]] bool is_gappy() const noexcept { return !gappy_.empty(); }
   /// The bytes of the tensors alone.
   [[nodiscard]] std::uint64_t tensor_bytes() const noexcept;
@@ -90,15 +91,15 @@ class Flat {
   /// The dtype of all, or nullopt when there are several (or none).
   [[nodiscard]] std::optional<DType> dtype() const noexcept;
 
-  /// A hash of where which dtypes lie in [offset, offset + size), for comparison with what another
-  /// member has there: how it is cut into tensors does not matter. 0 where there is nothing.
+  /// A hash of the places of the dtypes in [offset, offset + size), for comparison with another
+  /// member's: its cut into tensors does not matter. 0 where there is nothing.
   [[nodiscard]] std::uint32_t layout(std::uint64_t offset, std::uint64_t size_bytes) const noexcept;
   [[nodiscard]] std::uint32_t layout() const noexcept { return layout(0, size_bytes_); }
   [[nodiscard]] const FlatSummary& summary() const noexcept { return summary_; }
   /// For a caller that moves the tensors on and needs nothing else of them.
   [[nodiscard]] FlatSummary take_summary() noexcept { return std::exchange(summary_, {}); }
 
-  /// What shape_hash() is of one tensor.
+  /// The shape_hash() of one tensor.
   [[nodiscard]] static std::uint32_t hash_of(const Tensor& tensor) noexcept;
 
   /// Calls f(data, offset in the range, bytes, dtype) for each stretch of [offset, offset + size).
@@ -122,11 +123,11 @@ class Flat {
       std::memcpy(data, source.data() + at, size);
     });
   }
-  /// The result goes to tensors with gaps: once, at the end.
+  /// Copies the result to tensors with gaps: once, at the end.
   void finish();
-  /// From now on this is a copy: what becomes of the tensors does not matter.
+  /// Makes this a copy: later changes of the tensors do not matter.
   [[nodiscard]] Result<void> copy();
-  /// Is it the very same memory, in the same order?
+  /// True for the very same memory, in the same order.
   [[nodiscard]] bool is_same(const Flat& other) const noexcept;
 
  private:
@@ -151,9 +152,9 @@ class Flat {
   std::vector<Gappy> gappy_;
 };
 
-/// Can they share memory? A quick look at where they begin and end.
+/// True if they may share memory. A quick look at their first and last bytes.
 [[nodiscard]] bool may_overlap(std::span<const Flat> one, std::span<const Flat> other) noexcept;
-/// Inputs that share memory with outputs become copies, so that they are read as they were given.
+/// Copies inputs that share memory with outputs, so that they are read unchanged.
 [[nodiscard]] Result<void> copy_overlapping(std::span<Flat* const> inputs,
                                             std::span<const Flat> outputs);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the bytes of an operation are cut: into a share for each member, and into rounds.
+// How the bytes of an operation are cut: into a share for each member, and into rounds.
 #pragma once
 
 #include <algorithm>
@@ -9,22 +9,23 @@
 
 namespace tendon::v0::detail {
 
-/// Rounded up to where a tensor may begin: a multiple of 64.
+/// Rounds up to the next place where a tensor may begin: a multiple of 64.
 [[nodiscard]] constexpr std::uint64_t aligned(std::uint64_t size_bytes) {
   return size_bytes + padding_bytes(size_bytes);
 }
 
-/// A member's bytes of a buffer; empty where the members before it have all.
+/// A member's bytes of a buffer; empty if the members before it have all.
 struct Share {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
 };
-/// The most that one member has.
+/// The bytes of the largest share.
 [[nodiscard]] constexpr std::uint64_t largest_share(std::uint32_t members,
                                                     std::uint64_t size_bytes) {
   return aligned(size_bytes / members + (size_bytes % members != 0 ? 1 : 0));
 }
-/// As equal as cuts at multiples of 64 allow; the last one is what is left.
+/// The share of a member. Shares are as equal as cuts at multiples of 64 allow; the last one is the
+/// rest.
 [[nodiscard]] constexpr Share share_of(std::uint32_t member, std::uint32_t members,
                                        std::uint64_t size_bytes) {
   const std::uint64_t each = largest_share(members, size_bytes);

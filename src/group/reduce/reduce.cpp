@@ -93,8 +93,8 @@ void reduce(const ReduceOp& op, DType dtype, MutableBytes out,
     return;
   }
   const Reduction reduction{op.kind(), op.factor(), out, inputs};
-  // The replicas differ where one thread flushes or rounds in another way than the others. The
-  // kernels are called through tables of functions: no compiler moves them across this.
+  // The replicas differ if one thread flushes or rounds in another way than the others. The kernels
+  // are called through tables of functions: no compiler moves them across this.
   const DefaultFloatMode mode;
   switch (dtype) {
     case DType::f16:

@@ -3,7 +3,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "group/reduce/reduce_floats.cpp"
 #include "group/reduce/reduce_kernels.hpp"
-// What follows is compiled per target; the order matters.
+// The following code is compiled per target; the order matters.
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -13,8 +13,8 @@ HWY_BEFORE_NAMESPACE();
 namespace tendon::v0::detail::HWY_NAMESPACE {
 namespace {
 
-/// One NaN for all. Processors differ in which of two NaNs they pass on, and in the sign of the one
-/// that they make of inf - inf.
+/// Makes one NaN of all. Processors differ in which of two NaNs they pass on, and in the sign of
+/// the one that they make of inf - inf.
 template <class T, class Bits, Bits kNaN>
 struct Floats : Plain<T> {
   template <class V>
@@ -28,7 +28,7 @@ struct Floats : Plain<T> {
 }  // namespace
 
 void floats(const Reduction& reduction, DType dtype) {
-  // A complex number is two of its parts: all that is defined for it treats them alike.
+  // A complex number is two of its parts: all operations that are defined for it treat them alike.
   if (dtype == DType::f32 || dtype == DType::c64)
     return combine_floats<float>(reduction, Floats<float, std::uint32_t, 0x7fc00000u>{});
   combine_floats<double>(reduction, Floats<double, std::uint64_t, 0x7ff8000000000000u>{});

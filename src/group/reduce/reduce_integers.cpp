@@ -3,7 +3,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "group/reduce/reduce_integers.cpp"
 #include "group/reduce/reduce_kernels.hpp"
-// What follows is compiled per target; the order matters.
+// The following code is compiled per target; the order matters.
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -87,7 +87,7 @@ void combine_bools(const Reduction& reduction) {
   }
 }
 
-/// What does not see the sign; bits not even the width.
+/// Operations that ignore the sign; bit operations ignore even the width.
 template <class Unsigned, class T>
 void combine_integers(const Reduction& reduction) {
   switch (reduction.kind) {

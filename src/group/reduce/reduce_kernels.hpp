@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What reduce() hands to the files that are compiled once per instruction set.
+// The functions of the files that are compiled once per instruction set; reduce() calls them.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +20,11 @@ struct Reduction {
   std::span<const std::byte* const> inputs;
 };
 
-/// bool too.
+/// Integers and bool.
 void reduce_integers(const Reduction& reduction, DType dtype);
 /// f32 and f64, and complex numbers of them.
 void reduce_floats(const Reduction& reduction, DType dtype);
-/// Those of 16 and 8 bits, and c32.
+/// Floats of 16 and 8 bits, and c32.
 void reduce_small_floats(const Reduction& reduction, DType dtype);
 
 }  // namespace tendon::v0::detail

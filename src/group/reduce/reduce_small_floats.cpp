@@ -3,7 +3,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "group/reduce/reduce_small_floats.cpp"
 #include "group/reduce/reduce_kernels.hpp"
-// What follows is compiled per target; the order matters.
+// The following code is compiled per target; the order matters.
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -31,15 +31,15 @@ struct SmallFloat {
   int bias;
   std::int32_t largest;      ///< finite number
   std::int32_t infinity;     ///< the NaN where there is none
-  std::int32_t nan;          ///< the one that comes out
-  std::int32_t last;         ///< all above it, without the sign, is NaN
-  std::int32_t signed_from;  ///< the smallest that has a negative: 0, or 1 if there is no -0
+  std::int32_t nan;          ///< the one in results
+  std::int32_t last;         ///< everything above it, without the sign, is NaN
+  std::int32_t signed_from;  ///< the smallest with a negative: 0, or 1 if there is no -0
 };
 
 constexpr SmallFloat kF16{16, 10, 15, 0x7bff, 0x7c00, 0x7e00, 0x7c00, 0};
 
-/// The formats of ml_dtypes: IEEE-like; `fn` finite, NaN is all ones; `fnuz` finite, and NaN is
-/// what would be -0.
+/// The formats of ml_dtypes: IEEE-like; `fn` finite, NaN is all ones; `fnuz` finite, NaN has the
+/// bits of -0.
 constexpr SmallFloat small_float(DType dtype) {
   switch (dtype) {
     case DType::f8_e3m4:
@@ -102,7 +102,7 @@ struct Narrow : OfVectors {
   }
 };
 
-/// Two vectors, of every other element each.
+/// Two vectors, each with every other element.
 struct Pair {
   Float low;
   Float high;
@@ -119,8 +119,7 @@ struct OfPairs {
   HWY_INLINE Pair last(Pair v) const { return {op.last(v.low), op.last(v.high)}; }
 };
 
-/// Two to a lane of 32 bits: they get into their places by a shift and a mask, and nothing moves
-/// between lanes.
+/// Two to a lane of 32 bits: a shift and a mask put them in place, and nothing moves between lanes.
 struct BFloat16 {
   template <class Op>
   HWY_INLINE OfPairs<Op> adapt(const Op& op) const {
@@ -178,7 +177,7 @@ struct Small : Narrow<T> {
     const int shift = 23 - format.mantissa_bits;
     const Bits bits = hn::BitCast(U32(), v);
     const Bits magnitude = hn::And(bits, hn::Set(U32(), kMagnitude));
-    // To the nearest, ties to even, by an addition that carries into what stays.
+    // To the nearest, ties to even, by an addition that carries into the remaining bits.
     const Bits odd = hn::And(hn::ShiftRightSame(magnitude, shift), hn::Set(U32(), 1));
     const Bits half = hn::Set(U32(), (1u << (shift - 1)) - 1);
     const Bits rounded = hn::ShiftRightSame(hn::Add(hn::Add(magnitude, half), odd), shift);

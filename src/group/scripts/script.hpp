@@ -20,7 +20,7 @@ struct Location {
   friend bool operator==(const Location&, const Location&) = default;
 };
 
-/// The operand of a reduce that the message is; `from` is the other one.
+/// The message's side in a reduce; `from` is the other operand.
 enum class Operand : std::uint8_t { left, right };
 
 /// What a member does next. The code that performs it promises that:
@@ -46,42 +46,42 @@ struct Step {
   std::uint64_t size_bytes = 0;  ///< never 0, except in a barrier
 };
 
-/// All that one member does in one collective.
+/// One member's part in one collective.
 struct Script {
   std::vector<Step> steps;
   std::uint64_t scratch_bytes = 0;
 };
 
-/// Whose script it is: `rank` < `count`. Ranks here are dense: of the members that are present.
+/// The member of a script: `rank` < `count`. Ranks here are dense: those of the present members.
 struct Member {
   std::uint32_t rank = 0;
   std::uint32_t count = 1;
 };
 
-/// Which members share a host. The same on all members: what they send to each other depends on it.
+/// The members that share a host, alike on all members: messages between them depend on it.
 class Hosts {
  public:
   Hosts() = default;
-  /// By rank: members with the same name share a host. Hosts are counted in the order of their
-  /// lowest ranks.
+  /// Takes names by rank: members with the same name share a host. Hosts are counted in the order
+  /// of their lowest ranks.
   explicit Hosts(std::span<const std::string> names);
-  /// So many on so many, evenly, neighbours together.
+  /// Distributes the members evenly over the hosts, neighbours together.
   [[nodiscard]] static Hosts shared_out(std::uint32_t members, std::uint32_t hosts);
 
   [[nodiscard]] std::uint32_t member_count() const {
     return static_cast<std::uint32_t>(places_.size());
   }
   [[nodiscard]] std::uint32_t count() const { return static_cast<std::uint32_t>(ranks_.size()); }
-  /// Several hosts, and several members on one of them.
+  /// True for several hosts, and several members on one of them.
   [[nodiscard]] bool are_levels() const { return 1 < count() && count() < member_count(); }
   [[nodiscard]] std::uint32_t host_of(std::uint32_t rank) const { return places_[rank].host; }
-  /// Its place among the members of its host, which are counted by rank.
+  /// The place of a member among those of its host, which are counted by rank.
   [[nodiscard]] std::uint32_t index_of(std::uint32_t rank) const { return places_[rank].index; }
   /// The members of a host, in their order.
   [[nodiscard]] std::span<const std::uint32_t> ranks(std::uint32_t host) const {
     return ranks_[host];
   }
-  /// The most members that any host has.
+  /// The number of members of the largest host.
   [[nodiscard]] std::uint32_t most_on_one() const;
 
  private:
@@ -93,13 +93,13 @@ class Hosts {
   std::vector<std::vector<std::uint32_t>> ranks_;
 };
 
-/// Where buffers may be cut. All members must use the same.
+/// The places where buffers may be cut. All members must use the same.
 struct Cut {
   /// A multiple of the size of an element. Cuts lie at multiples of it from the beginning of the
   /// buffer, or of a member's block where each has its own count.
   std::uint64_t grain_bytes = 64;
-  /// The most bytes of a message; at least `grain_bytes`. What arrived is sent on before the next
-  /// piece is awaited, so a long way costs a piece per member, not the whole.
+  /// The most bytes of a message; at least `grain_bytes`. A piece that arrived is sent on before
+  /// the next one is awaited, so a long way costs a piece per member, not the whole.
   std::uint64_t piece_bytes = std::uint64_t{1} << 20;
 };
 
@@ -121,25 +121,25 @@ enum class AllReduceAlgorithm : std::uint8_t {
   halving_doubling,
   two_level,  ///< two_level_all_reduce_script()
 };
-/// `output` holds the member's operand, then the result, which has the same bits at all members.
-/// Where n is no power of two, recursive_doubling and halving_doubling first fold rank 2i+1 into 2i
-/// for as many as are too many, and tell it the result in the end.
+/// `output` holds the member's operand, then the result, which has the same bits at all members. If
+/// n is no power of two, recursive_doubling and halving_doubling first fold rank 2i+1 into 2i for
+/// the surplus members, and send it the result in the end.
 [[nodiscard]] Script all_reduce_script(Member member, std::uint64_t size_bytes, const Cut& cut,
                                        AllReduceAlgorithm algorithm);
 
-/// What two_level takes beside the size.
+/// The parameters of two_level beside the size.
 struct TwoLevelAllReduce {
   std::uint32_t shards = 1;  ///< at least 1; more than the members of the largest host are no use
   AllReduceAlgorithm between = AllReduceAlgorithm::ring;  ///< hosts; not two_level
 };
 /// For each shard of the buffer a host has an owner: member floor(shard x members / shards). The
-/// members of a host give each owner their part of its shards, the owners of a shard all-reduce it
-/// between the hosts, and each gives its shards back to its host (with one shard: A. R. Mamidala,
-/// J. Liu, D. K. Panda, "Efficient barrier and allreduce on InfiniBand clusters using multicast and
+/// members of a host send each owner their part of its shards, the owners of a shard all-reduce it
+/// between the hosts, and each returns its shards to its host. (With one shard: A. R. Mamidala, J.
+/// Liu, D. K. Panda, "Efficient barrier and allreduce on InfiniBand clusters using multicast and
 /// adaptive algorithms", 2004; with several: M. Bayatpour et al., "Scalable reduction collectives
-/// with data partitioning-based multi-leader design", 2017). By a ring each host sends 2 (H-1)/H of
-/// the buffer to others, however many members it has and whatever their ranks. Combined by host in
-/// the order of ranks, then the hosts as `between` does with its members.
+/// with data partitioning-based multi-leader design", 2017.) With a ring each host sends 2 (H-1)/H
+/// of the buffer to others, however many members it has and whatever their ranks. Operands are
+/// combined by host in the order of ranks, then the hosts as `between` does with its members.
 [[nodiscard]] Script two_level_all_reduce_script(std::uint32_t rank, const Hosts& hosts,
                                                  std::uint64_t size_bytes, const Cut& cut,
                                                  const TwoLevelAllReduce& how);
@@ -148,21 +148,21 @@ enum class ReduceAlgorithm : std::uint8_t {
   /// A binomial tree with the root as rank 0 (Thakur et al. 2005): combined in the order root,
   /// root+1, ..., root-1. Scratch: up to four pieces at members with children, except the root.
   tree,
-  /// The ring's reduce-scatter, then the blocks go to the root (Thakur et al. 2005, with a ring in
-  /// the place of recursive halving). Combined as in the ring of all_reduce. Scratch: two blocks,
-  /// not at the root.
+  /// The ring's reduce-scatter, then the blocks are sent to the root (Thakur et al. 2005, with a
+  /// ring in the place of recursive halving). Combined as in the ring of all_reduce. Scratch: two
+  /// blocks, not at the root.
   ring,
   two_level_tree,   ///< two_level_reduce_script(), trees inside hosts and between them
   two_level_chain,  ///< the same with chains
 };
-/// The result is in the root's `output`; nobody else's is touched, and nobody's `input`.
+/// The result is in the root's `output`; the `output` of others and all `input`s stay untouched.
 [[nodiscard]] Script reduce_script(Member member, std::uint32_t root, std::uint64_t size_bytes,
                                    const Cut& cut, ReduceAlgorithm algorithm);
 
 /// A tree between the roots of the hosts (the lowest rank of each; the root itself on its own host)
 /// and one in each host: every host but the root's sends its result once. `algorithm` is one of the
 /// two_level ones. Combined by host in the order root, root+1, ... or of ranks, then the hosts in
-/// the same way. Scratch as tree.
+/// the same way. Scratch as in tree.
 [[nodiscard]] Script two_level_reduce_script(std::uint32_t rank, const Hosts& hosts,
                                              std::uint32_t root, std::uint64_t size_bytes,
                                              const Cut& cut, ReduceAlgorithm algorithm);
@@ -175,19 +175,19 @@ enum class BroadcastAlgorithm : std::uint8_t {
   two_level_tree,   ///< two_level_broadcast_script(), trees inside hosts and between them
   two_level_chain,  ///< the same with chains
 };
-/// From the root's `output` to everybody's.
+/// Copies the root's `output` to that of all members.
 [[nodiscard]] Script broadcast_script(Member member, std::uint32_t root, std::uint64_t size_bytes,
                                       const Cut& cut, BroadcastAlgorithm algorithm);
 
-/// The trees of two_level_reduce_script(), downwards: the buffer comes to each host once.
+/// The trees of two_level_reduce_script(), downwards: the buffer reaches each host once.
 [[nodiscard]] Script two_level_broadcast_script(std::uint32_t rank, const Hosts& hosts,
                                                 std::uint32_t root, std::uint64_t size_bytes,
                                                 const Cut& cut, BroadcastAlgorithm algorithm);
 
 enum class AllGatherAlgorithm : std::uint8_t {
-  ring,  ///< each block goes round, n-1 steps (Thakur et al. 2005)
-  /// All that is known goes to the member 1, 2, 4, ... before: log2 n steps for any n (J. Bruck et
-  /// al., "Efficient algorithms for all-to-all communications in multiport message-passing
+  ring,  ///< each block travels round, n-1 steps (Thakur et al. 2005)
+  /// All known blocks are sent to the member 1, 2, 4, ... before: log2 n steps for any n (J. Bruck
+  /// et al., "Efficient algorithms for all-to-all communications in multiport message-passing
   /// systems", 1997). Blocks are sent from their final place: a run that wraps is two messages.
   bruck,
   two_level,  ///< two_level_all_gather_script()
@@ -196,29 +196,29 @@ enum class AllGatherAlgorithm : std::uint8_t {
 [[nodiscard]] Script all_gather_script(Member member, std::span<const std::uint64_t> counts,
                                        const Cut& cut, AllGatherAlgorithm algorithm);
 
-/// Each block goes once to each other host, to the member whose place there corresponds to its
-/// owner's, and that member gives it to the others of its host (the multi-leader scheme of K. C.
-/// Kandalla, H. Subramoni, G. Santhanaraman, M. Koop, D. K. Panda, "Designing multi-leader-based
-/// allgather algorithms for multi-core clusters", 2009).
+/// Each block is sent once to each other host: to the member there that corresponds to its owner,
+/// which passes it to the others of its host. (The multi-leader scheme of K. C. Kandalla, H.
+/// Subramoni, G. Santhanaraman, M. Koop, D. K. Panda, "Designing multi-leader-based allgather
+/// algorithms for multi-core clusters", 2009.)
 [[nodiscard]] Script two_level_all_gather_script(std::uint32_t rank, const Hosts& hosts,
                                                  std::span<const std::uint64_t> counts,
                                                  const Cut& cut);
 
 enum class ReduceScatterAlgorithm : std::uint8_t {
-  /// Each block goes round and is combined as in the ring of all_reduce (Patarasuk, Yuan 2009).
+  /// Each block travels round and is combined as in the ring of all_reduce (Patarasuk, Yuan 2009).
   /// Scratch: twice the largest block.
   ring,
-  /// Each operand goes straight to the owner of its block (Thakur et al. 2005, "pairwise
+  /// Each operand is sent straight to the owner of its block (Thakur et al. 2005, "pairwise
   /// exchange"). Combined in the order of ranks: 0 op (1 op (... op me)), then op me+1, ...
   direct,
   two_level,  ///< two_level_reduce_scatter_script()
 };
-/// `input` has all blocks, and is not touched; `output` becomes the member's own, reduced.
+/// `input` has all blocks, and is not changed; `output` becomes the member's own, reduced.
 [[nodiscard]] Script reduce_scatter_script(Member member, std::span<const std::uint64_t> counts,
                                            const Cut& cut, ReduceScatterAlgorithm algorithm);
 
-/// The reverse of two_level_all_gather_script(): what a host has for a block of another one is
-/// combined there by the member that corresponds to its owner, and goes to it once. Combined by
+/// The reverse of two_level_all_gather_script(). A host's operands for a block of another host are
+/// combined by the member that corresponds to its owner, and sent to the owner once. Combined by
 /// host, then the hosts, each as direct does. Scratch: the blocks that the member combines for
 /// others.
 [[nodiscard]] Script two_level_reduce_scatter_script(std::uint32_t rank, const Hosts& hosts,
@@ -229,13 +229,13 @@ enum class ReduceScatterAlgorithm : std::uint8_t {
 /// sent straight to the root, whose line is the limit in any case.
 [[nodiscard]] Script gather_script(Member member, std::uint32_t root,
                                    std::span<const std::uint64_t> counts, const Cut& cut);
-/// Blocks of the root's `input` to the members' `output`; straight, as in gather_script().
+/// Copies blocks of the root's `input` to the members' `output`; straight, as in gather_script().
 [[nodiscard]] Script scatter_script(Member member, std::uint32_t root,
                                     std::span<const std::uint64_t> counts, const Cut& cut);
 
 /// Block r of `input` becomes this member's block in the `output` of rank r. Pairwise exchange: in
-/// step i with rank+i and rank-i, so that nobody is everybody's target at once (Thakur et al.
-/// 2005). The counts are this member's own; the one's to send are the other's to receive.
+/// step i with rank+i and rank-i, so that no member is the target of all at once (Thakur et al.
+/// 2005). The counts are this member's own; a sender's count is the receiver's.
 [[nodiscard]] Script all_to_all_script(Member member, std::span<const std::uint64_t> send_counts,
                                        std::span<const std::uint64_t> receive_counts,
                                        const Cut& cut);
@@ -243,8 +243,8 @@ enum class BarrierAlgorithm : std::uint8_t { dissemination, two_level };
 /// Dissemination: in round k an empty message to rank + 2^k and one from rank - 2^k; ceil(log2 n)
 /// rounds (D. Hensgen, R. Finkel, U. Manber, "Two algorithms for barrier synchronization", 1988).
 [[nodiscard]] Script barrier_script(Member member);
-/// The same between the lowest ranks of the hosts, when all of their host have come by a binomial
-/// tree; then down the tree (Mamidala et al. 2004).
+/// The same between the lowest ranks of the hosts, when all of their host have arrived by a
+/// binomial tree; then down the tree (Mamidala et al. 2004).
 [[nodiscard]] Script two_level_barrier_script(std::uint32_t rank, const Hosts& hosts);
 
 }  // namespace tendon::v0::detail

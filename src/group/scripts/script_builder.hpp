@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the scripts of collectives are put together from.
+// The parts from which the scripts of collectives are built.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +37,7 @@ class Blocks {
   explicit Blocks(std::span<const std::uint64_t> counts) : begins_(counts.size() + 1) {
     std::inclusive_scan(counts.begin(), counts.end(), begins_.begin() + 1);
   }
-  /// As equal as the grain allows.
+  /// Makes blocks as equal as the grain allows.
   Blocks(std::uint32_t members, std::uint64_t size_bytes, std::uint64_t grain_bytes) {
     const std::uint64_t grains = size_bytes / grain_bytes + (size_bytes % grain_bytes != 0 ? 1 : 0);
     for (std::uint64_t i = 0; i <= members; ++i) {
@@ -62,14 +62,14 @@ class Blocks {
   std::vector<std::uint64_t> begins_;
 };
 
-/// Bytes that go to a peer as soon as they are there, in pieces counted from their beginning.
+/// Bytes that are sent to a peer as soon as they are there, in pieces counted from their beginning.
 struct Onward {
   std::uint32_t peer = 0;
   Buffer buffer = Buffer::output;
   Range unsent;
 };
 
-/// Writes steps, cutting what is larger than a piece. Both ends of a message give the same size.
+/// Writes steps, and cuts those larger than a piece. Both ends of a message use the same size.
 class ScriptBuilder {
  public:
   explicit ScriptBuilder(const Cut& cut)
@@ -80,7 +80,7 @@ class ScriptBuilder {
     Onward all{peer, from.buffer, {from.offset, from.offset + size_bytes}};
     send_until(all, all.unsent.end);
   }
-  /// Sends what lies before `end` in whole pieces.
+  /// Sends the bytes before `end` in whole pieces.
   void send_until(Onward& outgoing, std::uint64_t end) {
     Range& unsent = outgoing.unsent;
     while (unsent.begin < unsent.end) {
@@ -93,7 +93,8 @@ class ScriptBuilder {
       unsent.begin += size_bytes;
     }
   }
-  /// After each piece, what `onwards` waited for is sent; they are in the buffer of `to`.
+  /// Receives; after each piece, sends the `onwards` that waited for it. They are in the buffer of
+  /// `to`.
   void receive(std::uint32_t peer, Location to, std::uint64_t size_bytes,
                std::span<Onward> onwards = {}) {
     take({.kind = Step::Kind::receive, .peer = peer, .to = to, .size_bytes = size_bytes}, onwards);
@@ -112,7 +113,7 @@ class ScriptBuilder {
     if (size_bytes != 0)
       script_.steps.push_back({.from = from, .to = to, .size_bytes = size_bytes});
   }
-  /// A block that the other side may expect to be of another size: an empty one is said, too.
+  /// Sends a block that the other side may expect to be of another size: an empty one too.
   void send_block(std::uint32_t peer, Location from, std::uint64_t size_bytes) {
     if (size_bytes == 0) return send_signal(peer);
     send(peer, from, size_bytes);
@@ -121,7 +122,7 @@ class ScriptBuilder {
     if (size_bytes == 0) return receive_signal(peer);
     receive(peer, to, size_bytes);
   }
-  /// Empty messages.
+  /// Sends an empty message.
   void send_signal(std::uint32_t peer) {
     script_.steps.push_back({.kind = Step::Kind::send, .peer = peer});
   }
@@ -150,8 +151,8 @@ class ScriptBuilder {
   Script script_;
 };
 
-/// The place of a member in a tree. Its bytes come from the parent, or its result goes there; with
-/// the children it is the reverse.
+/// The place of a member in a tree. It receives its bytes from the parent, or sends its result
+/// there; with the children it is the reverse.
 struct TreePlace {
   std::optional<std::uint32_t> parent;  ///< none at the root
   std::vector<std::uint32_t> children;  ///< with the smallest subtree first
@@ -160,17 +161,17 @@ struct TreePlace {
 TreePlace binomial_tree(Member member, std::uint32_t root);
 TreePlace chain(Member member, std::uint32_t root);
 
-/// From the root's `output` down the tree.
+/// Sends the root's `output` down the tree.
 void tree_broadcast(ScriptBuilder& script, const TreePlace& tree, std::uint64_t size_bytes);
 enum class TreeOperands : std::uint8_t {
   kept,      ///< in `input`. Scratch: some pieces at members with a parent and children
-  replaced,  ///< in `output`, by what the member and those below it have together
+  replaced,  ///< in `output`, by the combination of the member and those below it
 };
-/// Up the tree, to the root's `output`.
+/// Reduces up the tree, to the root's `output`.
 void tree_reduce(ScriptBuilder& script, const TreePlace& tree, std::uint64_t size_bytes,
                  TreeOperands operands);
 
-/// The n-1 steps of a ring in which the own block, sent before, and all others go round.
+/// The n-1 steps of a ring in which the own block, sent before, and all others travel round.
 void ring_all_gather(ScriptBuilder& script, Member member, const Blocks& blocks);
 
 }  // namespace tendon::v0::detail

@@ -13,7 +13,7 @@ Member member_on_host(std::uint32_t rank, const Hosts& hosts) {
           static_cast<std::uint32_t>(hosts.ranks(hosts.host_of(rank)).size())};
 }
 
-/// Where in `output` the buffers of a script for some members lie.
+/// The places in `output` of the buffers of a script for some members.
 struct Buffers {
   std::uint64_t input = 0;
   std::uint64_t output = 0;
@@ -23,7 +23,7 @@ struct Buffers {
   }
 };
 
-/// Goes on with a script that needs no scratch, whose member r is ranks[r] here.
+/// Appends a script that needs no scratch; its member r is ranks[r] here.
 void append(Script& whole, const Script& part, std::span<const std::uint32_t> ranks,
             const Buffers& buffers) {
   for (Step step : part.steps) {
@@ -35,14 +35,14 @@ void append(Script& whole, const Script& part, std::span<const std::uint32_t> ra
   }
 }
 
-/// The member that stands for its host: the root on the root's, the lowest rank on others.
+/// The member that represents its host: the root on the root's, the lowest rank on others.
 std::uint32_t leader_of(std::uint32_t host, const Hosts& hosts, std::uint32_t root) {
   return host == hosts.host_of(root) ? root : hosts.ranks(host).front();
 }
 
 using TreeShape = TreePlace (*)(Member, std::uint32_t);
 
-/// A tree of the leaders with the trees of their hosts below them; those come first.
+/// A tree of the leaders with the trees of their hosts below them, which are first.
 TreePlace two_level_tree(std::uint32_t rank, const Hosts& hosts, std::uint32_t root,
                          TreeShape tree) {
   const std::uint32_t host = hosts.host_of(rank);
@@ -59,15 +59,15 @@ TreePlace two_level_tree(std::uint32_t rank, const Hosts& hosts, std::uint32_t r
   return place;
 }
 
-/// The member of a host that stands for `rank`, a member of another host. The places correspond,
-/// and when the hosts have the same number of members each stands for one of each.
+/// The member of a host that represents `rank`, a member of another host. The places correspond,
+/// and when the hosts have the same number of members each represents one of each.
 std::uint32_t counterpart_of(std::uint32_t rank, std::uint32_t host, const Hosts& hosts) {
   const std::uint64_t theirs = hosts.ranks(hosts.host_of(rank)).size();
   const auto ranks = hosts.ranks(host);
   return ranks[hosts.index_of(rank) * ranks.size() / theirs];
 }
 
-/// The members of other hosts for which `rank` stands on its own, beginning with the next host.
+/// The members of other hosts that `rank` represents on its own, beginning with the next host.
 std::vector<std::uint32_t> charges_of(std::uint32_t rank, const Hosts& hosts) {
   std::vector<std::uint32_t> charges;
   const Member host{hosts.host_of(rank), hosts.count()};
@@ -78,7 +78,7 @@ std::vector<std::uint32_t> charges_of(std::uint32_t rank, const Hosts& hosts) {
   return charges;
 }
 
-/// The others of a member's host, beginning with the next one.
+/// The other members of its host, beginning with the next one.
 std::vector<std::uint32_t> mates_of(std::uint32_t rank, const Hosts& hosts) {
   std::vector<std::uint32_t> mates;
   const Member member = member_on_host(rank, hosts);
@@ -122,7 +122,7 @@ Script two_level_all_reduce_script(std::uint32_t rank, const Hosts& hosts, std::
     const auto all = hosts.ranks(on);
     return all[std::uint64_t{shard} * all.size() / how.shards];
   };
-  // What each of this host owns, in one run.
+  // The shards of each member of this host, in one run.
   std::vector<std::uint64_t> counts(member.count, 0);
   for (std::uint32_t shard = 0; shard < how.shards; ++shard)
     counts[hosts.index_of(owner(host, shard))] += shards.size(shard);
@@ -182,7 +182,7 @@ Script two_level_all_gather_script(std::uint32_t rank, const Hosts& hosts,
   };
   const Member host{hosts.host_of(rank), hosts.count()};
   const std::vector<std::uint32_t> mates = mates_of(rank, hosts);
-  // The long way first.
+  // The long way is first.
   for (std::uint32_t distance = 1; distance < host.count; ++distance)
     script.send(counterpart_of(rank, before(host, distance), hosts), input, counts[rank]);
   for (const std::uint32_t mate : mates) script.send(mate, input, counts[rank]);
@@ -215,7 +215,7 @@ Script two_level_reduce_scatter_script(std::uint32_t rank, const Hosts& hosts,
       script.send(mate, operand_of(block), counts[block]);
     script.send(mate, operand_of(mate), counts[mate]);
   }
-  // What this host has of a block: at `to`, or where it lay if nobody else has a part in it.
+  // This host's part of a block: at `to`, or in place if no other member has a part in it.
   const auto combine = [&](std::uint32_t block, Location to) {
     Location from = operand_of(block);
     for (std::uint32_t i = hosts.index_of(rank); i-- > 0; from = to)

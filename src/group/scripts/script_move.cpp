@@ -7,7 +7,7 @@
 namespace tendon::v0::detail {
 namespace {
 
-/// Blocks first, first+1, ... of a ring as what they are in the buffer: one run, or two.
+/// Blocks first, first+1, ... of a ring as they lie in the buffer: one run, or two.
 std::array<Range, 2> runs_of(const Blocks& blocks, Member member, std::uint32_t first,
                              std::uint32_t count) {
   const std::uint32_t straight = std::min(count, member.count - first);
@@ -53,7 +53,7 @@ void ring_all_gather(ScriptBuilder& script, Member member, const Blocks& blocks)
   for (std::uint32_t step = 1; step < member.count; ++step) {
     const Range block = blocks[before(member, step)];
     Onward onward{after(member, 1), Buffer::output, block};
-    // The member after us is where the last one comes from.
+    // The last block is received from the member after this one.
     if (step == member.count - 1) onward.unsent = {};
     script.receive(before(member, 1), {Buffer::output, block.begin}, block.end - block.begin,
                    {&onward, 1});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives that combine.
+// Collectives that combine elements.
 #include <bit>
 
 #include "group/scripts/script_builder.hpp"
@@ -8,7 +8,7 @@ namespace tendon::v0::detail {
 namespace {
 
 /// The n-1 steps after which the own block is reduced. In step k (from 0) block rank-2-k arrives,
-/// is combined with `input` at `to(block, k)` and goes on to the next member; the last one, the
+/// is combined with `input` at `to(block, k)` and is sent to the next member; the last one, the
 /// own, to `last_to` if there is one.
 template <typename To>
 void ring_reduce_scatter(ScriptBuilder& script, Member member, const Blocks& blocks, Buffer input,
@@ -31,10 +31,10 @@ void ring_reduce_scatter(ScriptBuilder& script, Member member, const Blocks& blo
   }
 }
 
-/// The members of a power of two, in which the others are folded; ranks that were neighbours stay.
+/// The members of a power of two, into which the others are folded; neighbours in rank stay so.
 struct Fold {
   std::uint32_t members;  ///< of the power of two
-  std::uint32_t extra;    ///< so many are folded: the odd ones of ranks below 2 extra
+  std::uint32_t extra;    ///< the number of folded members: the odd ones of ranks below 2 extra
   std::uint32_t index;    ///< of the member, in the power of two; of its partner if it is folded
   bool has_partner;       ///< one of the pair, odd or even
 
@@ -47,7 +47,7 @@ struct Fold {
     return other < extra ? 2 * other : other + extra;
   }
   [[nodiscard]] bool is_folded(Member member) const { return has_partner && member.rank % 2 == 1; }
-  /// Over the distance, a power of two below `members`.
+  /// The member at this distance, a power of two below `members`.
   [[nodiscard]] std::uint32_t peer(std::uint32_t distance) const {
     return rank_of(index ^ distance);
   }
@@ -57,12 +57,12 @@ struct Fold {
   }
 };
 
-/// What a folded member does.
+/// The steps of a folded member.
 void be_folded(ScriptBuilder& script, Member member, std::uint64_t size_bytes) {
   script.send(member.rank - 1, {Buffer::output, 0}, size_bytes);
   script.receive(member.rank - 1, {Buffer::output, 0}, size_bytes);
 }
-/// What its partner does, and each member that has none: then `first` goes out.
+/// The steps of its partner, and of a member without one: then `first` is sent.
 void begin_fold(ScriptBuilder& script, Member member, const Fold& fold, std::uint64_t size_bytes,
                 Onward first) {
   const Location all{Buffer::output, 0};
@@ -71,7 +71,7 @@ void begin_fold(ScriptBuilder& script, Member member, const Fold& fold, std::uin
   else
     script.send_until(first, size_bytes);
 }
-/// The result, once it is there: to the folded partner, if there is one.
+/// Sends the result, once it is there, to the folded partner, if there is one.
 Onward end_fold(Member member, const Fold& fold, std::uint64_t size_bytes) {
   return {member.rank + 1, Buffer::output, {0, fold.has_partner ? size_bytes : 0}};
 }
@@ -113,7 +113,7 @@ void halving_doubling(ScriptBuilder& script, Member member, std::uint64_t size_b
 
   begin_fold(script, member, fold, size_bytes, {peer(0), Buffer::output, given[0]});
   for (std::size_t round = 0; round < rounds; ++round) {
-    // After the last one, what was kept is the first that is gathered.
+    // After the last one, the kept range is the first that is gathered.
     Onward next = round + 1 < rounds ? Onward{peer(round + 1), Buffer::output, given[round + 1]}
                                      : Onward{peer(round), Buffer::output, kept[rounds]};
     const Range& mine = kept[round + 1];
@@ -133,8 +133,8 @@ void halving_doubling(ScriptBuilder& script, Member member, std::uint64_t size_b
   }
 }
 
-/// Slots for the results of the steps of a ring that go round: a block is received in the one while
-/// the block before it is sent from the other.
+/// Slots for the results of the steps of a ring, used in turn: a block is received in one while the
+/// block before it is sent from the other.
 class Slots {
  public:
   Slots(ScriptBuilder& script, const Blocks& blocks, std::uint32_t steps, std::uint64_t grain_bytes)
@@ -160,7 +160,7 @@ void ring_reduce(ScriptBuilder& script, Member member, std::uint32_t root, std::
         [&](std::uint32_t, std::uint32_t step) { return slots[step]; }, root);
     return;
   }
-  // The root needs no scratch: the result of each block comes after its part of it went on.
+  // The root needs no scratch: the result of each block arrives after its own part was sent.
   ring_reduce_scatter(
       script, member, blocks, Buffer::input,
       [&](std::uint32_t block, std::uint32_t) {
@@ -192,7 +192,7 @@ void direct_reduce_scatter(ScriptBuilder& script, Member member, const Blocks& b
 
 void tree_reduce(ScriptBuilder& script, const TreePlace& tree, std::uint64_t size_bytes,
                  TreeOperands operands) {
-  // A piece that goes up is kept until it has left, while the next ones are put together.
+  // A piece on its way up is kept until it has left, while the next ones are combined.
   constexpr std::uint64_t kSlots = 4;
   const bool is_kept = operands == TreeOperands::kept;
   const Buffer input = is_kept ? Buffer::input : Buffer::output;
@@ -204,7 +204,8 @@ void tree_reduce(ScriptBuilder& script, const TreePlace& tree, std::uint64_t siz
   const std::uint64_t slots_bytes = kSlots * script.piece_bytes();
   const bool in_slots = is_kept && tree.parent;
   if (in_slots) script.use_scratch(std::min(size_bytes, slots_bytes));
-  // Piece by piece through all children, so that a piece goes up before the next one is awaited.
+  // Proceeds piece by piece through all children, so that a piece is sent before the next one is
+  // awaited.
   for (std::uint64_t done = 0; done < size_bytes;) {
     const std::uint64_t piece = std::min(script.piece_bytes(), size_bytes - done);
     Location from{input, done};
