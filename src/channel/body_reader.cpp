@@ -11,7 +11,7 @@
 namespace tendon::v0::detail {
 namespace {
 
-// A share of what a body lies in, which counts while the program has it.
+// A share of a body's memory, which counts while the program has it.
 struct HeldBody {
   std::shared_ptr<std::atomic<std::uint32_t>> count;
   std::shared_ptr<const void> body;
@@ -39,7 +39,7 @@ Result<Storage> BodyReader::bytes_of(IncomingBody& body, std::uint64_t size_byte
   if (is_slot && lend == Lend::no) {
     TENDON_TRY(copy, Storage::allocate(size_bytes));
     copy_part({copy.data(), size_bytes}, {body.data, size_bytes}, size_bytes);
-    body = {};  // the slot goes back now
+    body = {};  // returns the slot now
     return copy;
   }
   return Storage(std::make_shared<HeldBody>(held_, std::move(body.owner)), body.data, size_bytes,
@@ -55,7 +55,7 @@ Result<std::shared_ptr<const Value>> BodyReader::values_of(const Link& link,
                                                            const Incoming& incoming) const {
   const Descriptor& descriptor = incoming.descriptor;
   if (descriptor.values_bytes == 0) return std::shared_ptr<const Value>();
-  // A copy first: the peer could change its slot while it is being read.
+  // Copied first: the peer could change its slot during the read.
   const std::byte* begin = incoming.body.data + descriptor.payload_bytes;
   const std::vector<std::byte> json(begin, begin + descriptor.values_bytes);
   auto parsed = parse_json(json);
@@ -93,7 +93,7 @@ Result<DirectMessage> BodyReader::direct_of(const Link& link, Incoming& incoming
   if (const auto wrong = check_direct(message, incoming.descriptor); !wrong.empty())
     return unreadable(link, "sent a message that cannot be read: " + std::string(wrong));
   if (const Error* failure = message.body->failure()) {
-    // Memory that is short here would be asked for again.
+    // Memory that is short here would be requested again.
     const bool is_for_good = failure->code == ErrorCode::resource_exhausted;
     return Error{is_for_good ? ErrorCode::unsupported_device : failure->code, where_,
                  "a message from " + link.peer_name() +

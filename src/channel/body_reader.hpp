@@ -15,33 +15,33 @@
 
 namespace tendon::v0::detail {
 
-/// May the program keep a body where it lies, or has it to be copied?
+/// Whether the program may keep a body in place, or it must be copied.
 enum class Lend : std::uint8_t { no, yes };
 
-/// Makes of bodies that have come what the program gets: views of the peer's memory as long as it
-/// keeps few of them, and copies of the rest.
+/// Makes received bodies into values for the program: views of the peer's memory as long as it
+/// keeps few of them, else copies.
 ///
 /// Owns:    a count of the bodies that the program has.
 /// Threads: thread-safe; may_lend() needs the link's receive lock.
 /// Errors:  corrupt_data naming the peer, of this message alone; those of memory.
 /// Blocks:  never.
-/// Cost:    of a copy: that.
+/// Cost:    that of the copy, if one is made.
 class BodyReader {
  public:
-  /// `where`: of errors.
+  /// `where` appears in errors.
   BodyReader(std::string_view where, std::uint32_t max_held) : where_(where), max_held_(max_held) {}
 
   [[nodiscard]] Lend may_lend(Link& link, const IncomingBody& body) const
       TENDON_REQUIRES(link.receive_mutex());
-  /// The first `size_bytes`.
+  /// Returns the first `size_bytes`.
   [[nodiscard]] Result<Storage> bytes_of(IncomingBody& body, std::uint64_t size_bytes,
                                          Lend lend) const;
-  /// A message of kind `data`. `schema`: what its number stands for; null: nothing.
+  /// Reads a message of kind `data`. `schema` is that of its number; null: unknown.
   [[nodiscard]] Result<TensorDict> tensors_of(const Link& link, Incoming& incoming,
                                               std::shared_ptr<const Schema> schema,
                                               Lend lend) const;
-  /// The same for one whose tensors lie on a GPU in memory of the peer. Errors also: those of that
-  /// memory.
+  /// The same for a message whose tensors lie on a GPU in memory of the peer. Errors also: those of
+  /// that memory.
   [[nodiscard]] Result<DirectMessage> direct_of(const Link& link, Incoming& incoming,
                                                 std::shared_ptr<const Schema> schema,
                                                 std::shared_ptr<const Placement> placement,
@@ -49,7 +49,7 @@ class BodyReader {
 
  private:
   [[nodiscard]] Error unreadable(const Link& link, std::string_view what) const;
-  /// Null: it has none.
+  /// Null: the message has no values.
   [[nodiscard]] Result<std::shared_ptr<const Value>> values_of(const Link& link,
                                                                const Incoming& incoming) const;
 

@@ -22,7 +22,7 @@ Channel::Channel(std::shared_ptr<Link> link, const Options& options, ChannelEven
       owner_(owner),
       receiver_(options.pipe, options.window, link_->cap_bytes(), link_->budget()) {}
 
-// From the link
+// Events of the link
 
 void Channel::on_message(Incoming&& incoming) {
   link_->receive_mutex().assert_held();
@@ -40,7 +40,7 @@ void Channel::on_message(Incoming&& incoming) {
                  Error{ErrorCode::cancelled, options_.where,
                        "peer " + link_->peer_name() + " cancelled " + std::string(options_.noun)});
     case MessageKind::credit:
-      // Also one that seems to count too much: the count may be a moment behind.
+      // Even if it seems to count too much: the own count may be a moment behind.
       if (options_.sending != nullptr) (void)options_.sending->on_credit(descriptor);
       return owner_.on_room();
     case MessageKind::ack:
@@ -51,7 +51,7 @@ void Channel::on_message(Incoming&& incoming) {
     case MessageKind::head:
       return owner_.on_head(descriptor.sequence);
     default:
-      return;  // nothing else is of use here
+      return;  // nothing else is useful here
   }
 }
 
@@ -60,7 +60,7 @@ void Channel::take_in(Incoming&& incoming) {
     ++late_count_;
     return;
   }
-  // A small one comes without a question.
+  // A small message arrives without a question.
   if (is_too_large(incoming.descriptor)) return;
   if (incoming.descriptor.device_parts != 0 && !options_.takes_gpus)
     return break_off(violation("sent tensors on a GPU, which only pipes take"));
@@ -122,7 +122,7 @@ Channel::Head Channel::look_further() {
     switch (head.descriptor.kind) {
       case MessageKind::schema: {
         const Incoming schema = receiver_.pop_front();
-        // Each message of one that cannot be read says why; the others can be read.
+        // Each message of an unreadable schema reports why; the others can be read.
         (void)receiver_.read_schema(schema, offers());
         break;
       }
@@ -179,7 +179,7 @@ void Channel::give_up(Error why) {
   if (!link_->ended()) link_->post_error(options_.pipe, why.code, why.detail);
   (void)receiver_.clear();
   if (is_open()) return end(State::refused, std::move(why));
-  // Also behind its end: nothing is delivered any more.
+  // Also after its end: nothing is delivered any more.
   become(State::refused, std::move(why));
 }
 

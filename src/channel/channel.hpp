@@ -16,42 +16,43 @@
 
 namespace tendon::v0::detail {
 
-/// The owner of a channel, which is told what happens on it. Every call is made under the link's
-/// receive lock: the owner moves things and returns.
+/// The owner of a channel, which handles its events. The link's receive lock is held during every
+/// call: the owner moves things and returns.
 class ChannelEvents {
  public:
-  /// How a channel is: see Channel.
+  /// The state of a channel: see Channel.
   enum class State : std::uint8_t { open, ended, refused, cancelled, lost, broken, closed };
 
   virtual ~ChannelEvents() = default;
-  /// The inbox has changed: Channel::look() says whether there is something to take.
+  /// Called when the inbox has changed: Channel::look() says whether there is something to take.
   virtual void on_arrived() {}
-  /// The peer has taken messages: others may have room.
+  /// Called when the peer has taken messages: others may have room.
   virtual void on_room() {}
-  /// Once: nothing more arrives. Channel::state() and why() say how it ended; what has arrived
-  /// before may be taken still.
+  /// Called once: nothing more arrives. Channel::state() and why() say how it ended; earlier
+  /// messages may still be taken.
   virtual void on_over() {}
-  /// The peer takes nothing more: it is refused, cancelled, lost or broken. Before on_over(), and
-  /// also where that was said because the peer's end was read.
+  /// Called when the peer takes nothing more: it is refused, cancelled, lost or broken. Called
+  /// before on_over(), and also if that followed the peer's end.
   virtual void on_peer_gone(State, const Error&) {}
-  /// The peer has sent its end, which may still wait behind messages.
+  /// Called when the peer has sent its end, which may still wait behind messages.
   virtual void on_end_said(const Descriptor&) {}
-  /// The end is the next that there is to take: once, also where the channel is over by then.
+  /// Called once when the end is next to be taken, even if the channel is over by then.
   virtual void on_end_read(const Descriptor&) {}
-  /// May this message be written straight to where its receiver wants it? MessageSink says more.
+  /// True if this message may be written straight to its receiver's memory; see MessageSink.
   virtual bool claim_destination(const Descriptor&, std::vector<MutableBytes>&) { return false; }
-  /// A transfer of a message that arrived in part is complete, or aborted. on_arrived() follows.
+  /// Called when a transfer of a partly arrived message is complete or aborted. on_arrived()
+  /// follows.
   virtual void on_transfer_ended(const Transfer&) {}
-  /// The peer has said how many samples it published.
+  /// Called when the peer has said how many samples it published.
   virtual void on_head(std::uint64_t) {}
-  /// The peer lets this side read a segment. What an owner does not expect ends the link.
+  /// Called when the peer lets this side read a segment. An unexpected one ends the link.
   virtual Result<void> on_segment(std::uint32_t id, std::shared_ptr<Segment> segment);
-  /// The link had ended without a proof that the peer is dead: here it is.
+  /// Called when the peer is proved dead after the link had ended without a proof.
   virtual void on_death_proved() {}
 };
 
-/// One numbered conversation on a link, as this side hears it: the only receiver of what a link
-/// hands over. It reads schemas, credits, ends and errors itself; messages wait for the owner.
+/// One numbered conversation on a link, as this side hears it: the only receiver of the link's
+/// messages for it. It reads schemas, credits, ends and errors itself; messages wait for the owner.
 ///
 ///   open -> ended      the peer's end was read: everything that it sent has been taken
 ///        -> refused    one side cannot go on, and said why
@@ -61,14 +62,14 @@ class ChannelEvents {
 ///        -> closed     by this side
 ///   refused, lost -> ended   the end had arrived before
 ///
-/// Messages that arrived before may be taken, unless the owner drops them.
+/// Earlier messages may be taken, unless the owner drops them.
 ///
-/// Owns:    messages that have arrived and were not taken; schemas of the peer; its link.
-/// Threads: look(), receiver() and what ends the channel need the link's receive lock; state() is
-///          free. Lives in its owner: see sink_of().
+/// Owns:    untaken messages; schemas of the peer; its link.
+/// Threads: look(), receiver() and calls that end the channel need the link's receive lock; state()
+///          is free. Lives in its owner: see sink_of().
 /// Errors:  why().
 /// Blocks:  never.
-/// Cost:    of a message: a few additions, and one call of the owner.
+/// Cost:    a few additions and one call of the owner for each message.
 class Channel final : public MessageSink {
  public:
   using State = ChannelEvents::State;
@@ -81,13 +82,13 @@ class Channel final : public MessageSink {
   enum class Cancels : std::uint8_t { channel, requests };
   struct Options {
     std::uint32_t pipe = 0;
-    Window window{};                                ///< of what this side receives
+    Window window{};                                ///< of this side's receiving
     std::uint64_t most_bytes = Window::kUnbounded;  ///< of one body
-    SendWindow* sending = nullptr;                  ///< told of credits; null: this side sends none
+    SendWindow* sending = nullptr;                  ///< handles credits; null: this side sends none
     Cancels cancels = Cancels::channel;
-    bool takes_gpus = false;                ///< tensors that lay on GPUs of the peer
-    std::string_view where = "channel";     ///< of errors
-    std::string_view noun = "the channel";  ///< what a peer ends: "its calls"
+    bool takes_gpus = false;                ///< accepts tensors that lay on GPUs of the peer
+    std::string_view where = "channel";     ///< in errors
+    std::string_view noun = "the channel";  ///< the thing that a peer ends: "its calls"
   };
 
   Channel(std::shared_ptr<Link> link, const Options& options, ChannelEvents& owner);
@@ -110,18 +111,18 @@ class Channel final : public MessageSink {
   [[nodiscard]] bool is_open() const noexcept { return state() == State::open; }
   /// Precondition: not open.
   [[nodiscard]] const Error& why() const TENDON_REQUIRES(link_->receive_mutex()) { return *why_; }
-  /// The peer's end, read or not; nothing: it has not arrived.
+  /// The peer's end, read or not; empty: it has not arrived.
   [[nodiscard]] const std::optional<Descriptor>& said_end() const
       TENDON_REQUIRES(link_->receive_mutex()) {
     return said_end_;
   }
-  /// Messages that arrived when the channel was over.
+  /// Messages that arrived after the channel was over.
   [[nodiscard]] std::uint64_t late_count() const TENDON_REQUIRES(link_->receive_mutex()) {
     return late_count_;
   }
 
   // Receiving
-  /// Acts on what is no message until one is at the head.
+  /// Handles everything that is no message until one is at the head.
   [[nodiscard]] Head look() TENDON_REQUIRES(link_->receive_mutex()) {
     if (receiver_.empty()) return Head::nothing;
     const Incoming& head = receiver_.front();
@@ -136,28 +137,28 @@ class Channel final : public MessageSink {
   [[nodiscard]] const ChannelReceiver& receiver() const TENDON_REQUIRES(link_->receive_mutex()) {
     return receiver_;
   }
-  /// Tells the peer that messages were taken, unless the link has ended. `credit`: none where its
-  /// pipe is 0.
+  /// Tells the peer that messages were taken, unless the link has ended. A `credit` with pipe 0 is
+  /// none.
   void post(const Descriptor& credit) const {
     if (credit.pipe != 0 && !link_->ended()) link_->post(credit);
   }
 
   // Its end
-  /// The peer broke a rule: it is told why.
+  /// Ends the channel because the peer broke a rule, and tells it why.
   void break_off(Error why) TENDON_REQUIRES(link_->receive_mutex());
-  /// This side cannot go on, and says why.
+  /// Ends the channel because this side cannot continue, and says why.
   void give_up(Error why) TENDON_REQUIRES(link_->receive_mutex());
-  /// "peer X: " and what it did.
+  /// "peer X: " and its violation.
   [[nodiscard]] Error violation(std::string_view what) const;
-  /// Nothing is taken in from here on, and the owner is told of nothing: it drops what it was to
-  /// send, and detach() or close() follows.
+  /// Stops receiving, without further events. The owner drops its unsent messages, and calls
+  /// detach() or close() next.
   void stop(Error why) TENDON_REQUIRES(link_->receive_mutex());
   void stop() TENDON_EXCLUDES(link_->receive_mutex());
-  /// Gives the pipe back, without a word.
+  /// Returns the pipe, without a word.
   void detach(Error why) TENDON_REQUIRES(link_->receive_mutex());
-  /// Does the peer hear of the end of a channel that was over already?
+  /// Whether the peer hears of the end of a channel that was over already.
   enum class Says : std::uint8_t { always, while_open };
-  /// Stops it, says the end, gives the pipe back, and drops what waits.
+  /// Stops it, says the end, returns the pipe, and drops waiting messages.
   void close(Says says = Says::always) TENDON_EXCLUDES(link_->receive_mutex());
 
   // MessageSink

@@ -10,7 +10,7 @@
 
 namespace tendon::v0::detail {
 
-/// A message whose tensors lie on a GPU of this process in memory of its peer, when it was taken.
+/// A message, when it was taken, whose tensors lie on a GPU of this process in its peer's memory.
 struct DirectMessage {
   std::shared_ptr<const DeviceBody> body;
   std::shared_ptr<const Schema> schema;
@@ -19,7 +19,7 @@ struct DirectMessage {
   std::shared_ptr<const Value> values;
 };
 
-/// The fault of its lengths, or of its places; it names no peer.
+/// Returns the fault of its lengths or places; it names no peer.
 [[nodiscard]] std::string_view check_direct(const DirectMessage& message,
                                             const Descriptor& descriptor);
 
@@ -33,7 +33,7 @@ struct PlacedBatch {
 };
 [[nodiscard]] Result<TensorDict> placed_batch(PlacedBatch parts);
 
-/// Its batch where it lies, to be read only. `owner` of the tensors there has a share of the body.
+/// Makes its batch in place, to be read only. `owner` of the tensors there has a share of the body.
 /// Errors: those of its values. Precondition: check_direct() has found nothing.
 [[nodiscard]] Result<TensorDict> direct_batch(DirectMessage message,
                                               std::shared_ptr<const void> owner);

@@ -14,7 +14,7 @@ using Way = DevicesOut::Way;
 
 constexpr std::string_view kHere = "channel.show";
 
-/// A GPU as a link knows it.
+/// The link's number of a GPU.
 struct Known {
   DevicesOut* devices = nullptr;  ///< null: the peer is not shown samples there
   std::uint32_t number = 0;
@@ -59,7 +59,7 @@ void note_late(Link& link, const cuda::DeviceSlot& slot) {
 bool has_share(Link& link, const cuda::DeviceSlot& slot) {
   (void)link.collect_returns();
   const auto hold = link.shared_memory()->devices_out().hold(slot);
-  return hold && *hold != nullptr;  // given and taken back
+  return hold && *hold != nullptr;  // offered, then revoked
 }
 
 Result<DirectShow::Made> DirectShow::make(Link& link, const LeavesOnGpu& leaves) {

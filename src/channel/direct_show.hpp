@@ -20,14 +20,14 @@ struct LeavesOnGpu {
   std::uint64_t size_bytes = 0;
 };
 
-/// May this peer be shown leaves of that GPU in their slot? `unknown`: it has not answered.
+/// Whether this peer may see leaves of that GPU in their slot. `unknown`: it has not answered.
 [[nodiscard]] DevicesOut::Way way_of(Link& link, const cuda::Uuid& gpu);
-/// The same; asks a peer that has not answered, or may have used CUDA since it said no. Where its
-/// answer is not worth waiting for, `staged`.
+/// The same, but asks a peer that has not answered, or may have used CUDA since it refused.
+/// `staged` if its answer is not worth waiting for.
 [[nodiscard]] DevicesOut::Way ask_way(Link& link, const cuda::DeviceSlot& slot);
-/// Its answer was waited for. If it has not come, it is not worth waiting for any more.
+/// Notes that its answer was awaited. If it has not arrived, it is not worth waiting for any more.
 void note_late(Link& link, const cuda::DeviceSlot& slot);
-/// May the peer hold this slot, beside what it holds? Precondition: way_of() is direct.
+/// True if the peer may hold this slot, beside its other slots. Precondition: way_of() is direct.
 [[nodiscard]] bool has_share(Link& link, const cuda::DeviceSlot& slot);
 
 /// The leaves of one message as one peer is shown them, and its hold of their slot.
@@ -36,13 +36,13 @@ void note_late(Link& link, const cuda::DeviceSlot& slot);
 /// Threads: one at a time.
 /// Errors:  none.
 /// Blocks:  never.
-/// Cost:    of make(): the locks of the ledger.
+/// Cost:    make(): the locks of the ledger.
 class DirectShow {
  public:
   enum class Made : std::uint8_t {
     yes,
     later,         ///< the socket is full
-    beyond_share,  ///< the peer has its share of the pool, or can read no further segment
+    beyond_share,  ///< the peer has used its share of the pool, or can read no further segment
   };
   DirectShow() = default;
   /// Precondition: way_of() is direct.

@@ -14,19 +14,19 @@
 
 namespace tendon::v0::detail {
 
-/// One try of a call to copy a message from the GPU where it lies. Each begins anew, so it takes
-/// `patience` at least, whatever its deadline: twice as long as the one before. So tries with short
-/// deadlines end, too.
+/// One try of a call to copy a message from its GPU. Each try begins anew, so it takes `patience`
+/// at least, whatever its deadline: twice as long as the one before. Tries with short deadlines
+/// therefore end, too.
 struct HostTry {
   const std::shared_ptr<ContextCore>& context;
-  Link* link = nullptr;    ///< as ContextCore::wait() has it
+  Link* link = nullptr;    ///< as for ContextCore::wait()
   std::string_view where;  ///< of errors
   const std::function<Result<void>()>& usable;
   std::chrono::milliseconds& patience;  ///< of this try, then of the next one
 };
 
-/// The message in host memory. Waits as wait_for_gpu() does. Errors: timeout; that of `usable`;
-/// those of memory and of the driver.
+/// Copies the message to host memory. Waits as wait_for_gpu() does. Errors: timeout; that of
+/// `usable`; those of memory and of the driver.
 [[nodiscard]] Result<TensorDict> direct_to_host(const DirectMessage& message, const HostTry& how,
                                                 Deadline deadline);
 

@@ -9,10 +9,10 @@
 
 namespace tendon::v0::detail {
 
-/// How many messages of a pipe the program reads in memory of the peer's GPU: each keeps a slot of
-/// its sender for as long as the program likes.
+/// Counts the messages of a pipe that the program reads in memory of the peer's GPU. Each keeps a
+/// slot of its sender for as long as the program likes.
 ///
-/// Owns:    the count, which views outlive it with.
+/// Owns:    the count, which lives as long as its views.
 /// Threads: thread-safe.
 /// Errors:  none.
 /// Blocks:  never.
@@ -22,7 +22,7 @@ class DirectViews {
   static constexpr std::uint32_t kMost = 8;
 
   [[nodiscard]] bool has_room() const noexcept { return count_->load() < kMost; }
-  /// A share that counts until it is dropped.
+  /// Returns a share that counts until it is dropped.
   [[nodiscard]] std::shared_ptr<const DeviceBody> counted(std::shared_ptr<const DeviceBody> body) {
     count_->fetch_add(1);
     const DeviceBody* const address = body.get();

@@ -40,7 +40,7 @@ void Fanout::remove(const std::shared_ptr<SampleChannel>& channel) {
 bool Fanout::progress() {
   {
     const Lock lock(mutex_);
-    // One that failed is over: its sink is told why.
+    // A failed channel is over: its sink is told why.
     const std::size_t free = std::erase_if(waiting_, [](const auto& channel) {
       const auto gone = channel->go_on();
       return !gone || *gone == Sent::done;

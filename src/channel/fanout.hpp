@@ -13,25 +13,25 @@
 
 namespace tendon::v0::detail {
 
-/// Shows samples on many channels and waits for none. What a socket did not take leaves when it has
-/// room, and a publisher that was told `closed` is told when to try again. Both happen on whichever
-/// thread makes progress for the Context.
+/// Shows samples on many channels and waits for none. Bytes that a socket did not take leave when
+/// it has room. A publisher that was told `closed` is told when to try again. Both happen on
+/// whichever thread makes progress for the Context.
 ///
 /// Owns:    shares of the channels that are closed or have a sample under way, until remove().
 /// Threads: thread-safe. Its lock comes after a link's receive lock, and before that of Publishing
 ///          and a link's sending lock.
 /// Errors:  those of the link, for each channel apart.
 /// Blocks:  while another thread's round lasts, which waits for no peer.
-/// Cost:    a lock and a full barrier for each round, and of each channel what its link costs.
+/// Cost:    a lock and a full barrier for each round, and the cost of its link for each channel.
 class Fanout final : public Work, public std::enable_shared_from_this<Fanout> {
  public:
-  /// `on_room`: channels that were closed may have room again. Called under no lock of this class,
-  /// by one thread at a time, inside of whatever makes progress: it shows and returns.
+  /// `on_room`: closed channels may have room again. Called under no lock of this class, by one
+  /// thread at a time, inside any call that makes progress: it shows and returns.
   Fanout(std::shared_ptr<ContextCore> context, std::function<void()> on_room)
       : context_(std::move(context)), on_room_(std::move(on_room)) {}
 
-  /// Shows what there is on as many channels as there are. Peers see it when the round ends: first
-  /// all rings, then one barrier, then the doorbells.
+  /// Shows samples on any number of channels. Peers see them when the round ends: first all rings,
+  /// then one barrier, then the doorbells.
   class TENDON_SCOPED_LOCKABLE Round {
    public:
     explicit Round(Fanout& sender) TENDON_ACQUIRES(sender.mutex_) : sender_(sender) {
@@ -46,17 +46,17 @@ class Fanout final : public Work, public std::enable_shared_from_this<Fanout> {
                                      const SharedMessage& sample, std::uint32_t tag = 0,
                                      std::uint64_t share_bytes = PublishPool::kWholeShare,
                                      LentSample::Keeps keeps = LentSample::Keeps::until_sent);
-    /// Was the sample that was under way dropped? Says it once.
+    /// True if the sample under way was dropped; reported once.
     [[nodiscard]] bool was_dropped(SampleChannel& channel) {
       sender_.mutex_.assert_held();
       return channel.was_dropped();
     }
-    /// Nobody waits for this reader: what is under way is kept once it is begun, and not before.
+    /// Stops waiting for this reader: a sample under way is kept only once it is begun.
     void wait_no_more(SampleChannel& channel) {
       sender_.mutex_.assert_held();
       channel.wait_no_more();
     }
-    /// Has what was shown on it gone, or failed?
+    /// True if the shown sample has left, or failed.
     [[nodiscard]] bool is_idle(SampleChannel& channel) {
       sender_.mutex_.assert_held();
       const auto gone = channel.go_on();
@@ -67,8 +67,8 @@ class Fanout final : public Work, public std::enable_shared_from_this<Fanout> {
     Fanout& sender_;
   };
 
-  /// The channel is over, by this side or by its link, whose receive lock may be held: its sample
-  /// goes back.
+  /// Forgets a channel that is over, by this side or by its link, whose receive lock may be held.
+  /// Its sample is released.
   void remove(const std::shared_ptr<SampleChannel>& channel) TENDON_EXCLUDES(mutex_);
 
   // Work
@@ -79,7 +79,7 @@ class Fanout final : public Work, public std::enable_shared_from_this<Fanout> {
   const std::function<void()> on_room_;
   Mutex mutex_;
   std::vector<Link*> to_ring_ TENDON_GUARDED_BY(mutex_);  // of the round
-  // Channels that are closed or have something under way.
+  // Channels that are closed or have a sample under way.
   std::vector<std::shared_ptr<SampleChannel>> waiting_ TENDON_GUARDED_BY(mutex_);
   bool listed_ TENDON_GUARDED_BY(mutex_) = false;  // as Work, while there is one
 };

@@ -7,7 +7,7 @@
 
 namespace tendon::v0::detail {
 
-/// That a GPU is done with something, or why it never will be.
+/// Tells that a GPU has finished some work, or why it never will.
 ///
 /// Owns:    the error.
 /// Threads: finish() in one thread, once; the rest in any.

@@ -10,9 +10,9 @@
 
 namespace tendon::v0::detail {
 
-/// The number by which the peer of this link knows a GPU of this side. One that is new is offered
-/// first. Errors: unsupported_device for a peer that takes no tensors on GPUs, and for one GPU more
-/// than a link names.
+/// The number by which the peer of this link knows a GPU of this side. A new GPU is offered first.
+/// Errors: unsupported_device for a peer that takes no tensors on GPUs, and for one GPU more than a
+/// link names.
 [[nodiscard]] Result<std::uint32_t> offer_gpu(Link& link, const cuda::Uuid& gpu,
                                               std::string_view where);
 

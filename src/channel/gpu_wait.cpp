@@ -9,7 +9,7 @@
 namespace tendon::v0::detail {
 namespace {
 
-/// So that a thread which is about to sleep sees an answer that has just come.
+/// Lets a thread that is about to sleep see an answer that has just arrived.
 class WaitsForGpu final : public Work {
  public:
   [[nodiscard]] GpuAnswer& answer() noexcept { return answer_; }

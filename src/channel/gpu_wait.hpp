@@ -11,8 +11,8 @@
 
 namespace tendon::v0::detail {
 
-/// Waits as a call of a pipe does, and makes progress meanwhile, until the GPU has done all that
-/// the stream has now. `link`: as ContextCore::wait() has it. Errors: timeout; that of `usable`,
+/// Waits as a call of a pipe does, and makes progress meanwhile, until the GPU has done all work
+/// that the stream has now. `link`: as for ContextCore::wait(). Errors: timeout; that of `usable`,
 /// once it has one; those of the driver.
 [[nodiscard]] Result<void> wait_for_gpu(cuda::StreamWork& work,
                                         const std::shared_ptr<ContextCore>& context, Link* link,

@@ -9,7 +9,7 @@
 
 namespace tendon::v0::detail {
 
-/// Messages that arrived and were not taken yet, in order. Keeps its memory: a stream in steady
+/// Messages that arrived and were not taken yet, in order. It keeps its memory: a stream in steady
 /// state allocates nothing, which std::deque does not promise.
 class Inbox {
  public:
@@ -17,7 +17,7 @@ class Inbox {
   [[nodiscard]] std::size_t size() const noexcept { return count_; }
   /// Precondition of both: not empty.
   [[nodiscard]] Incoming& front() noexcept { return places_[head_]; }
-  /// The last one that has arrived whole and of which `wanted` is true; null: none.
+  /// The last whole message for which `wanted` is true; null: none.
   template <class Wanted>
   [[nodiscard]] const Incoming* last_arrived(Wanted wanted) {
     for (std::size_t i = count_; i != 0; --i) {
@@ -32,7 +32,7 @@ class Inbox {
     --count_;
     return first;
   }
-  /// Drops what will not come, wherever it stands.
+  /// Drops aborted messages, wherever they stand.
   void drop_aborted() {
     std::size_t kept = 0;
     for (std::size_t i = 0; i < count_; ++i) {

@@ -15,13 +15,12 @@
 
 namespace tendon::v0::detail {
 
-/// A slot of the publish pool; null: the body lies in private memory instead. What is given up for
-/// a slot when memory is short is its caller's matter.
+/// Acquires a slot of the publish pool; null: the body lies in private memory instead. If memory is
+/// short, its caller decides what to release.
 using AcquireSlot =
     std::function<Result<std::shared_ptr<const PublishedSlot>>(std::uint64_t size_bytes)>;
 
-/// A message as it is kept for all peers that are to see it. Once it was shown to one, it does not
-/// change.
+/// A message as it is kept for all its readers. Once it was shown to one, it does not change.
 ///
 /// Owns:    its body: a slot of the publish pool or, when the body is small, memory of its own.
 /// Threads: none of its own.
@@ -29,19 +28,19 @@ using AcquireSlot =
 /// Blocks:  never.
 /// Cost:    pack(): one copy of the tensors.
 struct KeptBody {
-  SharedMessage message;           ///< its body is all that follows, or lies in its slot
+  SharedMessage message;           ///< its body is the vector below, or lies in its slot
   std::vector<std::byte> inlined;  ///< the body, without a slot
 
-  /// Memory for the body that `what` describes, and for a header at its end.
+  /// Makes memory for the body that `what` describes, and for a header at its end.
   [[nodiscard]] Result<void> make_room(SharedMessage what, std::uint16_t header_bytes,
                                        const AcquireSlot& acquire);
-  /// The same for a TensorDict: its values are in it then, the tensors are not.
+  /// The same for a TensorDict: contains its values, but not yet the tensors.
   [[nodiscard]] Result<void> make_room(const TensorDict& tensors, std::uint16_t header_bytes,
                                        const AcquireSlot& acquire);
-  /// The same with the tensors, which lie in host memory.
+  /// The same with the tensors, which must lie in host memory.
   [[nodiscard]] Result<void> pack(const TensorDict& tensors, std::uint16_t header_bytes,
                                   const AcquireSlot& acquire);
-  /// To be filled before anybody sees it.
+  /// The memory to be filled before any reader sees it.
   [[nodiscard]] MutableBytes memory();
   /// The last part of memory().
   [[nodiscard]] MutableBytes header_room() {

@@ -9,7 +9,7 @@
 namespace tendon::v0::detail {
 namespace {
 
-/// The slot of `pool` that this memory is of, where nobody may write it.
+/// The slot of `pool` that contains this memory, if nobody may write it.
 std::shared_ptr<cuda::DeviceSlot> sealed_slot_of(const Storage& storage,
                                                  const cuda::DevicePool& pool) {
   if (storage.access() != Access::read_only) return nullptr;
@@ -41,7 +41,7 @@ std::shared_ptr<cuda::DeviceSlot> loaned_slot_of(const TensorDict& batch,
     if (leaf.device == cpu() || leaf.size_bytes == 0) continue;
     if (slot == nullptr || !is_one_storage) {
       auto of_leaf = sealed_slot_of(batch.leaf(i).storage(), pool);
-      // Slots lie side by side: a leaf in the next one may be at the address that is expected.
+      // Slots lie side by side: a leaf in the next one may be at the expected address.
       if (of_leaf == nullptr || (slot != nullptr && of_leaf != slot)) return nullptr;
       slot = std::move(of_leaf);
     }

@@ -13,13 +13,13 @@
 
 namespace tendon::v0::detail {
 
-/// The batch of a loan as it is sent: nobody may write it any more. Called before anything else has
-/// a share of it. Errors: wrong_link for a loan of another Context.
+/// Makes the batch of a loan for sending: nobody may write it any more. Called before anything else
+/// has a share of it. Errors: wrong_link for a loan of another Context.
 [[nodiscard]] Result<TensorDict> sealed_loan(const TensorDict& batch, cuda::LoanedDeviceSlot& loan,
                                              const ContextCore& context, std::string_view where);
 
-/// The slot of `pool` in which the leaves on a GPU lie as a message has them, in memory that nobody
-/// may write; null: they do not.
+/// The slot of `pool` whose leaves on a GPU lie as in a message, in memory that nobody may write;
+/// null: there is none.
 [[nodiscard]] std::shared_ptr<cuda::DeviceSlot> loaned_slot_of(const TensorDict& batch,
                                                                const PlacedLayout& layout,
                                                                const cuda::DevicePool& pool);

@@ -8,7 +8,8 @@
 
 namespace tendon::v0::detail {
 
-/// The refusal of DevicePath::direct_only. `target`: a peer, or a key. `why` they would be staged.
+/// The refusal of DevicePath::direct_only. `target`: a peer or a key. `why`: the reason for
+/// staging.
 [[nodiscard]] inline Error not_direct(std::string_view where, Device device,
                                       std::string_view target, std::string_view why) {
   return Error{ErrorCode::not_direct, where,

@@ -11,10 +11,10 @@
 
 namespace tendon::v0::detail {
 
-/// Enqueues what packs the leaves of a batch on the GPU of `work` into its memory at `address`, by
-/// placed_layout(): one copy where they are packed so already, else one for each large leaf and one
-/// kernel for all small ones. Without the kernel before the deadline each leaf is copied. Errors:
-/// those of the driver.
+/// Enqueues copies that pack the leaves of a batch on the GPU of `work` into its memory at
+/// `address`, by placed_layout(). Packed leaves need one copy; others one for each large leaf and
+/// one kernel for all small ones. If the kernel is not there before the deadline, each leaf is
+/// copied. Errors: those of the driver.
 [[nodiscard]] Result<void> pack_on_gpu(const TensorDict& batch, const PlacedLayout& layout,
                                        cuda::DeviceAddress address, cuda::StreamWork& work,
                                        Deadline deadline);

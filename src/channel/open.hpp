@@ -12,7 +12,7 @@
 
 namespace tendon::v0::detail {
 
-/// The opening of a channel by a ticket. `window`: how much its sender lets lie untaken, for a peer
+/// The opening of a channel by a ticket. `window` limits the sender's untaken messages, for a peer
 /// that knows Feature::window_in_open. The other direction has the constants.
 [[nodiscard]] inline Opening opening_of(Bytes ticket, const std::optional<Window>& window) {
   return {.header = ticket,
@@ -20,7 +20,7 @@ namespace tendon::v0::detail {
           .window_bytes = window ? window->bytes : 0};
 }
 
-/// What an `open` says of the window that its receiver may use. Errors: protocol_violation.
+/// Reads from an `open` the window that its receiver may use. Errors: protocol_violation.
 [[nodiscard]] inline Result<Window> window_of(const Descriptor& open) {
   if (open.tag == 0 && open.sequence == 0) return Window{};
   if (open.tag == 0 || open.sequence == 0) {

@@ -9,9 +9,9 @@
 
 namespace tendon::v0::detail {
 
-/// Where the leaves of a message lie whose tensors on a GPU stay there: those of host memory in its
-/// payload, the others in its device part. Each of the two is packed as Layout::aligned packs a
-/// schema of these leaves alone, so a batch that lies on the GPU whole is packed there by
+/// The places of a message's leaves whose tensors on a GPU stay there: leaves in host memory lie in
+/// its payload, the others in its device part. Each part is packed as Layout::aligned packs a
+/// schema of these leaves alone, so a batch that is all on the GPU is packed there by
 /// Layout::aligned.
 struct PlacedLayout {
   std::vector<std::uint64_t> offsets;  ///< by leaf, in its own run [bytes]

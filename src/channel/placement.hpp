@@ -13,8 +13,8 @@
 
 namespace tendon::v0::detail {
 
-/// Which leaves of a batch its sender has on a GPU, and on which. A batch in host memory alone has
-/// none: null stands for that.
+/// The leaves of a batch that its sender has on a GPU, and the GPU. Null stands for a batch in host
+/// memory alone.
 ///
 /// Owns:    a byte for each leaf.
 /// Threads: a value.
@@ -36,7 +36,7 @@ struct Placement {
   [[nodiscard]] static std::shared_ptr<const Placement> numbered(
       const std::shared_ptr<const Placement>& placement, std::uint32_t number);
 
-  /// As a peer said it for a schema of so many leaves.
+  /// Reads a peer's placement for a schema of so many leaves.
   [[nodiscard]] static Result<std::shared_ptr<const Placement>> read(Bytes said,
                                                                      std::size_t leaf_count,
                                                                      const DeviceOffers& offers);

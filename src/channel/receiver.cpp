@@ -48,7 +48,7 @@ Result<void> ChannelReceiver::try_read_schema(const Incoming& incoming,
   };
   const std::uint64_t least_bytes = SchemaTable::least_cost_bytes(size);
   if (least_bytes > budget_.limit_bytes()) return too_much(least_bytes);
-  // A copy first: the peer could change its slot while it is being read.
+  // Copied first: the peer could change its slot during the read.
   const std::vector<std::byte> bytes(incoming.body.data, incoming.body.data + size);
   const Bytes encoding = Bytes(bytes).first(incoming.descriptor.payload_bytes);
   TENDON_TRY(schema, Schema::decode(encoding));

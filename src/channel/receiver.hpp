@@ -13,28 +13,28 @@
 
 namespace tendon::v0::detail {
 
-/// The receiving side of a channel: what has come and was not taken, in order; what its sender may
-/// send; the schemas that it announced.
+/// The receiving side of a channel: its untaken messages, in order; what its sender may send; the
+/// schemas that it announced.
 ///
 /// Owns:    messages, and a share of each schema.
 /// Threads: the link's receive lock is held for every call.
 /// Errors:  faults of the peer; those of a schema have a text that follows its name.
 /// Blocks:  never.
-/// Cost:    of a message: a move, and a few additions.
+/// Cost:    a move and a few additions for each message.
 class ChannelReceiver {
  public:
-  /// `cap_bytes`: of this side. `budget`: that of the link.
+  /// `cap_bytes` is that of this side, `budget` that of the link.
   ChannelReceiver(std::uint32_t pipe, Window window, std::uint64_t cap_bytes, HeldBytes& budget)
       : pipe_(pipe), window_(window, cap_bytes), budget_(budget), schemas_(cap_bytes, &budget) {}
 
-  // What comes
-  /// May this message come at all? Asked before there is memory for it.
+  // Arriving messages
+  /// True if this message may arrive at all. Asked before there is memory for it.
   [[nodiscard]] bool admits(const Descriptor& descriptor) const noexcept {
     return !is_content(descriptor) || window_.admits(descriptor.payload_bytes);
   }
-  /// What a peer may do wrong.
+  /// The possible faults of a peer.
   enum class Fault : std::uint8_t { none, repeated, beyond_window };
-  /// Takes it in, unless it is a fault.
+  /// Adds the message, unless it is a fault.
   [[nodiscard]] Fault accept(Incoming&& incoming) {
     const Descriptor& descriptor = incoming.descriptor;
     if (is_content(descriptor) || descriptor.kind == MessageKind::schema) {
@@ -47,40 +47,40 @@ class ChannelReceiver {
     inbox_.push_back(std::move(incoming));
     return Fault::none;
   }
-  /// A transfer that accept() had taken in is complete or aborted. One that is aborted leaves at
-  /// once: its sender may begin and give up as often as it likes.
+  /// Handles the end of a transfer that accept() had added. An aborted one leaves at once: its
+  /// sender may begin and abort as often as it likes.
   void on_transfer_ended(const Transfer& transfer) {
     if (!transfer.aborted) return;
     on_aborted(transfer.descriptor);
     inbox_.drop_aborted();
   }
-  /// A transfer was aborted that accept() had taken in.
+  /// Handles an aborted transfer that accept() had added.
   void on_aborted(const Descriptor& descriptor) noexcept {
     if (is_content(descriptor)) window_.drop(descriptor.payload_bytes);
   }
-  /// Was this number used?
+  /// True if this number was used.
   [[nodiscard]] bool is_known(std::uint64_t sequence) const noexcept {
     return sequence <= last_sequence_;
   }
 
-  // What waits
+  // Waiting messages
   [[nodiscard]] bool empty() const noexcept { return inbox_.empty(); }
-  /// Is a message at the head that can be taken? Drops what will not come.
+  /// True if a message at the head can be taken. Drops aborted ones.
   [[nodiscard]] bool has_arrived();
   /// Precondition of these: not empty.
   [[nodiscard]] Incoming& front() noexcept { return inbox_.front(); }
   Incoming pop_front() { return inbox_.pop_front(); }
-  /// The last message that waits whole; null: none does.
+  /// The last whole message that waits; null: none.
   [[nodiscard]] const Incoming* last_arrived() { return inbox_.last_arrived(is_content); }
-  /// It is a message, which the program takes: pop_front() follows. The credit that is due then;
-  /// its pipe is 0 when none is.
+  /// Counts the head as taken by the program; call pop_front() next. Returns the credit that is due
+  /// then; its pipe is 0 when none is.
   [[nodiscard]] Descriptor take_front() noexcept { return take(inbox_.front()); }
-  /// The same for one that left the inbox without it, and counts in the window until now.
+  /// The same for a message that left the inbox without it, and counts in the window until now.
   [[nodiscard]] Descriptor take(Incoming& message) noexcept {
     message.held.give_back();
     return window_.take(pipe_, message.descriptor.payload_bytes);
   }
-  /// Drops the head, whose tensors on a GPU will not be there. The credit as of take_front().
+  /// Drops the head, whose tensors on a GPU will not arrive. Returns the credit as take_front().
   [[nodiscard]] Descriptor drop_incomplete() {
     ++incomplete_count_;
     const Descriptor credit = take_front();
@@ -88,27 +88,27 @@ class ChannelReceiver {
     return credit;
   }
   [[nodiscard]] std::uint64_t incomplete_count() const noexcept { return incomplete_count_; }
-  /// The credit for what was taken and is not told yet, if there is any.
+  /// The credit for taken messages that were not reported yet, if any.
   [[nodiscard]] Descriptor tell() noexcept { return window_.tell(pipe_); }
   [[nodiscard]] std::uint64_t taken_messages() const noexcept { return window_.taken_messages(); }
-  /// Drops everything. Returns how many there were.
+  /// Drops all messages. Returns their number.
   std::size_t clear();
   [[nodiscard]] std::uint64_t waiting_bytes() const noexcept { return window_.waiting_bytes(); }
   [[nodiscard]] const Window& window() const noexcept { return window_.window(); }
   [[nodiscard]] std::uint64_t held_bytes() const noexcept { return inbox_.held_bytes(); }
 
   // Schemas
-  /// Reads the announcement, whose body has arrived. One that cannot be read ends nothing: each
-  /// message of it is refused. `offers`: the GPUs that its leaves may lie on; null: none may.
-  /// Errors: limit_exceeded, unsupported_device, those of decoding.
+  /// Reads the announcement, whose body has arrived. An unreadable one ends nothing: each message
+  /// of it is refused. `offers`: the GPUs on which its leaves may lie; null: none. Errors:
+  /// limit_exceeded, unsupported_device, those of decoding.
   [[nodiscard]] Result<void> read_schema(const Incoming& incoming,
                                          const DeviceOffers* offers = nullptr);
-  /// Why there is no schema of this number.
+  /// The reason why there is no schema of this number.
   [[nodiscard]] Error why_unknown(std::uint32_t number) const;
   [[nodiscard]] const std::shared_ptr<const Schema>& schema(std::uint32_t number) const noexcept {
     return schemas_.find(number);
   }
-  /// Where its leaves lay at the sender; null: in host memory.
+  /// The placement of its leaves at the sender; null: in host memory.
   [[nodiscard]] const std::shared_ptr<const Placement>& placement(
       std::uint32_t number) const noexcept {
     return schemas_.placement(number);
@@ -117,7 +117,7 @@ class ChannelReceiver {
 
  private:
   [[nodiscard]] Result<void> try_read_schema(const Incoming& incoming, const DeviceOffers* offers);
-  // What counts in the window.
+  // True for messages that count in the window.
   static bool is_content(const Descriptor& descriptor) noexcept {
     return descriptor.kind == MessageKind::data || descriptor.kind == MessageKind::bytes;
   }

@@ -41,7 +41,7 @@ Result<Shown> SampleChannel::prepare(const SharedMessage& sample, std::uint32_t 
     if (made == DirectShow::Made::beyond_share) return Shown::beyond_share;
   }
   auto shown = prepare_with_room(sample, descriptor, placement, share_bytes, keeps);
-  if (step_ == Step::idle) direct_.reset();  // what was not placed goes back
+  if (step_ == Step::idle) direct_.reset();  // releases memory that was not placed
   return shown;
 }
 
@@ -60,10 +60,10 @@ Result<Shown> SampleChannel::prepare_with_room(const SharedMessage& sample, Desc
   }
   if (sample.schema != nullptr)
     descriptor.schema = sender_.number_of(sample.schema, placement.get());
-  (void)sender_.begin(descriptor);  // there is room: the sender alone makes it less
+  (void)sender_.begin(descriptor);  // there is room: only the sender reduces it
   share_bytes_ = share_bytes;
   is_first_of_schema_ = is_first;
-  // A link of shared memory shows the slot itself; a small body goes whole or not at all.
+  // A link of shared memory shows the slot itself; a small body is sent whole or not at all.
   const bool is_lent =
       goes_over_socket() && sample.slot != nullptr && descriptor.body_bytes() > kMaxInlineBytes;
   if (is_lent) lend(sample, keeps);
@@ -99,7 +99,7 @@ void SampleChannel::lend(const SharedMessage& sample, Keeps keeps) {
                                     sample.slot, sample.body, keeps);
 }
 
-// Before anything is announced: afterwards a message can only be late.
+// Checked before anything is announced: afterwards a message can only be late.
 Result<void> SampleChannel::check_size(const Descriptor& descriptor) const {
   const std::uint64_t most =
       link_->traits().slots_go_over ? link_->cap_bytes() : link_->peer_cap_bytes();
@@ -110,7 +110,7 @@ Result<void> SampleChannel::check_size(const Descriptor& descriptor) const {
                    " are legal on this link (ContextOptions::link_cap_bytes)"};
 }
 
-// Each waits at the receiver until it reads on. Another channel begins with none.
+// Each strands at the receiver until it reads on. A new channel begins with none.
 Result<void> SampleChannel::check_strandings() const {
   if (sender_.strandings() < ChannelSender::kMostStranded) return {};
   return Error{ErrorCode::resource_exhausted, "channel.show",
@@ -118,7 +118,7 @@ Result<void> SampleChannel::check_strandings() const {
                    " schemas in a row the samples of which were given up before they could leave"};
 }
 
-// Each link has numbers of its own for the GPUs of this side.
+// Each link has its own numbers for the GPUs of this side.
 Result<std::shared_ptr<const Placement>> SampleChannel::peer_placement(
     const SharedMessage& sample) {
   if (sample.placement == nullptr) return sample.placement;
@@ -134,7 +134,7 @@ Result<Sent> SampleChannel::announce(const std::shared_ptr<const Schema>& schema
   op_ = {};
   op_.descriptor = sender_.announcement(*schema, placement.get());
   op_.parts = {&payload_, 1};
-  // The sender's table keeps both for as long as the announcement is under way.
+  // The sender's table keeps both while the announcement is under way.
   if (placement != nullptr) op_.values = std::as_bytes(std::span(placement->leaves));
   const std::uint32_t number = op_.descriptor.schema;
   TENDON_TRY(begun, offer());
@@ -153,7 +153,7 @@ void SampleChannel::describe(const Descriptor& descriptor, Bytes body, const Pub
   if (direct_.is_made()) direct_.describe(op_);
 }
 
-// Names the body that lent_ has.
+// Names the body of lent_.
 void SampleChannel::describe(const Descriptor& descriptor, RingShare share) {
   op_ = {};
   op_.descriptor = descriptor;
@@ -182,7 +182,7 @@ Result<Sent> SampleChannel::offer() {
   auto begun = hand_over();
   if (begun && *begun == Sent::later && !under_way_ && !waits_) {
     waits_.emplace(context_, *link_, WaitsFor::kReturns);
-    begun = hand_over();  // what came back before this was said rings no bell
+    begun = hand_over();  // slots that returned before this was said ring no bell
   }
   if (!begun || *begun == Sent::later) return begun;
   waits_.reset();
@@ -197,7 +197,7 @@ Result<Sent> SampleChannel::hand_over() {
                   ? context_.publishing().prepare(*link_, op_, Deadline::never())
                   : link_->prepare(op_, Deadline::never());
   if (sent && *sent == Sent::done) return sent;
-  // A large body goes on leaving over sockets. Anything else was taken whole or not at all.
+  // A large body continues to leave over sockets. Anything else was taken whole or not at all.
   under_way_ =
       sent && !link_->traits().sent_is_delivered && op_.descriptor.body_bytes() > kMaxInlineBytes;
   if (!under_way_ && !link_->withdraw(op_)) return Sent::done;  // another thread wrote its end
@@ -229,14 +229,14 @@ bool SampleChannel::was_dropped() {
   return std::exchange(dropped_, false);
 }
 
-// It keeps its number, which no other message has.
+// Counts the message out of the window. It keeps its number, which no other message has.
 void SampleChannel::note_dropped() {
   window_.uncount(descriptor_.payload_bytes);
   if (is_first_of_schema_) sender_.strand(descriptor_.schema);
   dropped_ = true;
 }
 
-// The link goes on with op_.
+// Continues the link's send of op_.
 Result<Sent> SampleChannel::go_on_sending() {
   auto sent = link_->send(op_, Deadline::never());
   if (sent && *sent == Sent::later) return sent;
@@ -256,7 +256,7 @@ Result<Sent> SampleChannel::go_on_announced() {
   return begun;
 }
 
-// The message that is under way does not go, so that nothing may follow it.
+// Ends the channel: the message under way is not sent, so nothing may follow it.
 Error SampleChannel::fail(Error why) {
   failure_ = why;
   under_way_ = false;

@@ -18,51 +18,51 @@ namespace tendon::v0::detail {
 
 /// One message for many channels.
 struct SharedMessage {
-  Descriptor descriptor;  ///< kind, sizes and layout: what is the same on every channel
+  Descriptor descriptor;  ///< kind, sizes and layout, which are the same on every channel
   std::shared_ptr<const Schema> schema;  ///< of a TensorDict; null: raw bytes
-  /// Where its leaves lay, for a peer to which that GPU is offered first; null: in host memory.
+  /// The places of its leaves, for a peer to which that GPU is offered first; null: in host memory.
   std::shared_ptr<const Placement> placement{};
-  Bytes body;  ///< payload, values, header, one behind the other
-  /// The body lies there. Null where it is at most kMaxInlineBytes: then it travels inline, and its
-  /// memory is free when the call returns.
+  Bytes body;  ///< payload, values, header, in this order
+  /// The slot of the body. Null for at most kMaxInlineBytes: then it travels inline, and its memory
+  /// is free when the call returns.
   std::shared_ptr<const PublishedSlot> slot;
   RingShare share = RingShare::whole;
-  /// With a device part: the leaves that the payload has not.
+  /// With a device part: the leaves that are not in the payload.
   LeavesOnGpu on_gpu{};
 };
 
-/// What came of an attempt to show a sample on a channel.
+/// The result of an attempt to show a sample on a channel.
 enum class Shown : std::uint8_t {
-  shown,      ///< it is with the peer, or in the hands of the kernel
-  under_way,  ///< it will be, unless it is dropped; the channel is closed meanwhile
+  shown,      ///< the peer or the kernel has it
+  under_way,  ///< it will be shown, unless it is dropped; the channel is closed meanwhile
   closed,  ///< nothing was done: the window is closed, or there is no room in ring, arena, socket
-  beyond_share,  ///< nothing was done: the peer has its share of the pool that `on_gpu` is of
-  dropped,       ///< nothing was done, but said: what was under way before was dropped. Once
+  beyond_share,  ///< nothing was done: the peer has used its share of the pool of `on_gpu`
+  dropped,       ///< nothing was done, but reported once: the sample under way was dropped
 };
 
 /// The sending side of one of many channels that show the same samples: at most one message is
-/// under way on it. One whose schema was announced is under way until it has gone, whatever room
-/// there is: so no schema is announced before the message of the last one was sent.
+/// under way on it. A message whose schema was announced stays under way until it has left,
+/// whatever room there is. So no schema is announced before the message of the last one was sent.
 ///
 ///   idle -> announcing   a large schema leaves over sockets; its message follows
 ///        -> announced    the schema has gone, and there was no room for the message
 ///        -> sending      a large message leaves over sockets
 ///
-/// Over sockets a sample with `Keeps::once_begun` may be dropped while it is under way: when nobody
-/// has it any more before its first byte goes, and by StoppedSends. The peer never gets it.
+/// Over sockets a sample with `Keeps::once_begun` may be dropped while it is under way: by
+/// StoppedSends, or if nobody has it any more before its first byte leaves. The peer never gets it.
 ///
-/// Owns:    shares of its link and of the schemas; while a sample is under way, what LentSample
-///          says, or a copy of a small body.
+/// Owns:    shares of its link and of the schemas; while a sample is under way, its LentSample or a
+///          copy of a small body.
 /// Threads: the lock of its Fanout is held for every call, but for window() and link().
 /// Errors:  the link's; then nothing is under way any more. message_too_large, and
 ///          unsupported_device for leaves that lay on a GPU: this peer does not take this sample,
-///          and the channel goes on.
+///          and the channel stays usable.
 /// Blocks:  never.
 /// Cost:    that of the link.
 class SampleChannel {
  public:
-  /// `window`: what the receiver said when it opened the channel. The Context outlives it.
-  /// `copied` counts the samples that went as copies, beyond the share of the receiver's link.
+  /// `window` is the receiver's, from its opening of the channel. The Context outlives it. `copied`
+  /// counts samples that were sent as copies, beyond the share of the receiver's link.
   SampleChannel(ContextCore& context, std::shared_ptr<Link> link, std::uint32_t pipe, Window window,
                 std::shared_ptr<std::atomic<std::uint64_t>> copied = nullptr);
   SampleChannel(const SampleChannel&) = delete;
@@ -70,33 +70,33 @@ class SampleChannel {
   ~SampleChannel();
 
   [[nodiscard]] Link& link() const noexcept { return *link_; }
-  /// For what the receiver says: credits and acks.
+  /// For words of the receiver: credits and acks.
   [[nodiscard]] SendWindow& window() noexcept { return window_; }
 
-  /// show_and_ring() must follow what is shown. `tag` is that of the descriptor. A schema that the
-  /// receiver does not know is announced first, when the window has room for the sample.
-  /// `share_bytes`: how much of the publish pool the receiver's link may have, this included.
+  /// Prepares a sample; show_and_ring() must follow. `tag` is that of the descriptor. A schema that
+  /// the receiver does not know is announced first, when the window has room for the sample.
+  /// `share_bytes`: the part of the publish pool that the receiver's link may have, this sample
+  /// included.
   using Keeps = LentSample::Keeps;
   [[nodiscard]] Result<Shown> prepare(const SharedMessage& sample, std::uint32_t tag,
                                       std::uint64_t share_bytes = PublishPool::kWholeShare,
                                       Keeps keeps = Keeps::until_sent);
-  /// Looks whether what was under way has gone, or was dropped.
+  /// Continues the sample under way, and checks whether it has left or was dropped.
   [[nodiscard]] Result<Sent> go_on();
-  /// Was what was under way dropped? Says it once.
+  /// True if the sample under way was dropped; reported once.
   [[nodiscard]] bool was_dropped();
-  /// The sample that is under way has Keeps::once_begun from here on.
+  /// Gives the sample under way Keeps::once_begun from here on.
   void wait_no_more() {
     if (lent_ != nullptr) lent_->wait_no_more();
   }
-  /// What is under way will not be delivered, unless it is too late. Nothing follows on this
-  /// channel.
+  /// Stops the sample under way, unless it is too late. Nothing follows on this channel.
   void end() noexcept;
 
  private:
   enum class Step : std::uint8_t { idle, announcing, announced, sending };
   [[nodiscard]] Result<void> check_size(const Descriptor& descriptor) const;
   [[nodiscard]] Result<void> check_strandings() const;
-  /// Where the leaves of a sample lay, as this peer knows it.
+  /// The placement of a sample's leaves, as this peer knows it.
   [[nodiscard]] Result<std::shared_ptr<const Placement>> peer_placement(
       const SharedMessage& sample);
   [[nodiscard]] Result<Sent> announce(const std::shared_ptr<const Schema>& schema,
@@ -109,7 +109,7 @@ class SampleChannel {
   void describe(const Descriptor& descriptor, Bytes body, const PublishedSlot* slot,
                 RingShare share);
   void describe(const Descriptor& descriptor, RingShare share);
-  /// The message has its number: nothing but its end or a drop keeps it from going.
+  /// Keeps the message, which has its number: only its end or a drop keeps it from leaving.
   [[nodiscard]] Shown keep(Step step, const Descriptor& descriptor, const SharedMessage& sample);
   void note_dropped();
   [[nodiscard]] Result<Sent> go_on_announced();
@@ -125,21 +125,21 @@ class SampleChannel {
   const std::shared_ptr<std::atomic<std::uint64_t>> copied_;
   SendWindow window_;
   ChannelSender sender_;
-  // The word that was offered to the link, and what it names.
+  // The word that was offered to the link, and its parts.
   SendOp op_;
   BodyPart payload_;
   Step step_ = Step::idle;
   std::uint64_t share_bytes_ = PublishPool::kWholeShare;
-  bool under_way_ = false;           // the link goes on with op_
+  bool under_way_ = false;           // the link continues with op_
   bool is_first_of_schema_ = false;  // the message that is under way
-  bool dropped_ = false;             // it was, and nobody has asked
-  Descriptor descriptor_;            // of what lent_ has
+  bool dropped_ = false;             // it was dropped, and nobody has asked
+  Descriptor descriptor_;            // of lent_
   RingShare share_ = RingShare::whole;
-  std::shared_ptr<LentSample> lent_;  // the message; null: it is with the caller, or there is none
-  PublishPool::LinkNumber reader_ = 0;  // of the publish pool, from its first sample on
-  std::optional<Error> failure_;        // why nothing more goes, though the link lives
+  std::shared_ptr<LentSample> lent_;    // the message; null: the caller has it, or there is none
+  PublishPool::LinkNumber reader_ = 0;  // in the publish pool, from its first sample on
+  std::optional<Error> failure_;        // why nothing more is sent, though the link lives
   std::optional<WaitsFor> waits_;       // while there is no room
-  DirectShow direct_;                   // of the message that is under way, or was offered
+  DirectShow direct_;                   // of the message under way or offered
 };
 
 }  // namespace tendon::v0::detail

@@ -9,7 +9,7 @@
 
 namespace tendon::v0::detail {
 
-/// May this side of a channel send, and why not?
+/// Whether this side of a channel may send, and the reason if not.
 ///
 ///   open -> finished  by finish(): this side has said its end
 ///        -> closed    by close(): the peer closed both directions in order
@@ -28,7 +28,7 @@ class SendingLife {
 
   [[nodiscard]] bool may_send() const noexcept { return state() == State::open; }
   [[nodiscard]] State state() const noexcept { return state_.load(std::memory_order_acquire); }
-  /// `why`: what later sends return.
+  /// `why` is the error of later sends.
   void finish(Error why) { leave(State::finished, std::move(why)); }
   void close(Error why) { leave(State::closed, std::move(why)); }
   void end(Error why) { leave(State::ended, std::move(why)); }

@@ -18,14 +18,14 @@
 namespace tendon::v0::detail {
 namespace {
 
-constexpr std::uint64_t kAlignmentBytes = 256;  // of each leaf that is copied by itself
+constexpr std::uint64_t kAlignmentBytes = 256;  // of each leaf that is copied separately
 
 std::uint64_t aligned(std::uint64_t bytes) {
   return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
 }
 
-/// The batch, with leaves that have no gaps between their elements: one in host memory is packed,
-/// and leaves on a GPU have none.
+/// Returns the batch with leaves that have no gaps between their elements: one in host memory is
+/// packed, and leaves on a GPU have none.
 Result<TensorDict> without_gaps(const TensorDict& batch) {
   if (packed_view(batch) != nullptr || !check_on_cpu(batch, "pipe")) return batch;
   const auto& schema = batch.schema();

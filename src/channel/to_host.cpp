@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint64_t kPieceBytes = std::uint64_t{8} << 20;  // about a millisecond
 constexpr std::uint64_t kRunAlignmentBytes = 256;              // in the slot
 
-/// Small leaves of the GPU that are neighbours in the layout: no other leaf has bytes between them.
+/// Small leaves on the GPU that are neighbours in the layout: no other leaf has bytes between them.
 struct Run {
   std::size_t first = 0;  // leaf
   std::size_t last = 0;
@@ -22,7 +22,7 @@ struct Run {
   std::uint64_t end = 0;
 };
 
-/// Those of two leaves or more: one alone is copied at once anyway.
+/// Finds the runs of two leaves or more: a single leaf needs one copy anyway.
 std::vector<Run> runs_of(const TensorDict& batch, const PackedLayout& layout) {
   std::vector<Run> runs;
   bool continues = false;
@@ -69,7 +69,7 @@ class Plan {
     }
     copy(run.begin, gathered, run.end - run.begin);
   }
-  /// Where runs are gathered. False: there is no room, or no kernel.
+  /// Finds the place where runs are gathered. False: there is no room, or no kernel.
   [[nodiscard]] bool find_place(const std::vector<Run>& runs, cuda::Gpu& gpu,
                                 cuda::DevicePool& pool, Deadline deadline) {
     std::uint64_t size = 0;
