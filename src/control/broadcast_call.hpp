@@ -13,7 +13,7 @@ namespace tendon::v0::detail {
 class ControllerCore;
 
 /// A call of Controller::broadcast() from its beginning to its end. It may be attempted more than
-/// once, as Python does to look at signals: it keeps its turn and what it has copied meanwhile.
+/// once, as Python does to look at signals: it keeps its turn and its copies meanwhile.
 ///
 /// Owns:    its turn among such calls, a copy of the tensors. The inputs outlive it.
 /// Threads: one at a time.

@@ -14,7 +14,7 @@ namespace {
 constexpr std::chrono::milliseconds kProbeInterval{10};
 constexpr std::size_t kProbesInQueue = 16;
 constexpr std::size_t kSubscriptionsPerWorker = 4;
-// How soon workers that hold up a roster are looked at again.
+// The interval at which workers that hold up a roster are checked.
 constexpr std::chrono::milliseconds kLookInterval{1000};
 
 std::string behind(std::uint64_t step, std::uint64_t first, const std::string& why) {
@@ -88,7 +88,7 @@ Result<void> ControllerCore::let_in(const std::shared_ptr<WorkerPipe>& pipe, con
 }
 
 void ControllerCore::hear(GlobalRank rank, v1::Word word) {
-  // Only calls that give out steps wait for it.
+  // Only calls that broadcast steps wait for it.
   const bool is_waited_for = !word.has_inputs_applied() || !turns_.is_empty();
   const std::shared_ptr<WorkerPipe>& pipe = pipes_[rank.value].words;
   if (word.has_store_set())
@@ -173,7 +173,7 @@ std::chrono::nanoseconds ControllerCore::beat() {
 Result<void> ControllerCore::wait_for_workers(Deadline deadline) {
   TENDON_CHECK(check_process("control.wait_for_workers"));
   const Lock lock(mutex_);
-  // A loss is not passed over: rebuild() says that its caller knows of it.
+  // A loss must be acknowledged: the caller of rebuild() knows of it.
   if (machine_.state() == RosterState::closed) return machine_.error("control.form");
   return form(deadline);
 }
@@ -190,7 +190,7 @@ Result<void> ControllerCore::form(Deadline deadline) {
   for (std::uint32_t attempt = 0; attempt < kMaxRosterAttempts; ++attempt) {
     if (machine_.state() == RosterState::stopped || machine_.state() == RosterState::failed)
       return machine_.error("control.form");
-    // Else an earlier call's deadline passed in the midst.
+    // Else the deadline of an earlier call passed midway.
     if (machine_.state() != RosterState::forming) {
       machine_.gather();
       TENDON_CHECK(fill_seats(deadline));
@@ -214,9 +214,9 @@ Result<void> ControllerCore::form(Deadline deadline) {
 Result<void> ControllerCore::start_missing(std::map<GlobalRank, Started>& started) {
   for (const GlobalRank rank : machine_.seats().in(SeatState::empty)) {
     const WorkerSeat& seat = machine_.seats().at(rank);
-    if (seat.state != SeatState::empty) continue;  // it came while another one was started
+    if (seat.state != SeatState::empty) continue;  // it connected while another one was started
     Started& its = started[rank];
-    // That one is on its way; the last that was here is the same as before.
+    // The new worker is on its way; the last one that was here is the same as before.
     if (its.times > 0 && its.after == seat.heard.identity) continue;
     if (its.times >= kMaxRosterAttempts) {
       return Error{ErrorCode::worker_lost, "control.form",
@@ -331,7 +331,7 @@ void ControllerCore::abandon() {
   std::vector<std::shared_ptr<WorkerPipe>> pipes(silent.begin(), silent.end());
   {
     const Lock lock(mutex_);
-    // It sends nothing again: what has not come is not waited for.
+    // It sends nothing again, and does not wait for what is missing.
     if (machine_.state() != RosterState::stopped) machine_.stop("the controller is gone", 0);
     act();
     for (const Pipes& of_rank : pipes_)
@@ -388,7 +388,7 @@ Result<void> ControllerCore::broadcast(StepCall& call, Deadline deadline) {
   }
   TENDON_CHECK(await_room(inputs.schedule_id, deadline));
   while (!inputs.tensors.empty()) {
-    // Tensors that cannot be sent to one rank are given to none.
+    // Tensors that cannot be sent to one rank are sent to none.
     for (const auto& pipe : tensor_pipes()) TENDON_CHECK(pipe->check(inputs.tensors));
     if (call.tensors != nullptr) break;
     const std::shared_ptr<WorkerPipe> any = pipes_.front().words;

@@ -26,14 +26,14 @@
 
 namespace tendon::v0::detail {
 
-/// The pipes, sockets and waiting threads of a Controller; RosterMachine decides.
+/// The pipes, sockets and waiting threads of a Controller; RosterMachine makes the decisions.
 ///
-/// Whatever a worker says reaches the machine on the service thread; a caller that waits reads the
-/// sockets, one at a time, and the others are woken by it.
+/// Words of workers reach the machine on the service thread. One waiting caller at a time reads the
+/// sockets, and wakes the others.
 ///
-/// Owns:    all that a Controller does.
-/// Threads: safe everywhere. No lock of anything else is held while mutex_ is taken, but that of a
-///          pipe may be taken under it.
+/// Owns:    all resources of a Controller.
+/// Threads: safe everywhere. mutex_ is taken while no other lock is held, but the lock of a pipe
+///          may be taken under it.
 /// Errors, Blocks: as Controller.
 /// Cost:    as Controller.
 class ControllerCore final : public PipeListener,
@@ -44,7 +44,7 @@ class ControllerCore final : public PipeListener,
                  std::string run_id);
   ~ControllerCore() override = default;
 
-  /// Workers are let in from now on.
+  /// Admits workers from now on.
   [[nodiscard]] Result<void> serve(std::shared_ptr<ContextCore> context, Listener listener);
   [[nodiscard]] bool forked() const noexcept { return context_->forked(); }
   /// `forked`, for every call in a child.
@@ -59,7 +59,7 @@ class ControllerCore final : public PipeListener,
   [[nodiscard]] Result<void> rebuild(Deadline deadline) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<void> broadcast(const StepInputs& inputs, Deadline deadline)
       TENDON_EXCLUDES(mutex_);
-  /// One attempt of a call, which ends with end().
+  /// Makes one attempt of a call, which ends with end().
   [[nodiscard]] Result<void> broadcast(StepCall& call, Deadline deadline) TENDON_EXCLUDES(mutex_);
   void end(const StepCall& call) TENDON_EXCLUDES(mutex_);
   void give_back(std::vector<StepOutputs> outputs) TENDON_EXCLUDES(mutex_) {
@@ -85,7 +85,7 @@ class ControllerCore final : public PipeListener,
   [[nodiscard]] Result<void> drain(Deadline deadline) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<void> stop(std::string_view reason, Deadline deadline)
       TENDON_EXCLUDES(mutex_);
-  /// The handle is gone: workers are told, nothing is waited for.
+  /// Called when the handle is dropped: workers are told, nothing is awaited.
   void abandon() TENDON_EXCLUDES(mutex_);
 
   void on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word) override
@@ -103,12 +103,12 @@ class ControllerCore final : public PipeListener,
   [[nodiscard]] Result<void> let_in(const std::shared_ptr<WorkerPipe>& pipe, const v1::Word& word)
       TENDON_REQUIRES(mutex_);
   void hear(GlobalRank rank, v1::Word word) TENDON_REQUIRES(mutex_);
-  /// Tensors that have not left are void.
+  /// Voids tensors that have not left.
   void end_tensors(GlobalRank rank) TENDON_REQUIRES(mutex_);
-  /// Where the tensors of a step go, once for each host that is not this one.
+  /// The pipes for the tensors of a step, one for each host that is not this one.
   [[nodiscard]] std::vector<std::shared_ptr<WorkerPipe>> tensor_pipes() const
       TENDON_REQUIRES(mutex_);
-  /// Does what the machine wants done, and wakes those that wait for a change.
+  /// Performs the machine's actions, and wakes the calls that wait for a change.
   void act() TENDON_REQUIRES(mutex_);
   void changed() TENDON_REQUIRES(mutex_);
   std::chrono::nanoseconds beat() TENDON_EXCLUDES(mutex_);
@@ -125,7 +125,7 @@ class ControllerCore final : public PipeListener,
       TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> open_roster() TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> probe(Deadline deadline) TENDON_REQUIRES(mutex_);
-  /// The roster's error, with the death that was behind a failure; waits a little for it.
+  /// The roster's error, with the death that caused a failure; waits a little for it.
   [[nodiscard]] Error await_cause(std::string_view where, Deadline deadline)
       TENDON_REQUIRES(mutex_);
 
@@ -151,15 +151,15 @@ class ControllerCore final : public PipeListener,
   RosterMachine machine_ TENDON_GUARDED_BY(mutex_);
   struct Pipes {
     std::shared_ptr<WorkerPipe> words;    // null: the place is empty
-    std::shared_ptr<WorkerPipe> tensors;  // of this roster; null: tensors go on `words`
+    std::shared_ptr<WorkerPipe> tensors;  // of this roster; null: `words` carries tensors
   };
   std::vector<Pipes> pipes_ TENDON_GUARDED_BY(mutex_);  // by rank
   StoreBook store_ TENDON_GUARDED_BY(mutex_);
   std::shared_ptr<ControllerSockets> sockets_ TENDON_GUARDED_BY(mutex_);
   bool reading_ TENDON_GUARDED_BY(mutex_) = false;  // a caller is in the sockets' wait()
   StepTurns turns_ TENDON_GUARDED_BY(mutex_);
-  bool beats_fast_ TENDON_GUARDED_BY(mutex_) = false;  // a step was in flight, or was given out
-  std::unique_ptr<Heart> heart_;                       // last: it ends before what it looks at
+  bool beats_fast_ TENDON_GUARDED_BY(mutex_) = false;  // a step was in flight, or was broadcast
+  std::unique_ptr<Heart> heart_;  // last: it ends before the parts that it reads
 };
 
 }  // namespace tendon::v0::detail

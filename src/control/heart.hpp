@@ -13,8 +13,8 @@
 
 namespace tendon::v0::detail {
 
-/// Calls a function from time to time in a thread of its own, so that heartbeats go on while the
-/// program computes or holds Python's lock, and however busy the service thread is.
+/// Calls a function from time to time in a thread of its own, so that heartbeats continue while the
+/// program computes or holds Python's lock, however busy the service thread is.
 ///
 /// Owns:    its thread.
 /// Threads: safe everywhere but in the function itself.
@@ -23,7 +23,7 @@ namespace tendon::v0::detail {
 /// Cost:    a thread.
 class Heart {
  public:
-  /// `beat` returns when it wants to be called again.
+  /// `beat` returns the time until its next call.
   [[nodiscard]] static Result<std::unique_ptr<Heart>> start(
       std::function<std::chrono::nanoseconds()> beat) {
     auto heart = std::make_unique<Heart>(std::move(beat));
@@ -45,7 +45,7 @@ class Heart {
     changed_.notify_one();
     thread_.join();
   }
-  /// The next beat comes now.
+  /// Makes the next beat start now.
   void wake() {
     {
       const Lock lock(mutex_);

@@ -7,11 +7,11 @@
 namespace tendon::v0::detail {
 namespace {
 
-// In a heartbeat.
+// The most ranks in a heartbeat.
 constexpr std::size_t kMaxAwaitedSaid = 64;
 
 // The workers of the controller's host read the same memory. No worker may write its tensors, so
-// that a program does not depend on where its worker runs.
+// that a program does not depend on the host of its worker.
 TensorDict to_read(TensorDict tensors) {
   const PackedView* const packed = packed_view(tensors);
   if (packed == nullptr) return tensors;  // a dict of values only
@@ -22,7 +22,7 @@ TensorDict to_read(TensorDict tensors) {
 
 }  // namespace
 
-/// One thread at a time moves steps.
+/// Lets one thread at a time move steps.
 class WorkerCore::Turn {
  public:
   explicit Turn(WorkerCore& core) : core_(core) {
@@ -77,7 +77,7 @@ Result<v0::Step> WorkerCore::next_step(Deadline deadline) {
       return *std::move(step);
     }
     if (machine_.is_done()) break;
-    // Tensors are still on their way, unless the pipe that they would come on is gone.
+    // Tensors are still on their way, unless the pipe for them has ended.
     const auto awaited = machine_.waits_for_tensors_of();
     const auto why = awaited && relay_ != nullptr ? relay_->why_none_come() : std::nullopt;
     if (why) {
@@ -160,7 +160,7 @@ void WorkerCore::service(Deadline deadline) {
   const bool reconnect = machine_.take_break(v1::FLOW_STEP_INPUTS);
   polls_ = true;
   mutex_.unlock();
-  if (reconnect) (void)sockets_->reconnect(v1::FLOW_STEP_INPUTS);  // else asked for once more
+  if (reconnect) (void)sockets_->reconnect(v1::FLOW_STEP_INPUTS);  // else it is asked for once more
   sockets_->wait(wake_->fd(), deadline);
   wake_->take();
   TakenMessages taken = take_some(*sockets_, expected);

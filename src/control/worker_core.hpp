@@ -21,19 +21,19 @@
 
 namespace tendon::v0::detail {
 
-/// Those that there are, the smaller ones first.
+/// The groups that exist, the smaller ones first.
 [[nodiscard]] inline std::vector<std::shared_ptr<Group>> all_of(const WorkerGroups& groups) {
   std::vector all{groups.tensor, groups.kv, groups.pipeline, groups.world};
   std::erase(all, nullptr);
   return all;
 }
 
-/// The pipe, sockets, groups and waiting threads of a Worker; WorkerMachine decides.
+/// The pipe, sockets, groups and waiting threads of a Worker; WorkerMachine makes the decisions.
 ///
-/// Owns:    all that a Worker does.
+/// Owns:    all resources of a Worker.
 /// Threads: those of Worker. The service thread calls the PipeListener, the heartbeat's thread
-///          beat(). No lock of anything else is held while mutex_ is taken, but that of a pipe or a
-///          group may be taken under it.
+///          beat(). mutex_ is taken while no other lock is held, but the lock of a pipe or a group
+///          may be taken under it.
 /// Errors, Blocks: as Worker.
 /// Cost:    as Worker.
 class WorkerCore final : public PipeListener, public std::enable_shared_from_this<WorkerCore> {
@@ -43,7 +43,7 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
       : place_(std::move(place)), network_(std::move(network)), wake_(std::move(wake)) {}
   ~WorkerCore() override = default;
 
-  /// Says Join on this pipe, waits for the first roster and enters it.
+  /// Sends Join on this pipe, waits for the first roster and enters it.
   [[nodiscard]] Result<void> join(Context& context, Pipe pipe, Deadline deadline)
       TENDON_EXCLUDES(mutex_);
 
@@ -88,7 +88,7 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
       TENDON_EXCLUDES(mutex_);
 
  private:
-  class Turn;  // of the one thread that may call what moves steps
+  class Turn;  // of the one thread that may call functions that move steps
 
   // Rosters: worker_roster.cpp
   [[nodiscard]] Result<void> enter(Deadline deadline) TENDON_EXCLUDES(mutex_);
@@ -110,7 +110,7 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
   void service(Deadline deadline) TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> send(v1::Flow flow, v1::StepMessage message, Deadline deadline)
       TENDON_EXCLUDES(mutex_);
-  /// Does what the machine wants done.
+  /// Performs the machine's actions.
   void act() TENDON_REQUIRES(mutex_);
   void changed() TENDON_REQUIRES(mutex_);
   std::chrono::nanoseconds beat() TENDON_EXCLUDES(mutex_);
@@ -120,7 +120,7 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
   const std::unique_ptr<UserEvent> wake_;
   std::shared_ptr<WorkerPipe> pipe_;      // set before its first call
   std::shared_ptr<ContextCore> context_;  // likewise
-  std::shared_ptr<PipeStore> store_;      // likewise: where the world group is made
+  std::shared_ptr<PipeStore> store_;      // likewise: for making the world group
   std::atomic<double> load_{0};
 
   mutable Mutex mutex_;
@@ -128,9 +128,9 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
   WorkerMachine machine_ TENDON_GUARDED_BY(mutex_){place_};
   std::shared_ptr<HostRelay> relay_ TENDON_GUARDED_BY(mutex_);
   std::shared_ptr<WorkerSockets> sockets_;  // of the thread that has the turn
-  CurveKeys keys_;                          // likewise; of the roster that comes next, or runs
+  CurveKeys keys_;                          // likewise; of the next roster, or the running one
   WorkerGroups groups_ TENDON_GUARDED_BY(mutex_);
-  bool has_turn_ TENDON_GUARDED_BY(mutex_) = false;    // a thread is in what moves steps
+  bool has_turn_ TENDON_GUARDED_BY(mutex_) = false;    // a thread moves steps
   bool polls_ TENDON_GUARDED_BY(mutex_) = false;       // it is in the sockets' wait()
   bool beats_fast_ TENDON_GUARDED_BY(mutex_) = false;  // a step is at work, or was taken
   std::unique_ptr<Heart> heart_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rosters of a worker: how it enters one, and how it gets out of it.
+// Rosters of a worker: how it enters and leaves one.
 #include <cstdlib>
 #include <string>
 #include <utility>
@@ -19,7 +19,7 @@ constexpr std::chrono::milliseconds kJoinPause{20};
 }  // namespace
 
 void WorkerCore::say_failed(const Error& cause) {
-  // New keys with each roster; without them a controller of other hosts does not let this one in.
+  // New keys with each roster; without them a controller of other hosts refuses this worker.
   if (auto keys = network_->make_keys(); keys.has_value()) keys_ = *std::move(keys);
   const auto& world = groups_.world;
   machine_.failed(cause, keys_.public_key, world == nullptr ? 0 : world->last_complete_sequence());
@@ -81,14 +81,14 @@ Result<std::shared_ptr<Group>> WorkerCore::join_world(Deadline deadline) {
   GroupOptions options{.name = "world"};
   options.security.profile = profile_of(place_.options);
   options.listen = place_.options.listen;
-  // Through a store nobody knows an interface: the controller's is the one that others reach.
+  // With a store nobody knows an interface: the one to the controller is the one that others reach.
   if (const char* const told = std::getenv("TENDON_LISTEN");
       options.listen.empty() && (told == nullptr || *told == '\0')) {
     if (const std::string own = own_host_towards(place_.host, deadline); !own.empty())
       options.listen = own + ":0";
   }
-  // In pieces that grow: a roster that is closed meanwhile ends it, and slow workers are not
-  // left for ever by each other.
+  // In pieces that grow: a roster that is closed meanwhile ends it, and slow workers do not leave
+  // each other for ever.
   for (auto piece = kJoinPiece;; piece *= 2) {
     auto world = Group::join(
         context_,
@@ -105,7 +105,7 @@ Result<std::shared_ptr<Group>> WorkerCore::join_world(Deadline deadline) {
 }
 
 Result<void> WorkerCore::rebuild_world(Group& world, Deadline deadline) {
-  // In pieces: one more loss closes the roster, and the wait for the member that is gone with it.
+  // In pieces: one more loss closes the roster, and ends the wait for the lost member.
   while (true) {
     const auto rebuilt = world.rebuild(earlier(deadline, Deadline(kRebuildPiece)));
     if (rebuilt.has_value()) return {};
@@ -128,8 +128,8 @@ Result<WorkerGroups> WorkerCore::make_groups(Deadline deadline) {
   }
   if (groups.world != nullptr) {
     if (auto rebuilt = rebuild_world(*groups.world, deadline); !rebuilt.has_value()) {
-      // Without its links to members that live it may be left out, or alone: they and this one know
-      // of each other by the controller alone. In the next attempt it joins as a newcomer does.
+      // Without its links to living members it may be left out, or alone: only the controller knows
+      // both sides. In the next attempt it joins as a newcomer does.
       if (rebuilt.error().code == ErrorCode::peer_lost ||
           rebuilt.error().code == ErrorCode::no_quorum) {
         {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asynchronous operations of a pipe: what waits in its queues, and what their completions do.
+// Asynchronous operations of a pipe: the entries of its queues, and their completions.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ class SendCompletion final : public Awaited<void> {
       : Awaited(*core->context()), core_(std::move(core)) {}
   void drive(Deadline deadline) override { core_->drive(*this, deadline); }
   void cancel() override { core_->cancel_send(this); }
-  void abandon() override {}  // the message goes on its way
+  void abandon() override {}  // the message is sent all the same
 
  private:
   std::shared_ptr<PipeCore> core_;
@@ -42,7 +42,7 @@ class RecvCompletion : public Awaited<T> {
   void drive(Deadline deadline) override { core_->drive(*this, deadline); }
   void cancel() override { core_->cancel_recv(this); }
   void abandon() override {
-    // What another thread is completing is awaited, or the next receive would overtake it.
+    // Waits for a thread that is completing it; otherwise the next receive would overtake it.
     if (!this->finished() && !core_->cancel_recv(this)) drive(kCompletingPatience);
     this->hand_back();
   }
@@ -64,14 +64,14 @@ class RecvCompletion : public Awaited<T> {
   }
 
  private:
-  // The other thread has a memcpy left.
+  // The other thread has only a memcpy left.
   static constexpr std::chrono::seconds kCompletingPatience{1};
   std::shared_ptr<PipeCore> core_;
   std::uint64_t number_ = 0;
   std::shared_ptr<const Placement> placement_;  // of a recv_into, at the sender
 };
 
-/// A recv_into: what was dropped lies in the caller's memory, and stays there, unless it is given
+/// A recv_into: a dropped message lies in the caller's memory, and stays there unless it is put
 /// back.
 class IntoCompletion final : public RecvCompletion<TensorDict> {
  public:
@@ -93,12 +93,12 @@ class IntoCompletion final : public RecvCompletion<TensorDict> {
   std::shared_ptr<const Value> values_;
 };
 
-/// A send that waits for its turn. It holds everything its message is made of.
+/// A send that waits for its turn. It holds all parts of its message.
 struct QueuedSend {
   QueuedSend() = default;
   QueuedSend(const QueuedSend&) = delete;
   QueuedSend& operator=(const QueuedSend&) = delete;
-  /// Owners of memory on a GPU may call the driver, which is for the device thread here.
+  /// Owners of memory on a GPU may call the driver, which is the device thread's task here.
   ~QueuedSend() {
     if (gpu != nullptr) (void)gpu->thread().post([dropped = std::move(batch)] {});
   }
@@ -119,8 +119,8 @@ struct QueuedSend {
 /// The message of a posted receive on its way to a GPU.
 struct OnItsWay {
   std::shared_ptr<Delivery> delivery;
-  PutBack returned;              // it is the next message again, unless the GPU has made the copy
-  bool is_in_peer_slot = false;  // which was not lent to stay
+  PutBack returned;              // becomes the next message again, unless the GPU has made the copy
+  bool is_in_peer_slot = false;  // in a slot that was not lent for long
 };
 
 /// A receive that waits for its message.
@@ -130,12 +130,11 @@ struct PostedRecv {
   AnyCompletion completion;
   std::optional<TensorDict> destination;  // of recv_into
   RecvMode mode = RecvMode::view_or_copy;
-  std::optional<Device>
-      device;  // where its tensors are to lie; nothing: where their sender had them
+  std::optional<Device> device;  // the wanted place of its tensors; empty: as at their sender
   cuda::StreamName stream = static_cast<cuda::StreamHandle>(kStreamPerThread);
-  // From here on under the link's receive lock
+  // The fields below need the link's receive lock
   std::shared_ptr<const SoughtGpu> sought;  // `device`, where it is a GPU
-  bool is_busy = false;  // a thread sends its message on its way, or takes it from there
+  bool is_busy = false;  // a thread sends its message to the GPU, or takes it from there
   bool is_cancelled = false;
   std::optional<OnItsWay> on_its_way;
 };

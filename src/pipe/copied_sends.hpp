@@ -13,10 +13,10 @@
 
 namespace tendon::v0::detail {
 
-/// Asynchronous sends that were shown and whose tensors a GPU still copies. The next messages of
-/// the pipe do not wait for them; their completions do.
+/// Asynchronous sends that were shown and whose tensors a GPU still copies. Their completions wait
+/// for the GPU; the pipe's next messages do not.
 ///
-/// Owns:    what concludes each, and the answer of its GPU.
+/// Owns:    the conclusion of each, and the answer of its GPU.
 /// Threads: the sender's lock is held for every call but is_empty().
 /// Errors:  those of the GPU reach the completion.
 /// Blocks:  never.
@@ -28,7 +28,7 @@ class CopiedSends {
     waiting_.push_back({std::move(conclude), std::move(answer)});
     count_.store(waiting_.size());
   }
-  /// Concludes those whose GPU has answered. With an error, which is that of the Context: all.
+  /// Concludes those whose GPU has answered; with an error, which is that of the Context, all.
   void conclude(const Result<void>& usable) {
     std::erase_if(waiting_, [&](const Waiting& each) {
       const bool is_over = each.answer->is_over();

@@ -43,7 +43,7 @@ Result<void> Delivery::step() {
   if (target_.gpu == nullptr) TENDON_CHECK(find_gpu());
   if (!work_) {
     const bool is_there = lies_on(batch_, target_.gpu->context()->device());
-    if (is_there && target_.kind == DeviceCopyKind::h2d) {  // it came back
+    if (is_there && target_.kind == DeviceCopyKind::h2d) {  // it was put back before
       delivered_ = batch_;
       finish({});
       return {};
@@ -71,7 +71,7 @@ Result<void> Delivery::find_gpu() {
 }
 
 Result<bool> Delivery::make_room() {
-  // A stream that is none, or another GPU's, would tell nothing when the batch is dropped.
+  // An invalid stream, or another GPU's, would tell nothing when the batch is dropped.
   if (!target_.stream.is_replaced_here())
     TENDON_CHECK(cuda::StreamWork::begin(target_.gpu, target_.stream.here(), kReceive));
   TENDON_TRY(source, source_of(batch_, target_.gpu->context()->device(), kReceive));
@@ -119,7 +119,7 @@ Result<void> Delivery::copy_piece() {
 }
 
 void Delivery::finish(Result<void> result) {
-  work_.reset();  // it keeps the memory of both until the GPU has done it
+  work_.reset();  // it keeps both memories until the GPU has done it
   batch_ = TensorDict();
   if (!result) delivered_ = TensorDict();
   answer_.finish(std::move(result));

@@ -20,7 +20,7 @@ bool Destination::claim(const TensorDict& receive, const PackedLayout& layout,
     if (leaf.size_bytes == 0) continue;
     if (layout.offsets[i] != end)
       pieces.push_back(MutableBytes(gap_).first(layout.offsets[i] - end));
-    // check_destination() saw that the leaf may be written.
+    // check_destination() has checked that the leaf may be written.
     pieces.push_back({const_cast<std::byte*>(leaf.data), leaf.size_bytes});
     end = layout.offsets[i] + leaf.size_bytes;
   }

@@ -76,7 +76,7 @@ Error no_answer(const DirectSource& source) {
                    to_string(source.gpu.gpu->context()->device()) + "; nothing was delivered"};
 }
 
-/// Has the peer said how it takes leaves of this GPU? Its answer follows the first segment.
+/// Waits until the peer has said how it takes leaves of this GPU, which follows the first segment.
 Result<Way> await_way(const DirectSource& source, SharedMemoryLink& memory,
                       const cuda::DeviceSlot& slot, Deadline deadline) {
   std::optional<Error> error;
@@ -113,7 +113,8 @@ Error not_let_past(const DirectSource& source) {
                    ", for its stream, or for the peer's answer; nothing was delivered"};
 }
 
-// One that waits for room needs what this would take, and this would wait for that one.
+// A send that waits for room needs the memory that this one would take, and this one would wait for
+// it.
 Result<void> let_held_go_first(const DirectSource& source, Deadline deadline) {
   if (!source.is_behind_held()) return {};
   if (auto why = why_never_direct(source)) return *std::move(why);
@@ -138,7 +139,7 @@ Result<cuda::StreamWork> enqueue(const DirectSource& source,
     return work;
   }
   work.keep(std::make_shared<const TensorDict>(source.batch));
-  work.keep(slot);  // also where one copy is enqueued and the next fails
+  work.keep(slot);  // also if one copy is enqueued and the next fails
   TENDON_CHECK(pack_on_gpu(source.batch, source.layout, slot->address(), work, deadline));
   return work;
 }

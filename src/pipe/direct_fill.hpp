@@ -18,8 +18,8 @@
 
 namespace tendon::v0::detail {
 
-/// A batch that may stay on its GPU, and how its send waits. Where it lies as a loan does, it is
-/// sent from there.
+/// A batch that may stay on its GPU, and how its send waits. If it lies like a loan, it is sent
+/// from its place.
 struct DirectSource {
   const TensorDict& batch;
   const GpuSource& gpu;
@@ -28,15 +28,15 @@ struct DirectSource {
   const std::shared_ptr<ContextCore>& context;
   Link& link;
   std::function<Result<void>()> usable;
-  /// Does a send that was queued before wait for room? One that is direct only takes none then.
+  /// True if an earlier queued send waits for room. A direct-only send takes none then.
   std::function<bool()> is_behind_held;
 
   [[nodiscard]] bool is_direct_only() const noexcept;
 };
 
-/// A fill, or why there is none: `not_direct`, because the peer cannot read there, and
-/// `message_too_large` are for good. `resource_exhausted`, because the pool has no slot or the peer
-/// its share, and `timeout` may pass.
+/// A fill, or the reason why there is none. `not_direct` (the peer cannot read there) and
+/// `message_too_large` are permanent. `resource_exhausted` (the pool has no slot, or the peer has
+/// used its share) and `timeout` may pass.
 struct DirectTry {
   std::shared_ptr<DeviceFill> fill;
   std::optional<Error> why;
@@ -46,7 +46,7 @@ struct DirectTry {
   }
 };
 
-/// Why it can never stay on its GPU: `not_direct`, `message_too_large`. Nothing: it may.
+/// Why it can never stay on its GPU: `not_direct`, `message_too_large`. Empty: it may.
 [[nodiscard]] std::optional<Error> why_never_direct(const DirectSource& source);
 
 /// Enqueues the copies of its leaves on the GPU into a slot there, which the peer may read. Waits
@@ -54,8 +54,8 @@ struct DirectTry {
 /// timeout; that of `usable`; those of the driver.
 [[nodiscard]] Result<DirectTry> try_direct(const DirectSource& source, Deadline deadline);
 
-/// The same. Null: it travels through host memory. With DevicePath::direct_only why it would is an
-/// error, and it waits until the pool has room for it, and for those in front of it.
+/// The same. Null: it travels through host memory. With DevicePath::direct_only it waits until the
+/// pool has room for it, and for earlier sends, and returns an error instead of null.
 [[nodiscard]] Result<std::shared_ptr<DeviceFill>> direct_fill(const DirectSource& source,
                                                               Deadline deadline);
 

@@ -12,9 +12,9 @@
 
 namespace tendon::v0::detail {
 
-/// A copy of a batch in host memory, while its GPU writes it for a caller that does not wait. The
-/// device thread makes the copies once the caller's stream has done what it had to do, because a
-/// copy to host memory that is not registered blocks until then. It does other work between them.
+/// A copy of a batch to host memory, written by its GPU for a caller that does not wait. The device
+/// thread makes the copies once the caller's stream has done its earlier work, because a copy to
+/// unregistered host memory blocks until then. It does other work between them.
 ///
 ///   behind the caller's stream -> gather, and copies, one after the other -> over
 ///
@@ -26,8 +26,8 @@ namespace tendon::v0::detail {
 /// Cost:    two events; the device thread is busy for as long as the copies take.
 class Filling : public std::enable_shared_from_this<Filling> {
  public:
-  /// `room`: for the batch, by Layout::aligned; it has the leaves of host memory already. `copies`
-  /// are those of the batch to the room. `on_over` is called in the device thread.
+  /// `room` is for the batch, by Layout::aligned; it has the leaves of host memory already.
+  /// `copies` are those of the batch to the room. `on_over` is called in the device thread.
   [[nodiscard]] static Result<std::shared_ptr<const Filling>> begin(TensorDict batch, Storage room,
                                                                     CopiesToHost copies,
                                                                     std::shared_ptr<cuda::Gpu> gpu,

@@ -13,7 +13,7 @@
 
 namespace tendon::v0::detail {
 
-/// The GPU of a batch that is to be sent, and which leaves lie there, as the peer is told.
+/// The GPU of a batch that is to be sent, and its placement for the peer.
 struct GpuSource {
   std::shared_ptr<cuda::Gpu> gpu;
   std::uint32_t number = 0;  ///< in the offers of this side

@@ -7,7 +7,7 @@
 
 namespace tendon::v0::detail {
 
-/// What became of the user's handle of a pipe, and of the pipe with it.
+/// The state of the user's handle of a pipe, and of the pipe with it.
 ///
 ///   state        supervise()  release()   drop()      close()
 ///   held         supervised   -           abandoned   closed
@@ -25,15 +25,15 @@ class HandleState {
  public:
   enum class State : std::uint8_t {
     held,        ///< the program may use it
-    supervised,  ///< a server lent it to a handler, and may still have a reason to give
+    supervised,  ///< a server lent it to a handler, and may still have to state a reason
     dropped,     ///< the handler dropped it meanwhile
-    abandoned,   ///< what is queued goes out, then the end is said
+    abandoned,   ///< queued messages leave, then the end is said
     closed,      ///< the end was said
   };
 
   [[nodiscard]] State state() const noexcept { return state_.load(); }
   [[nodiscard]] bool is(State state) const noexcept { return this->state() == state; }
-  /// No call of the program comes any more.
+  /// True if no further call of the program can follow.
   [[nodiscard]] bool is_over() const noexcept { return state() >= State::abandoned; }
 
   void supervise() noexcept { (void)move(State::held, State::supervised); }
@@ -41,11 +41,11 @@ class HandleState {
   [[nodiscard]] bool release() noexcept {
     return !move(State::supervised, State::held) && move(State::dropped, State::abandoned);
   }
-  /// The handle goes. True: it was not supervised, and the pipe is abandoned now.
+  /// Notes that the handle is dropped. True: it was not supervised, and the pipe is abandoned now.
   [[nodiscard]] bool drop() noexcept {
     return !move(State::supervised, State::dropped) && move(State::held, State::abandoned);
   }
-  /// True the first time: the caller says the end.
+  /// True the first time: the caller must say the end.
   [[nodiscard]] bool close() noexcept { return state_.exchange(State::closed) != State::closed; }
 
  private:

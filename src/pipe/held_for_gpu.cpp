@@ -54,7 +54,7 @@ void HeldForGpu::post(Try which) {
   if (!posted) finish(std::move(posted));
 }
 
-// The second try finds there what the first one asked of the device thread.
+// The second try finds the result of the first one's request to the device thread.
 void HeldForGpu::attempt(Try which) {
   if (which == Try::first) tries_.store(Tries::one);
   auto filled = fill();

@@ -18,8 +18,8 @@
 namespace tendon::v0::detail {
 
 /// A batch that may only travel on its GPU, of a caller that does not wait for the peer's answer or
-/// for room in the pool. Once the caller's stream has done what it had to do, and it is the next
-/// one of its sender, the device thread tries to copy it to a slot.
+/// for room in the pool. Once the caller's stream has done its earlier work, and the batch is the
+/// next one of its sender, the device thread tries to copy it to a slot.
 ///
 ///   behind the caller's stream -> its sender asks for a try, again -> over: a fill, or the error
 ///
@@ -36,22 +36,22 @@ class HeldForGpu final : public Timed, public std::enable_shared_from_this<HeldF
     PlacedLayout layout;
     std::weak_ptr<ContextCore> context;
     std::weak_ptr<Link> link;
-    std::function<void()> tell;  ///< its sender is to look at it: called in any thread
+    std::function<void()> tell;  ///< makes its sender look at it: called in any thread
   };
   explicit HeldForGpu(What what) : what_(std::move(what)) {}
   HeldForGpu(const HeldForGpu&) = delete;
   HeldForGpu& operator=(const HeldForGpu&) = delete;
-  /// Owners of memory on a GPU may call the driver, which is for the device thread.
+  /// Owners of memory on a GPU may call the driver, which is the device thread's task.
   ~HeldForGpu() override;
 
-  /// `stream`: of the calling thread.
+  /// `stream` belongs to the calling thread.
   [[nodiscard]] Result<void> begin(void* stream);
   [[nodiscard]] const GpuAnswer& answer() const noexcept { return answer_; }
-  /// It is the next one: there may be an answer, or room. If it is not over then, its sender is
-  /// told to ask again when copies that are under way are over, and after kPause. Nothing is tried
-  /// before its stream is done, of which the sender is told too.
+  /// Tries again, because the batch is the next one: there may be an answer, or room. If it is not
+  /// over then, its sender is told to ask again when copies under way have ended, and after kPause.
+  /// Nothing is tried before its stream is done, which the sender is told too.
   void try_again();
-  /// Precondition: the answer is good.
+  /// Precondition: the answer is a success.
   [[nodiscard]] std::shared_ptr<DeviceFill> take() { return std::move(fill_); }
   [[nodiscard]] const GpuSource& source() const noexcept { return what_.source; }
   [[nodiscard]] const PlacedLayout& layout() const noexcept { return what_.layout; }
@@ -60,7 +60,7 @@ class HeldForGpu final : public Timed, public std::enable_shared_from_this<HeldF
   void on_time() override;
 
  private:
-  // What frees slots in this process tells nobody of it.
+  // Slots that are freed in this process notify nobody.
   static constexpr std::chrono::milliseconds kPause{5};
   enum class Try : std::uint8_t { first, second };
   enum class Tries : std::uint8_t { behind_stream, none, one, one_and_another };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pipes for parts of the library that know a Context by its core: its handle is the program's.
+// Pipes for parts of the library that have a Context's core: its handle belongs to the program.
 #pragma once
 
 #include <memory>

@@ -142,9 +142,9 @@ std::uint64_t ListenerCore::left_bytes() const {
   return bytes;
 }
 
-// Each link has a window of its own, so peers that send, leave and come again, or that come
-// together and leave one by one, would fill one window after another: what does not fit beside
-// that of others is dropped, though it was acknowledged.
+// Each link has its own window. Peers that send, leave and return, or that connect together and
+// leave one by one, would fill one window after another. Messages that do not fit beside those of
+// others are therefore dropped, though they were acknowledged.
 void ListenerCore::bound_what_is_left(const Link& link) {
   const std::uint64_t cap_bytes = context_->options().link_cap_bytes;
   const std::uint64_t limit_bytes = cap_bytes + cap_bytes / 4;
@@ -164,8 +164,8 @@ void ListenerCore::bound_what_is_left(const Link& link) {
   }
 }
 
-// Nobody knows of the pipes of a lost peer yet, so nobody misses them; what they hold would stay
-// for as long as nobody accepts. A pipe that its peer closed in order is kept: its messages were
+// Nobody knows the pipes of a lost peer yet, so nobody misses them; their messages would stay as
+// long as nobody accepts. A pipe that its peer closed in order is kept: its messages were
 // acknowledged.
 void ListenerCore::on_link_ended(const Link& link, const Error* error) {
   const Lock lock(mutex_);
@@ -197,7 +197,7 @@ void ListenerCore::cancel_accept(const AcceptCompletion* completion) {
   found->conclude(Error{ErrorCode::cancelled, "completion.cancel", "the accept was cancelled"});
 }
 
-// A completion that is dropped while on_open() fills it gets here under the link's receive lock,
+// A completion that is dropped while on_open() fills it calls this under the link's receive lock,
 // which the end of a pipe takes as well: no pipe may end in here.
 void ListenerCore::put_back(Pipe pipe) {
   auto core = PipeCore::take_core(std::move(pipe));

@@ -24,7 +24,7 @@ class ListenerCore final : public OpenHandler, public std::enable_shared_from_th
 
   [[nodiscard]] Result<Pipe> accept(Deadline deadline);
   [[nodiscard]] Completion<Pipe> accept_async();
-  /// It was accepted, and is the next one again.
+  /// Makes an accepted pipe the next one again.
   void put_back(Pipe pipe);
   [[nodiscard]] const std::string& address() const noexcept { return acceptor_->address(); }
   void close();

@@ -54,9 +54,9 @@ Result<std::shared_ptr<PipeCore>> PipeCore::connect(std::shared_ptr<ContextCore>
   return core;
 }
 
-// What the link hands over
+// Events of the channel
 
-// The peer closed both directions: nobody will take what is sent from now on.
+// The peer closed both directions: nobody will take later messages.
 void PipeCore::on_end_said(const Descriptor& end) {
   if (end.tag == 0) return;
   end_.sending.close(end_.by_peer(ErrorCode::pipe_closed, "closed its end of the pipe"));
@@ -65,7 +65,7 @@ void PipeCore::on_end_said(const Descriptor& end) {
 void PipeCore::on_peer_gone(Channel::State how, const Error& why) {
   if (how == Channel::State::cancelled) receiver_.drop_inbox();
   if (how == Channel::State::lost) receiver_.on_link_ended();
-  // A goodbye: everything was delivered, and sending has no one to go to.
+  // A goodbye: everything was delivered, and nobody is left to send to.
   if (how == Channel::State::lost && why.code == ErrorCode::end_of_stream)
     return end_.sending.close(end_.by_peer(ErrorCode::pipe_closed, "closed its context"));
   end_.sending.end(why);
@@ -90,12 +90,12 @@ Result<void> PipeCore::close(Deadline deadline) {
   if (end_.handle.is(HandleState::State::closed)) return {};
   auto flushed = sender_.flush(deadline);
   if (!flushed && flushed.error().code == ErrorCode::timeout)
-    return flushed;  // try again, or cancel()
+    return flushed;  // the caller may try again, or cancel()
   (void)end_.handle.close();
   post_end();
   detach();
   (void)progress();  // fails receives that were still posted
-  // That the peer closed first, or nothing was to be sent any more, is no failure of closing.
+  // A peer that closed first, and a pipe with nothing left to send, are no failure of closing.
   const bool orderly = flushed || flushed.error().code == ErrorCode::pipe_closed ||
                        flushed.error().code == ErrorCode::cancelled ||
                        flushed.error().code == ErrorCode::end_of_stream;
@@ -132,7 +132,7 @@ void PipeCore::abandon() {
   if (end_.handle.drop()) work_on();
 }
 
-// Queued sends go on with the Context, which says the end when they are gone: progress().
+// The Context continues queued sends, and says the end when they have left: progress().
 void PipeCore::work_on() {
   if (working_.exchange(true)) return;
   if (progress()) end_.context->add_work(shared_from_this());
@@ -148,17 +148,17 @@ bool PipeCore::progress() {
       post_end();
       detach();
     }
-    (void)receiver_.posted().progress();  // fails what is still posted
+    (void)receiver_.posted().progress();  // fails receives that are still posted
   }
   working_ = false;
-  // Something may have been queued since the look above.
+  // Another thread may have queued something since the check above.
   const bool more = sender_.is_at_work() || receiver_.posted().count() != 0;
   return more && !working_.exchange(true);
 }
 
 // Asynchronous operations
 
-// The queued messages that can leave do so; the rest is the Context's.
+// Sends the queued messages that can leave; the Context does the rest.
 void PipeCore::send_on() {
   if (sender_.progress() && !working_.exchange(true)) end_.context->add_work(shared_from_this());
 }

@@ -22,8 +22,8 @@ namespace tendon::v0::detail {
 template <class T>
 class RecvCompletion;
 
-/// One end of a pipe, shared by the user's handle, the link and pending operations: how its two
-/// halves live and end, and what they are called by.
+/// One end of a pipe, shared by the user's handle, the link and pending operations: it owns the two
+/// halves and dispatches their events.
 ///
 /// Owns:    the halves, a share of the Context and of the link.
 /// Threads: thread-safe. Lock order: the link's receive lock before the sender's.
@@ -44,7 +44,7 @@ class PipeCore final : public ChannelEvents,
   [[nodiscard]] static const std::shared_ptr<PipeCore>& core_of(const Pipe& pipe) {
     return pipe.core_;
   }
-  /// Out of a handle that will not say the end of the pipe.
+  /// Takes the core out of a handle, which will not say the end of the pipe.
   [[nodiscard]] static std::shared_ptr<PipeCore> take_core(Pipe pipe) {
     return std::move(pipe.core_);
   }
@@ -65,14 +65,16 @@ class PipeCore final : public ChannelEvents,
   Result<void> close(Deadline deadline);
   void cancel();
   void cancel(const Error& reason);
-  /// The user's handle is gone: unsent messages stay with the Context, then the end is said.
+  /// Called when the user's handle is dropped: the Context keeps unsent messages, then the end is
+  /// said.
   void abandon();
-  /// Until release(), a dropped handle does not end the pipe: a server may still have a reason to
-  /// give.
+  /// Keeps the pipe alive after its handle is dropped, until release(): a server may still have to
+  /// state a reason.
   void supervise() noexcept { end_.handle.supervise(); }
   void release();
   [[nodiscard]] const Link& link() const noexcept { return *end_.link; }
-  /// Its end has come, so that everything the peer sent is here. The link's receive lock is held.
+  /// True if its end has arrived, so everything that the peer sent is here. The link's receive lock
+  /// is held.
   [[nodiscard]] bool ended_by_peer() const noexcept {
     channel_.receive_mutex().assert_held();
     return channel_.said_end().has_value();

@@ -23,7 +23,7 @@ struct PipeWindows {
   Window receive;
 };
 
-/// What the two halves of one end of a pipe have in common.
+/// The common parts of the two halves of one end of a pipe.
 struct PipeEnd {
   PipeEnd(std::shared_ptr<ContextCore> its_core, std::shared_ptr<Link> its_link,
           std::uint32_t its_id)
@@ -40,7 +40,7 @@ struct PipeEnd {
                      link->peer_name() + "; one sender and one receiver at a time are legal"};
   }
 
-  /// For the device thread, which calls it when a GPU has answered: progress() is to look at it.
+  /// For the device thread, which calls it when a GPU has answered: progress() then looks at it.
   [[nodiscard]] std::function<void()> teller(std::shared_ptr<std::atomic<bool>> flag) const {
     return [flag = std::move(flag), weak = std::weak_ptr(context)] {
       flag->store(true);
@@ -54,8 +54,7 @@ struct PipeEnd {
   SendingLife sending;
   HandleState handle;
   std::atomic<std::uint64_t> waits{0};  // of both halves, for its stats
-  // A GPU has answered what a queued send, or a posted receive, waits for. The device thread says
-  // so.
+  // Set by the device thread when a GPU has answered to a queued send, or a posted receive.
   const std::shared_ptr<std::atomic<bool>> filled = std::make_shared<std::atomic<bool>>(false);
   const std::shared_ptr<std::atomic<bool>> delivered = std::make_shared<std::atomic<bool>>(false);
 };

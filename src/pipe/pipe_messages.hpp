@@ -17,49 +17,49 @@
 
 namespace tendon::v0::detail {
 
-/// A message on its way out, with everything the link reads until it is gone.
+/// A message on its way out, with everything that the link reads until it has left.
 struct Outgoing {
   SendOp op;
   std::vector<BodyPart> parts;
-  std::vector<Tensor> strided;  // what `parts` points to
+  std::vector<Tensor> strided;  // referenced by `parts`
   std::string values;
   std::shared_ptr<const Schema> schema;
   std::shared_ptr<const Placement> placement;  // null: its leaves lie in host memory
   std::shared_ptr<DeviceFill> fill;            // the leaves that stay on a GPU
-  std::optional<SendOp> announcement;          // of the schema, when it must go first
+  std::optional<SendOp> announcement;          // of the schema, if it must be sent first
   BodyPart announcement_part;
   bool prepared = false;
   bool is_loan = false;
-  bool is_first_of_schema = false;  // its announcement went ahead of it
+  bool is_first_of_schema = false;  // its announcement was sent before it
 };
 
 struct Taken;
 
-/// A message that was taken and came back: its completion was dropped, its deadline passed, or it
+/// A message that was taken and put back: its completion was dropped, its deadline passed, or it
 /// could not be copied to the GPU where it is wanted.
 struct PutBack {
   Message message;
   std::uint64_t number = 0;                      // of the stream, for its order
   std::uint64_t copied_bytes = 0;                // by the recv_into whose deadline passed
   std::shared_ptr<const Placement> placement{};  // at its sender
-  std::unique_ptr<Taken> untaken{};  // set: it is as it was at the head, on a GPU of the peer
+  std::unique_ptr<Taken> untaken{};              // set: as it was at the head, on a GPU of the peer
 };
 
-/// What one recv takes from the head of a pipe.
+/// The message that one recv takes from the head of a pipe.
 struct Taken {
   std::unique_ptr<PutBack> put_back;  // set: this one
   Incoming incoming;
   std::uint64_t number = 0;  // among the messages taken from this stream
   std::shared_ptr<const Schema> schema;
-  std::optional<Error> no_schema;              // why there is none
+  std::optional<Error> no_schema;              // the reason for a missing schema
   std::shared_ptr<const Placement> placement;  // at its sender; null: all in host memory
   std::shared_ptr<const Value> values;         // once a destination was filled
-  /// Where its payload was written for a call that has given up since; the memory of that call.
+  /// Where its payload was written for a call that has timed out since; the memory of that call.
   std::optional<TensorDict> written_to;
   bool lent = false;
   std::chrono::milliseconds patience{0};  // of the next try to copy it from a GPU, at least
 
-  /// Its tensors lie on a GPU, in memory of the peer.
+  /// True if its tensors lie on a GPU, in memory of the peer.
   [[nodiscard]] bool is_direct() const noexcept { return incoming.device != nullptr; }
 };
 

@@ -51,8 +51,8 @@ Error wrong_kind(const Link& link) {
 }
 
 // Copies until the deadline, but twice as far as the try before, which copied `before` bytes: so
-// even polls come to an end, and soon. From the start each time: the caller may have written to its
-// memory since, or have other memory at the same address. Returns how many bytes it copied.
+// even polls end, and soon. It starts anew each time: the caller may have written to its memory
+// since, or have other memory at the same address. Returns the number of copied bytes.
 std::uint64_t copy_pieces(Bytes packed, Layout layout, const TensorDict& destination,
                           std::uint64_t before, Deadline deadline) {
   std::uint64_t offset = 0;
@@ -82,12 +82,12 @@ PipeReceiver::PipeReceiver(PipeEnd& end, Channel& channel)
 
 PipeReceiver::~PipeReceiver() = default;
 
-// What the link hands over
+// Events of the channel
 
-// Straight into the destination of a receive: tcp asks when a body is about to arrive.
+// Claims the destination of a receive: tcp asks when a body is about to arrive.
 bool PipeReceiver::claim(const Descriptor& descriptor, std::vector<MutableBytes>& pieces) {
   channel_.receive_mutex().assert_held();
-  // Whose turn is next: a receive posted before, else the one that waits.
+  // The next in turn: an earlier posted receive, else the one that waits.
   const TensorDict* into = waiting_;
   if (!posted_.is_empty()) into = posted_.next_destination();
   if (into == nullptr || !channel_.receiver().empty() || !put_back_.empty()) return false;
@@ -117,7 +117,7 @@ void PipeReceiver::on_link_ended() noexcept {
   left_bytes_ = channel_.receiver().held_bytes();
 }
 
-// The memory behind it is about to go, or nobody will take the message any more.
+// The memory behind it is about to be released, or nobody will take the message any more.
 void PipeReceiver::drop_claim() {
   link_.receive_mutex().assert_held();
   if (destination_.drop()) link_.drop_claims(end_.id);
@@ -148,7 +148,7 @@ void PipeReceiver::drop_all() {
 
 // The head of the inbox
 
-// Acts on what is no message (schemas, ends) until a complete message is at the head.
+// Handles everything that is no message (schemas, ends) until a complete message is at the head.
 PipeReceiver::Head PipeReceiver::look() {
   if (!put_back_.empty()) return Head::message;
   // Withdrawals are no words of a pipe: the channel reads them as its own.
@@ -163,7 +163,7 @@ Error PipeReceiver::over() const {
                "peer " + link_.peer_name() + " finished sending; everything it sent was taken"};
 }
 
-// What stays in the pipe when this fails: another kind, another schema than the destination's, no
+// On failure the message stays in the pipe: another kind, another schema than the destination's, no
 // credit.
 Result<PipeReceiver::Lend> PipeReceiver::check_take(Want want, RecvMode mode,
                                                     const TensorDict* destination) {
@@ -197,7 +197,7 @@ Result<PipeReceiver::Lend> PipeReceiver::check_take(Want want, RecvMode mode,
                      " sent travels through host memory and is copied there; use "
                      "RecvMode::view_or_copy"};
   }
-  // The GPU reads it once, and its slot goes back then.
+  // The GPU reads it once, and its slot returns then.
   if (is_direct && head.descriptor.payload_bytes == 0) return Lend::yes;
   if (want == Want::on_gpu || (placement != nullptr && placement->is_all_on_gpu()))
     return Lend::yes;
@@ -225,7 +225,7 @@ bool PipeReceiver::head_is_direct() {
   return !channel_.receiver().empty() && channel_.receiver().front().device != nullptr;
 }
 
-// The credit that is due then, to be posted once the lock is gone; pipe 0 when none is.
+// Returns the credit that is due, to be posted without the lock; pipe 0 when none is.
 Descriptor PipeReceiver::take(RecvMode mode, const TensorDict* destination, Lend lend,
                               Taken& taken) {
   // From here on the destination belongs to this message: the next one may not claim it.
@@ -276,8 +276,8 @@ Descriptor PipeReceiver::take(RecvMode mode, const TensorDict* destination, Lend
   return credit;
 }
 
-// A message that was put back comes first, but the one behind it may be on its way to the very
-// memory the former is wanted in: then that one is let in and moved away.
+// A message that was put back is first, but the one behind it may be on its way to the very memory
+// that is wanted for the former. Then that one is received and moved away.
 bool PipeReceiver::destination_free(const TensorDict* destination) {
   if (put_back_.empty() || !destination_.belongs_to(destination)) return true;
   if (destination_.is_written_to()) return false;
@@ -293,7 +293,7 @@ bool PipeReceiver::destination_free(const TensorDict* destination) {
   return true;
 }
 
-// True: `taken` holds the next message. Filled in place: a message is moved as seldom as can be.
+// True: `taken` holds the next message. Filled in place: a message is moved as seldom as possible.
 Result<bool> PipeReceiver::try_take(Want want, RecvMode mode, const TensorDict* destination,
                                     Taken& taken) {
   bool took = false;
@@ -303,7 +303,7 @@ Result<bool> PipeReceiver::try_take(Want want, RecvMode mode, const TensorDict* 
     channel_.receive_mutex().assert_held();
     Head head = look();
     if (head == Head::nothing && !link_.ended() && receiving.poll()) head = look();
-    // What asynchronous receives wait for is theirs.
+    // Messages for which asynchronous receives wait are theirs.
     if (head == Head::message && posted_.is_empty() && destination_free(destination)) {
       TENDON_TRY(lend, check_take(want, mode, destination));
       credit = take(mode, destination, lend, taken);
@@ -317,7 +317,7 @@ Result<bool> PipeReceiver::try_take(Want want, RecvMode mode, const TensorDict* 
   return took;
 }
 
-// Turning what was taken into what the user gets
+// Making a taken message into the user's values
 
 Result<TensorDict> PipeReceiver::to_tensors(Taken& taken) {
   if (taken.put_back != nullptr) return *std::move(taken.put_back->message.tensors);
@@ -339,7 +339,7 @@ Result<TensorDict> PipeReceiver::to_tensors(Taken& taken) {
   } else if (size != 0 && !taken.lent && body.place != IncomingBody::Place::private_copy) {
     TENDON_TRY(fresh, copy_out(body.data, size));
     storage = std::move(fresh);
-    body = {};  // the slot goes back now
+    body = {};  // returns the slot now
   } else {
     const Origin origin =
         body.place == IncomingBody::Place::peer_slot ? Origin::peer_slot : Origin::here;
@@ -427,7 +427,7 @@ Result<void> PipeReceiver::wait_take(Want want, RecvMode mode, const TensorDict*
       error = context_.usable(where).error();
       return true;
     }
-    // Receives that were posted before come first.
+    // Receives that were posted before are first.
     if (posted_.count() != 0) (void)posted_.progress();
     const auto result = try_take(want, mode, destination, taken);
     if (!result) error = result.error();
@@ -478,7 +478,9 @@ Result<TensorDict> PipeReceiver::deliver(Taken& taken, std::shared_ptr<cuda::Gpu
                           taken.incoming.body.place == IncomingBody::Place::peer_slot &&
                           (placement == nullptr || placement->is_all_on_gpu());
   TENDON_TRY(batch, to_tensors(taken));
-  if (gpu != nullptr && lies_on(batch, gpu->context()->device())) return batch;  // it came back
+  if (gpu != nullptr && lies_on(batch, gpu->context()->device()))
+    return batch;  // it was put back
+                   // before
   const auto copied = [&]() -> Result<TensorDict> {
     if (gpu == nullptr) {
       TENDON_TRY(found, cuda::find_process_gpu(placement->gpu, deadline));
@@ -493,7 +495,7 @@ Result<TensorDict> PipeReceiver::deliver(Taken& taken, std::shared_ptr<cuda::Gpu
   };
   auto delivered = copied();
   if (!delivered) {
-    // It has a slot of the peer that was not lent to stay.
+    // It has a slot of the peer that was not lent for long.
     if (is_passing) {
       if (auto own = private_copy(batch)) batch = *std::move(own);
     }
@@ -522,7 +524,7 @@ Result<TensorDict> PipeReceiver::in_host_memory(const DirectMessage& message, Ta
   return copied;
 }
 
-// A failure puts the message back, as deliver() does.
+// A failure puts the message back, as in deliver().
 Result<TensorDict> PipeReceiver::deliver_direct(Taken& taken, Want want,
                                                 std::shared_ptr<cuda::Gpu> gpu,
                                                 const RecvOptions& options, Deadline deadline) {
@@ -556,7 +558,7 @@ Result<TensorDict> PipeReceiver::deliver_direct(Taken& taken, Want want,
     if (want == Want::on_cpu) return in_host_memory(message, taken, deadline);
     const auto& target = gpu == nullptr ? there : gpu;
     const bool is_elsewhere = target->context()->device() != there->context()->device();
-    // Whether one GPU may read the memory of the other is not asked: by way of the host.
+    // Whether one GPU may read the memory of the other is not checked: the copy uses the host.
     TENDON_TRY(batch, is_elsewhere ? in_host_memory(message, taken, deadline)
                                    : direct_batch(message, message.body));
     TENDON_TRY(fresh, copy_to_gpu(batch,
@@ -666,7 +668,7 @@ Result<DeviceCopyKind> PipeReceiver::copy_to_leaves(Taken& taken, TensorDict& de
   const auto source = [&]() -> Result<TensorDict> {
     if (!is_direct) return to_tensors(taken);
     TENDON_TRY(message, read_direct(taken, link_));
-    // Leaves that leave their GPU have to be waited for.
+    // Leaves that leave their GPU must be awaited.
     const Device there = message.body->gpu()->context()->device();
     for (std::size_t i = 0; i < destination.leaf_count(); ++i) {
       if (!message.placement->is_on_gpu(i) || leaf_view(destination, i).device == there) continue;
@@ -686,7 +688,7 @@ Result<DeviceCopyKind> PipeReceiver::copy_to_leaves(Taken& taken, TensorDict& de
     put_back(untaken(taken), Place::before_equals);
     return std::move(copied).error();
   }
-  // It has a slot of the peer that was not lent to stay.
+  // It has a slot of the peer that was not lent for long.
   if (is_passing) {
     if (auto own = private_copy(batch)) batch = *std::move(own);
   }
@@ -695,7 +697,7 @@ Result<DeviceCopyKind> PipeReceiver::copy_to_leaves(Taken& taken, TensorDict& de
   return std::move(copied).error();
 }
 
-// Before all that are numbered, those that other receives put back too.
+// Placed before all numbered ones, also those that other receives put back.
 void PipeReceiver::give_back(Message message) {
   if (context_.unusable()) return;
   put_back({.message = std::move(message), .number = 0});
@@ -716,9 +718,9 @@ Result<void> PipeReceiver::give_back_from(const TensorDict& destination) {
   return {};
 }
 
-// A receive gives up while a message is written to its destination, or lies there. The message
+// A receive times out while a message is written to its destination, or lies there. The message
 // stays in the pipe and the memory with it, if it can still be taken; else nothing is written there
-// any more. Whether the transport still writes there.
+// any more. Returns whether the transport still writes there.
 bool PipeReceiver::keep_claim(const TensorDict& destination) {
   if (!destination_.belongs_to(&destination)) return false;
   if (!channel_.receiver().empty() &&

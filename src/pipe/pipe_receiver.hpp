@@ -23,16 +23,16 @@
 
 namespace tendon::v0::detail {
 
-/// The receiving half of a pipe: what has come waits here for the calls that take it, those that
-/// were posted first.
+/// The receiving half of a pipe: arrived messages wait here for the calls that take them, posted
+/// receives first.
 ///
-/// Owns:    messages that were not taken, or came back; the posted receives.
-/// Threads: thread-safe; a second blocking receive at a time is told `busy`. Its lock is the link's
+/// Owns:    messages that were not taken, or put back; the posted receives.
+/// Threads: thread-safe; a second blocking receive at a time returns `busy`. Its lock is the link's
 ///          receive lock.
-/// Errors:  why the direction is over; `timeout`, `wrong_kind`, `schema_mismatch`, `no_credit`;
+/// Errors:  why the direction has ended; `timeout`, `wrong_kind`, `schema_mismatch`, `no_credit`;
 ///          `corrupt_data` and `limit_exceeded` of one message, which is consumed.
 /// Blocks:  recv(), recv_into(), recv_message(): until the deadline.
-/// Cost:    of a receive: that lock, and what the link does.
+/// Cost:    that lock for each receive, and the work of the link.
 class PipeReceiver {
  public:
   PipeReceiver(PipeEnd& end, Channel& channel);
@@ -41,30 +41,30 @@ class PipeReceiver {
   Result<TensorDict> recv(const RecvOptions& options, Deadline deadline);
   Result<void> recv_into(TensorDict& destination, const OnStream& on, Deadline deadline);
   Result<Message> recv_message(Deadline deadline);
-  /// What a receive returned is the next message again.
+  /// Makes a received message the next one again.
   void give_back(Message message);
-  /// The same for what the last recv_into() wrote to `destination`.
+  /// The same for the message that the last recv_into() wrote to `destination`.
   Result<void> give_back_from(const TensorDict& destination);
 
   [[nodiscard]] PostedReceives& posted() noexcept { return posted_; }
-  /// `behind_equals`: it was given back, and others may have been before it. Else it was the head.
+  /// `behind_equals`: it was put back, and others may have been before it. Else it was the head.
   enum class Place : std::uint8_t { behind_equals, before_equals };
   void put_back(PutBack returned, Place place = Place::behind_equals);
   void note_copy(std::uint64_t bytes, DeviceCopyKind copy)
       TENDON_EXCLUDES(channel_.receive_mutex());
 
-  // What the channel hands over: the link's receive lock is held
+  // Events of the channel: the link's receive lock is held
   [[nodiscard]] bool claim(const Descriptor& descriptor, std::vector<MutableBytes>& pieces);
   void on_transfer_ended(const Transfer& transfer);
   void on_link_ended() noexcept;
-  /// Tells the peer of all that was taken, though no step of the window is whole.
+  /// Tells the peer of all taken messages, though no step of the window is whole.
   void credit_all() TENDON_EXCLUDES(channel_.receive_mutex());
-  /// Nobody will take what has come.
+  /// Drops arrived messages: nobody will take them.
   void drop_inbox();
-  /// The same, and this side of the pipe is closed.
+  /// The same, when this side of the pipe is closed.
   void drop_all();
 
-  /// What lay untaken when the link ended: nothing comes any more.
+  /// The untaken bytes when the link ended: nothing arrives any more.
   [[nodiscard]] std::uint64_t left_bytes() const noexcept { return left_bytes_; }
   [[nodiscard]] PipeStats stats() const;
 
@@ -78,7 +78,7 @@ class PipeReceiver {
     any,  ///< tensors, as above, or bytes
   };
   enum class Head : std::uint8_t { nothing, message, over };
-  /// May the head be lent to the user, or must it be copied?
+  /// Whether the head may be lent to the user, or must be copied.
   enum class Lend : std::uint8_t { yes, no };
 
   Head look() TENDON_REQUIRES(channel_.receive_mutex());
@@ -88,9 +88,9 @@ class PipeReceiver {
                                 Taken& taken) TENDON_REQUIRES(channel_.receive_mutex());
   void drop_claim() TENDON_REQUIRES(channel_.receive_mutex());
   bool keep_claim(const TensorDict& destination) TENDON_REQUIRES(channel_.receive_mutex());
-  /// Where the leaves of the head lay at its sender; null: in host memory.
+  /// The placement of the head's leaves at its sender; null: in host memory.
   [[nodiscard]] const Placement* head_placement() TENDON_REQUIRES(channel_.receive_mutex());
-  /// Do its tensors lie on a GPU, in memory of the peer? It may not have arrived yet.
+  /// True if its tensors lie on a GPU, in memory of the peer. It may not have arrived yet.
   [[nodiscard]] bool head_is_direct() TENDON_REQUIRES(channel_.receive_mutex());
   Result<TensorDict> deliver(Taken& taken, std::shared_ptr<cuda::Gpu> gpu,
                              const RecvOptions& options, Deadline deadline)
@@ -124,7 +124,7 @@ class PipeReceiver {
   std::optional<std::shared_ptr<const Value>> filled_values_;
   std::shared_ptr<const Placement> filled_placement_;  // at its sender
   std::deque<PutBack> put_back_ TENDON_GUARDED_BY(channel_.receive_mutex());
-  // The destination of the blocking recv_into that waits.
+  // The destination of the waiting recv_into, which blocks.
   const TensorDict* waiting_ TENDON_GUARDED_BY(channel_.receive_mutex()) = nullptr;
   Destination destination_ TENDON_GUARDED_BY(channel_.receive_mutex());
   std::atomic<std::uint64_t> left_bytes_{0};

@@ -23,10 +23,10 @@
 namespace tendon::v0::detail {
 namespace {
 
-// The first use of a GPU by an asynchronous send, which has no deadline of its own.
+// For the first use of a GPU by an asynchronous send, which has no deadline of its own.
 constexpr std::chrono::seconds kFirstUse{5};
 
-// A leaf of host memory. There is room in `strided`: parts point into it.
+// Adds a leaf of host memory. `strided` has room: parts point into it.
 void add_part(Outgoing& out, const TensorDict& batch, std::size_t index, const LeafView& leaf,
               std::uint64_t offset) {
   if (leaf.size_bytes == 0) return;
@@ -39,7 +39,7 @@ void add_part(Outgoing& out, const TensorDict& batch, std::size_t index, const L
   out.parts.push_back(part);
 }
 
-// Memory for what the link copies into a slot. False: not now.
+// Acquires memory for a body that the link copies into a slot. False: not now.
 Result<bool> take_slot(Link& link, SendOp& op) {
   const std::uint64_t size = op.descriptor.body_bytes();
   const bool is_copied = op.loaned == nullptr && op.published == nullptr;
@@ -50,7 +50,7 @@ Result<bool> take_slot(Link& link, SendOp& op) {
     op.loaned = op.own_slot.get();
     return true;
   }
-  // Slots that return make room below the cap, and no memory that the system has refused.
+  // Slots that return make room below the cap, but not memory that the system has refused.
   if (slot.error().code == ErrorCode::resource_exhausted && slot.error().system_errno == 0)
     return false;
   return std::move(slot).error();
@@ -76,7 +76,7 @@ void fill_out(Outgoing& out, const TensorDict& batch, const PlacedLayout& layout
   out.prepared = true;
 }
 
-/// Why the peer drops a message that was shown.
+/// The reason why the peer drops a message that was shown.
 Error incomplete(const cuda::Gpu& gpu, const std::string& peer) {
   if (auto usable = gpu.context()->check_usable("pipe.send_async"); !usable)
     return std::move(usable).error();
@@ -104,7 +104,7 @@ bool is_filling(const QueuedSend& queued) {
   return queued.filling != nullptr && !queued.filling->answer().is_over();
 }
 
-// It was prepared, and stays on its GPU.
+// Keeps a prepared message on its GPU.
 Result<void> stay_on_gpu(QueuedSend& queued, const GpuSource& source, const PlacedLayout& layout,
                          std::shared_ptr<DeviceFill> fill, const PipeEnd& end) {
   queued.copied = std::make_shared<GpuAnswer>();
@@ -118,7 +118,7 @@ Result<void> stay_on_gpu(QueuedSend& queued, const GpuSource& source, const Plac
   return check_size(queued.out.op.descriptor, *end.link);
 }
 
-// May the head of the queue be sent now?
+// True if the head of the queue can be sent now.
 Result<bool> make_ready(QueuedSend& queued, const PipeEnd& end) {
   if (queued.held != nullptr) {
     queued.held->try_again();
@@ -187,7 +187,7 @@ Result<PipeSender::Lies> PipeSender::prepare(Outgoing& out, const TensorDict& ba
   out.announcement.reset();
   if (const auto& schema = batch.schema(); out.schema != schema) out.schema = schema;
   const PackedView* packed = packed_view(batch);
-  // What was packed for programs travels as it lies; in a file leaves start anywhere.
+  // Memory that was packed for programs is sent as it lies; in a file leaves start anywhere.
   const bool as_it_is = packed != nullptr && packed->layout != Layout::safetensors;
   Descriptor& descriptor = out.op.descriptor;
   descriptor.kind = MessageKind::data;
@@ -254,8 +254,8 @@ Result<void> PipeSender::prepare_loan(Outgoing& out, const TensorDict& dict,
   out.is_loan = true;
   const std::uint64_t payload = out.op.descriptor.payload_bytes;
   const std::uint64_t body = out.op.descriptor.body_bytes();
-  // Over sockets the slot is just where the bytes are; in shared memory it goes over as it is, when
-  // the non-tensor data fits behind the tensors.
+  // Over sockets the slot is just the place of the bytes. In shared memory it is handed over as it
+  // is, if the non-tensor data fits behind the tensors.
   if (!link_.traits().slots_go_over || body > slot->slot().memory.size()) return {};
   out.op.loaned = slot.get();
   out.op.filled_bytes = payload;
@@ -297,7 +297,7 @@ Result<bool> PipeSender::try_send(Outgoing& out, Deadline deadline) {
   TENDON_TRY(announced, announce(out, deadline));
   if (!announced) return false;
   if (!sender_.begin(out.op.descriptor)) {
-    // What others announce until then may push it out of the table.
+    // Later announcements of others may push it out of the table.
     if (begun_ == nullptr) out.op.descriptor.schema = 0;
     return false;
   }
@@ -319,7 +319,8 @@ Result<Sent> PipeSender::send_published(SendOp& op, Deadline deadline) {
   return sent;
 }
 
-// More of that size may follow. Once the first is gone: before, it would be in its way.
+// Prepares a slot: more of that size may follow. Once the first has left: before, it would be in
+// its way.
 void PipeSender::prepare_next(Outgoing& out) {
   out.is_first_of_schema = false;
   const std::uint64_t size = out.op.descriptor.body_bytes();
@@ -360,7 +361,7 @@ void PipeSender::count_sent(const Outgoing& out) {
 }
 
 // False: too late, the link had sent it all. Then it counts as sent, whatever the caller waited
-// for: to say `timeout` of a message that arrives would be a lie.
+// for: `timeout` would be wrong for a message that arrives.
 bool PipeSender::take_back(Outgoing& out) {
   // Over sockets the receiver may have heard of a number: it is not used again.
   const bool used_up = !link_.traits().sent_is_delivered;
@@ -383,8 +384,8 @@ bool PipeSender::take_back(Outgoing& out) {
   return true;
 }
 
-// A message whose deadline has passed is on its way all the same, as one of an asynchronous send:
-// its schema was announced, and a second one may not be stranded.
+// Sends a message whose deadline has passed all the same, as an asynchronous send: its schema was
+// announced, and a second one may not be stranded.
 Result<void> PipeSender::keep(Outgoing& out) {
   const Descriptor& sent = out.op.descriptor;
   auto queued = std::make_shared<QueuedSend>();
@@ -443,7 +444,7 @@ Result<void> PipeSender::send_now(Outgoing& out, Deadline deadline) {
     return begun_ == &out;
   };
   const auto attempt = [&] {
-    // Asynchronous sends that were queued before go first.
+    // Asynchronous sends that were queued before are sent first.
     if (queued_count_.load(std::memory_order_relaxed) != 0 && !has_begun() && progress() &&
         queued_count_.load() != 0) {
       if (context_.unusable()) error = context_.usable("pipe.send").error();
@@ -460,17 +461,17 @@ Result<void> PipeSender::send_now(Outgoing& out, Deadline deadline) {
     end_.waits.fetch_add(1, std::memory_order_relaxed);
     const WaitsFor waits(context_, link_, WaitsFor::kReturns);
     done = context_.wait(&link_, deadline, [&] {
-      if (!context_.unusable()) context_.poll_link(link_);  // credits come that way
+      if (!context_.unusable()) context_.poll_link(link_);  // credits arrive that way
       return attempt();
     });
   }
   auto result = done && !error ? Result<void>() : give_up(out, std::move(error));
-  // Also what waited for the numbers of this one.
+  // Continues also the sends that waited for the numbers of this one.
   if (queued_count_.load(std::memory_order_relaxed) != 0) go_on_();
   return result;
 }
 
-// `error`: why, or nothing when the deadline has passed.
+// `error` is the reason, empty when the deadline has passed.
 Result<void> PipeSender::give_up(Outgoing& out, std::optional<Error> error) {
   const Lock lock(mutex_);
   const bool late = !error || error->code == ErrorCode::timeout;
@@ -545,7 +546,7 @@ Result<void> PipeSender::send_from_gpu(const TensorDict& batch, const SendOption
   fill_out(scratch_, batch, layout, fill);
   auto sent = check_size(scratch_.op.descriptor, link_);
   if (sent) sent = send_now(scratch_, deadline);
-  // The word that says that the copies are done follows once the message is shown, and numbered.
+  // The word that the copies are done follows once the message is shown, and numbered.
   if (scratch_.op.done) {
     (void)TENDON_FAILPOINT("pipe.gpu.shown");
     fill->note_shown();
@@ -556,8 +557,8 @@ Result<void> PipeSender::send_from_gpu(const TensorDict& batch, const SendOption
   return sent;
 }
 
-// By way of a slot, where the link lets the peer read that, so that the host copies nothing. Not
-// ahead of queued sends, which may need the last slot.
+// Uses a slot, if the link lets the peer read it, so that the host copies nothing. Not ahead of
+// queued sends, which may need the last slot.
 Result<void> PipeSender::send_staged(const TensorDict& batch, const GpuSource& source,
                                      const SendOptions& options, Deadline deadline) {
   const std::uint64_t body_bytes = scratch_.op.descriptor.body_bytes();
@@ -683,7 +684,7 @@ Result<Loan> PipeSender::loan(const std::shared_ptr<const Schema>& schema, Deadl
 
 Result<void> PipeSender::flush(Deadline deadline) {
   TENDON_CHECK(context_.usable("pipe.flush"));
-  // Has the peer taken everything, and closed its end behind that?
+  // True if the peer has taken everything, and then closed its end.
   const auto taken_and_closed = [this] {
     return end_.sending.state() == SendingLife::State::closed &&
            !end_.handle.is(HandleState::State::closed) && queued_count_.load() == 0 &&
@@ -694,10 +695,10 @@ Result<void> PipeSender::flush(Deadline deadline) {
   std::optional<Error> error;
   const auto attempt = [&] {
     if (!context_.unusable()) context_.poll_link(link_);
-    // First: a peer that has everything may have closed its end right after it said so.
+    // Checked first: a peer that has everything may have closed its end right after it said so.
     if ((asked && window_.acked_sequence() >= wanted) || taken_and_closed()) return true;
     if (auto still = usable("pipe.flush"); !still) {
-      // Its end may have come between the two looks, and before that the word that it took all.
+      // Its end may have arrived between the two checks, and before that the word that it took all.
       if (!taken_and_closed()) error = std::move(still).error();
       return true;
     }
@@ -755,7 +756,7 @@ Result<void> PipeSender::queue(std::shared_ptr<QueuedSend> queued) {
   return {};
 }
 
-// Nothing is waited for. What cannot be copied to its slot now is staged, or held.
+// Waits for nothing. A batch that cannot be copied to its slot now is staged, or held.
 Result<void> PipeSender::prepare(QueuedSend& queued, TensorDict batch, const SendOptions& options) {
   queued.batch = std::move(batch);
   TENDON_TRY(lies, prepare(queued.out, queued.batch));
@@ -776,9 +777,9 @@ Result<void> PipeSender::prepare(QueuedSend& queued, TensorDict batch, const Sen
                                   const Lock lock(mutex_);
                                   return has_held(queue_);
                                 }};
-  // Behind one that waits for room it takes none: it would wait for that one with its slot.
+  // Behind a send that waits for room it takes none: it would wait for that one with its slot.
   if (direct.is_direct_only() && direct.is_behind_held()) {
-    // Now, while a loan is still the caller's.
+    // Checked now, while a loan is still the caller's.
     if (auto why = why_never_direct(direct)) return *std::move(why);
   } else {
     TENDON_TRY(tried, try_direct(direct, Deadline::now()));
@@ -793,7 +794,7 @@ Result<void> PipeSender::prepare(QueuedSend& queued, TensorDict batch, const Sen
   return queued.held->begin(options.stream);
 }
 
-// In private memory: a slot may have to be waited for.
+// Stages in private memory: a slot may have to be awaited.
 Result<void> PipeSender::stage(QueuedSend& queued, const SendOptions& options, GpuSource source) {
   const auto& schema = queued.batch.schema();
   const std::uint64_t size = schema->layout(Layout::aligned).total_bytes;
@@ -819,7 +820,7 @@ Result<void> PipeSender::prepare(QueuedSend& queued, Loan&& loan, const SendOpti
   if (loan.device_slot_ != nullptr) {
     TENDON_TRY(batch, sealed_loan(loan.dict_, *loan.device_slot_, context_, "pipe.send"));
     TENDON_CHECK(prepare(queued, std::move(batch), options));
-    loan.device_slot_->note_ordered();  // what sends it waits for the stream
+    loan.device_slot_->note_ordered();  // its sends wait for the stream
     loan.clear();
     return {};
   }
@@ -858,9 +859,9 @@ Result<void> PipeSender::prepare(QueuedSend& queued, Storage bytes, const Messag
 }
 
 bool PipeSender::progress() {
-  // A send that was cancelled leaves word of its GPU: nobody sleeps before that is taken.
+  // A cancelled send may leave an answer of its GPU: nobody sleeps before that is taken.
   if (!is_at_work() && !end_.filled->load()) return false;
-  if (!mutex_.try_lock()) return true;  // somebody is at it
+  if (!mutex_.try_lock()) return true;  // another thread does it
   const Lock lock(mutex_, kAdoptLock);
   end_.filled->store(false);  // before the look
   copied_.conclude(context_.usable("pipe.send_async"));
@@ -872,7 +873,7 @@ bool PipeSender::progress() {
     if (sent && !*sent) {
       if (queue_waits_ || is_filling(*queued)) return true;
       queue_waits_.emplace(context_, link_, WaitsFor::kReturns);
-      continue;  // a slot that came back before this was said rings no bell
+      continue;  // a slot that returned before this was said rings no bell
     }
     Result<void> result;
     if (!sent && take_back(queued->out)) result = std::move(sent).error();
@@ -898,7 +899,7 @@ void PipeSender::cancel(const CompletionBase* completion) {
     const Lock lock(mutex_);
     for (auto queued = queue_.begin(); queued != queue_.end(); ++queued) {
       if ((*queued)->completion.get() != completion) continue;
-      // As in give_up(): it goes on.
+      // As in give_up(): it continues.
       if ((*queued)->out.is_first_of_schema && sender_.has_stranded()) return false;
       Result<void> result;
       if (take_back((*queued)->out)) {

@@ -24,18 +24,18 @@ struct GpuSource;
 struct KeptBody;
 struct QueuedSend;
 
-/// The sending half of a pipe: messages are prepared, wait for room in the window and for slots,
-/// and go to the link, those of asynchronous sends from a queue.
+/// The sending half of a pipe. Messages are prepared, wait for room in the window and for slots,
+/// and are handed to the link; asynchronous sends wait in a queue.
 ///
-/// Owns:    queued messages, and everything that they are made of.
-/// Threads: thread-safe; a second blocking send at a time is told `busy`. Lock order: the link's
+/// Owns:    queued messages, and all their parts.
+/// Threads: thread-safe; a second blocking send at a time returns `busy`. Lock order: the link's
 ///          receive lock before its own.
-/// Errors:  why the direction is over; `timeout`, `resource_exhausted`, `message_too_large`.
+/// Errors:  why the direction has ended; `timeout`, `resource_exhausted`, `message_too_large`.
 /// Blocks:  send(), loan(), flush(): until the deadline.
-/// Cost:    of a send: one lock, and what the link does.
+/// Cost:    one lock for each send, and the work of the link.
 class PipeSender {
  public:
-  /// `go_on` sends what is queued, now or as soon as there is room.
+  /// `go_on` sends queued messages, now or as soon as there is room.
   PipeSender(PipeEnd& end, Window window, std::function<void()> go_on);
   ~PipeSender();
 
@@ -49,32 +49,32 @@ class PipeSender {
                     Deadline deadline);
   Result<void> flush(Deadline deadline);
   Result<void> finish(Deadline deadline);
-  /// Says the end; `of_both`: and that nothing will be taken any more.
+  /// Says the end; with `of_both` also that nothing will be taken any more.
   enum class End : std::uint32_t { of_sending = 0, of_both = 1 };
   void post_end(End what);
 
-  // Asynchronous: made ready here, then queue()d with a completion
+  // Asynchronous: prepared here, then queue()d with a completion
   Result<void> prepare(QueuedSend& queued, TensorDict batch, const SendOptions& options);
   Result<void> prepare(QueuedSend& queued, Loan&& loan, const SendOptions& options);
   Result<void> prepare(QueuedSend& queued, std::shared_ptr<const KeptBody> kept);
   Result<void> prepare(QueuedSend& queued, Storage bytes, const MessageOptions& options);
   Result<void> queue(std::shared_ptr<QueuedSend> queued);
   void cancel(const CompletionBase* completion);
-  /// Sends from the queue what can be sent. True while something is left.
+  /// Sends as much of the queue as can leave. True while something is left.
   bool progress() TENDON_EXCLUDES(mutex_);
   [[nodiscard]] std::size_t queued_count() const noexcept { return queued_count_.load(); }
-  /// Is a send queued, or does a GPU copy one?
+  /// True if a send is queued, or a GPU copies one.
   [[nodiscard]] bool is_at_work() const noexcept {
     return queued_count() != 0 || !copied_.is_empty();
   }
 
-  /// What the receiver said: credits and acks. The link's receive lock is held.
+  /// For words of the receiver: credits and acks. The link's receive lock is held.
   [[nodiscard]] SendWindow& window() noexcept { return window_; }
   void add_to(PipeStats& stats) const TENDON_EXCLUDES(mutex_);
 
  private:
   Result<void> usable(std::string_view where) const;
-  /// Where leaves lie. A batch with some on a GPU is not prepared: it is staged first.
+  /// The place of a batch's leaves. A batch with some on a GPU is not prepared: it is staged first.
   enum class Lies : std::uint8_t { on_cpu, on_gpu };
   Result<Lies> prepare(Outgoing& out, const TensorDict& batch) TENDON_EXCLUDES(mutex_);
   Result<void> send_from_gpu(const TensorDict& batch, const SendOptions& options, Deadline deadline)
@@ -86,7 +86,7 @@ class PipeSender {
   Result<void> prepare_loan(Outgoing& out, const TensorDict& dict,
                             const std::shared_ptr<LoanedSlot>& slot) TENDON_EXCLUDES(mutex_);
   static Result<void> check_loan(const Loan& loan, const Link& link);
-  /// The schema of `out` is known to the peer, or has been announced. False: not now.
+  /// Announces the schema of `out` unless the peer knows it. False: not now.
   Result<bool> announce(Outgoing& out, Deadline deadline) TENDON_REQUIRES(mutex_);
   Result<void> keep(Outgoing& out) TENDON_REQUIRES(mutex_);
   Result<bool> try_send(Outgoing& out, Deadline deadline) TENDON_REQUIRES(mutex_);
@@ -105,7 +105,7 @@ class PipeSender {
   Link& link_;
   SendWindow window_;
   std::atomic<bool> user_sending_{false};
-  Outgoing scratch_;  // for blocking sends: user_sending_ guards it. Its vectors are used again
+  Outgoing scratch_;  // for blocking sends: user_sending_ guards it. Its vectors are reused
   mutable Mutex mutex_;
   ChannelSender sender_ TENDON_GUARDED_BY(mutex_);
   // It has drawn numbers for itself or its schema, which no other may use meanwhile.
@@ -113,15 +113,15 @@ class PipeSender {
   std::deque<std::shared_ptr<QueuedSend>> queue_ TENDON_GUARDED_BY(mutex_);
   std::atomic<std::size_t> queued_count_{0};  // changed under the lock
   CopiedSends copied_;                        // changed under the lock
-  // While a queued send waits for a slot.
+  // Set while a queued send waits for a slot.
   std::optional<WaitsFor> queue_waits_ TENDON_GUARDED_BY(mutex_);
   PipeStats stats_ TENDON_GUARDED_BY(mutex_);
-  // Copies from a GPU.
+  // Counts copies from a GPU.
   std::atomic<std::uint64_t> copies_d2h_{0};
   std::atomic<std::uint64_t> bytes_d2h_{0};
 };
 
-/// The error of a send of it for its size, before anything is copied.
+/// Returns the error of sending so large a batch, before anything is copied.
 [[nodiscard]] Result<void> check_size(const TensorDict& batch, const Link& link);
 
 }  // namespace tendon::v0::detail

@@ -57,7 +57,7 @@ Result<void> PostedReceives::post(std::shared_ptr<PostedRecv> posted) {
 }
 
 bool PostedReceives::progress() {
-  // A receive that was cancelled leaves word of its GPU: nobody sleeps before that is taken.
+  // A cancelled receive may leave an answer of its GPU: nobody sleeps before that is taken.
   while (count_.load(std::memory_order_acquire) != 0 || end_.delivered->load()) {
     Step step;
     Turn turn = Turn::waits;
@@ -146,7 +146,7 @@ void PostedReceives::remove(const PostedRecv& posted) {
   count_.store(posted_.size());
 }
 
-// Its message on the way
+// The message on its way
 
 void PostedReceives::depart(PostedRecv& posted, Taken taken) {
   OnItsWay away;
@@ -238,14 +238,14 @@ void PostedReceives::put_back(OnItsWay undelivered) {
   receiver_.put_back(std::move(undelivered.returned), PipeReceiver::Place::before_equals);
 }
 
-// The next one may take what was put back before.
+// The next one may take a message that was put back before.
 void PostedReceives::end_busy(PostedRecv& posted, std::optional<Taken> taken,
                               std::optional<Error> error) {
   {
     const Lock receiving(channel_.receive_mutex());
     remove(posted);
   }
-  context_.wake_others();  // the next message is another call's
+  context_.wake_others();  // the next message belongs to another call
   complete(posted, std::move(taken), std::move(error));
 }
 
@@ -281,7 +281,7 @@ bool PostedReceives::cancel(const CompletionBase* completion) {
     if (at == posted_.end()) return false;
     found = *at;
     found->is_cancelled = true;
-    if (found->is_busy) return false;  // the thread that is at it sees that
+    if (found->is_busy) return false;  // the thread that has it sees that
     if (found->on_its_way) {
       if (found->on_its_way->delivery->answer().is_over()) return false;  // it is done
       away = std::exchange(found->on_its_way, std::nullopt);

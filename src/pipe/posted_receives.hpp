@@ -23,15 +23,15 @@ struct OnItsWay;
 struct PostedRecv;
 
 /// The asynchronous receives of a pipe, which get its messages in the order in which they were
-/// posted. One message at a time is on its way to a GPU; the next receive waits until that one has
+/// posted. One message at a time is on its way to a GPU. The next receive waits until that one has
 /// ended, so a message that cannot be delivered is still the next one.
 ///
-/// Owns:    the receives; the message that is on its way.
-/// Threads: thread-safe. Its lock is the link's receive lock; what takes long is done without it.
-/// Errors:  each completion has its own: why the direction is over, those of PipeReceiver, of the
-///          GPU's search, of the pool and of the driver.
+/// Owns:    the receives; the message on its way.
+/// Threads: thread-safe. Its lock is the link's receive lock; long work is done without it.
+/// Errors:  each completion has its own: why the direction has ended, those of PipeReceiver, of the
+///          search for the GPU, of the pool and of the driver.
 /// Blocks:  never.
-/// Cost:    of a message in host memory: that of the receiver. To a GPU: two jobs of the device
+/// Cost:    that of the receiver for a message in host memory. To a GPU: two jobs of the device
 ///          thread or more, and an event.
 class PostedReceives {
  public:
@@ -42,7 +42,7 @@ class PostedReceives {
 
   Result<void> post(std::shared_ptr<PostedRecv> posted);
   bool cancel(const CompletionBase* completion);
-  /// Gives messages to the receives that wait for them, in order. True while some still wait.
+  /// Hands messages to the waiting receives, in order. True while some still wait.
   bool progress() TENDON_EXCLUDES(channel_.receive_mutex());
   [[nodiscard]] std::size_t count() const noexcept { return count_.load(); }
   // The link's receive lock is held
@@ -50,15 +50,15 @@ class PostedReceives {
     channel_.receive_mutex().assert_held();
     return posted_.empty();
   }
-  /// Where the next one wants its message; null: anywhere. Precondition: there is one.
+  /// The destination of the next one; null: anywhere. Precondition: there is one.
   [[nodiscard]] const TensorDict* next_destination() const;
 
  private:
-  /// How the first one goes on.
+  /// The next step of the first receive.
   enum class Turn : std::uint8_t {
     waits,
-    ends,     ///< with an error, or with what was taken
-    departs,  ///< it is busy: what was taken goes to a GPU
+    ends,     ///< with an error, or with the taken message
+    departs,  ///< it is busy: the taken message is sent to a GPU
     arrives,  ///< it is busy: the GPU has answered
   };
   struct Step {
@@ -74,9 +74,9 @@ class PostedReceives {
   // While one is busy, nobody takes a message
   void depart(PostedRecv& posted, Taken taken) TENDON_EXCLUDES(channel_.receive_mutex());
   void arrive(PostedRecv& posted) TENDON_EXCLUDES(channel_.receive_mutex());
-  /// It was cancelled.
+  /// Handles a cancelled one.
   void turn_back(PostedRecv& posted, OnItsWay away) TENDON_EXCLUDES(channel_.receive_mutex());
-  /// It is the next message again.
+  /// Makes it the next message again.
   void put_back(OnItsWay undelivered) TENDON_EXCLUDES(channel_.receive_mutex());
   void end_busy(PostedRecv& posted, std::optional<Taken> taken, std::optional<Error> error)
       TENDON_EXCLUDES(channel_.receive_mutex());

@@ -13,7 +13,7 @@ namespace tendon::v0::detail {
 
 struct KeptBody;
 
-/// message_too_large when this pipe carries no message of that size: before it is copied for many.
+/// message_too_large if this pipe carries no message of that size; checked before it is copied.
 [[nodiscard]] TENDON_API Result<void> check_for_many(const Pipe& pipe, const TensorDict& tensors);
 
 /// Copies the tensors into a slot of the publish pool of the pipe's Context, or into private memory
@@ -22,9 +22,9 @@ struct KeptBody;
 [[nodiscard]] TENDON_API Result<std::shared_ptr<const KeptBody>> keep_for_many(
     const Pipe& pipe, const TensorDict& tensors);
 
-/// Sends what keep_for_many() made for any pipe of the same Context, as Pipe::send_async(). A peer
-/// that shares memory reads it where it lies, and may not write it; any other gets a copy. The slot
-/// is free again when all views of all peers have gone.
+/// Sends a body of keep_for_many(), made for any pipe of the same Context, as Pipe::send_async(). A
+/// peer that shares memory reads it in place, and may not write it; any other gets a copy. The slot
+/// is free again when all peers have dropped their views.
 [[nodiscard]] TENDON_API Completion<void> send_kept_async(const Pipe& pipe,
                                                           std::shared_ptr<const KeptBody> kept);
 

@@ -145,7 +145,7 @@ class Server::State : public std::enable_shared_from_this<State> {
     serves_ = nullptr;
   }
 
-  /// Is this thread one of its handlers?
+  /// True if this thread is one of its handlers.
   [[nodiscard]] bool is_handler() const noexcept { return serves_ == this; }
 
   void reap(Reap which) {
@@ -189,7 +189,7 @@ Server& Server::operator=(Server&& other) noexcept {
 
 Server::~Server() {
   if (state_ == nullptr) return;
-  // Its threads are in the parent: here nobody ends them, nor gives back the locks they hold.
+  // Its threads are in the parent: here nobody ends them, nor releases the locks that they hold.
   if (state_->forked())
     detail::leave_to_parent(state_);
   else

@@ -11,10 +11,10 @@
 
 namespace tendon::v0::detail {
 
-/// A GPU that a receive wants its tensors on, which the device thread begins to use meanwhile.
+/// A GPU on which a receive wants its tensors; the device thread initialises it meanwhile.
 ///
 /// Owns:    a share of the GPU, once it is found.
-/// Threads: the device thread writes; any may read what is over.
+/// Threads: the device thread writes; any thread may read after the end.
 /// Errors:  those of Gpus::use().
 /// Blocks:  never. The first use of CUDA loads the library of its driver.
 /// Cost:    a job of the device thread.

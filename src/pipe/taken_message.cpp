@@ -36,7 +36,7 @@ Result<std::shared_ptr<const Value>> read_values(const Taken& taken, const Link&
   const Descriptor& descriptor = taken.incoming.descriptor;
   if (descriptor.values_bytes == 0) return std::shared_ptr<const Value>();
   const auto* begin = taken.incoming.body.data + descriptor.payload_bytes;
-  // A copy first: the peer could change its slot while it is being read.
+  // Copied first: the peer could change its slot during the read.
   const std::vector<std::byte> json(begin, begin + descriptor.values_bytes);
   auto values = parse_json(json);
   if (!values)

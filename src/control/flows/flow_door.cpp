@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kForEver{-1};
 
-/// Names are the context's, and no two sockets may have one.
+/// Names are global in the context, and no two sockets may have the same.
 std::string next_name() {
   static std::atomic<std::uint64_t> last{0};
   return "inproc://tendon-flow-" + std::to_string(++last);
@@ -97,7 +97,7 @@ void FlowDoor::run() {
       take_new(flows);
     } catch (const zmq::error_t& error) {
       if (error.num() == EINTR) continue;
-      break;  // the context is at its end: it waits for these sockets
+      break;  // the context is about to end: it waits for these sockets
     }
   }
   told_.close();

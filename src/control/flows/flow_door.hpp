@@ -13,13 +13,13 @@
 
 namespace tendon::v0::detail {
 
-/// Hears of each connection that ZeroMQ accepts at sockets between hosts, and keeps those whose
+/// Learns of each connection that ZeroMQ accepts at sockets between hosts, and keeps those whose
 /// handshakes have not ended within FlowPlaces' bounds.
 ///
 /// Owns:    two sockets, one more for each flow that lives, and a thread.
 /// Threads: safe everywhere.
 /// Errors:  zmq::error_t; resource_exhausted without a thread or a descriptor.
-/// Blocks:  its end, for the thread: the context must have been shut down.
+/// Blocks:  its end waits for the thread: the context must have been shut down.
 /// Cost:    a thread that sleeps between connections.
 class FlowDoor {
  public:
@@ -30,7 +30,7 @@ class FlowDoor {
   FlowDoor& operator=(const FlowDoor&) = delete;
   ~FlowDoor() = default;
 
-  /// A socket of this context that is going to be bound to a port.
+  /// Watches a socket of this context before it is bound to a port.
   [[nodiscard]] Result<void> watch(zmq::socket_t& socket) TENDON_EXCLUDES(mutex_);
 
  private:
@@ -40,7 +40,7 @@ class FlowDoor {
   };
 
   void run();
-  /// False: the socket that the events are of is closed.
+  /// False: the socket of the events is closed.
   [[nodiscard]] static bool take_events(Flow& flow);
   void take_new(std::vector<Flow>& flows) TENDON_EXCLUDES(mutex_);
 

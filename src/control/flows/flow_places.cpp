@@ -22,13 +22,13 @@ namespace tendon::v0::detail {
 namespace {
 
 // A server of CURVE sends its greeting and WELCOME before it knows its client, and then READY or a
-// short ERROR (https://rfc.zeromq.org/spec/23, /25): READY is a frame's head, its name, a nonce and
+// short ERROR (https://rfc.zeromq.org/spec/23, /25). READY is a frame's head, its name, a nonce and
 // a box.
 constexpr std::uint64_t kGreetingBytes = 64;
 constexpr std::uint64_t kWelcomeBytes = 2 + 168;
 constexpr std::uint64_t kLeastReadyBytes = 2 + 6 + 8 + 16;
 
-/// The other end has got READY, or something that follows it.
+/// True if the other end has received READY, or something that follows it.
 bool handshake_has_ended(int fd) {
   tcp_info info{};
   socklen_t size = sizeof info;

@@ -15,13 +15,13 @@
 namespace tendon::v0::detail {
 
 /// The last connections that ZeroMQ accepted at one tcp socket. ZeroMQ ends a handshake after
-/// kFlowHandshakeTimeout and limits their number in no way, so silent connections could take every
+/// kFlowHandshakeTimeout but does not limit their number, so silent connections could take every
 /// descriptor of the process. A connection that is displaced here (Door) is shut down if its
 /// handshake has not ended; ZeroMQ then closes it.
 ///
 /// Owns:    two descriptors; those of the connections belong to ZeroMQ.
 /// Threads: one at a time.
-/// Errors:  of open(): resource_exhausted without a descriptor.
+/// Errors:  open(): resource_exhausted without a descriptor.
 /// Blocks:  never.
 /// Cost:    some system calls for a connection.
 class FlowPlaces {
@@ -29,8 +29,8 @@ class FlowPlaces {
   using Time = Door::Time;
 
   [[nodiscard]] static Result<FlowPlaces> open();
-  /// ZeroMQ says that it accepted a connection at this endpoint, "tcp://10.0.0.2:7000", under this
-  /// number, which another descriptor may have by now.
+  /// Notes ZeroMQ's word that it accepted a connection at this endpoint, "tcp://10.0.0.2:7000",
+  /// under this number, which another descriptor may have by now.
   void accepted(int fd, std::string_view endpoint, Time now);
 
  private:
@@ -44,8 +44,8 @@ class FlowPlaces {
   void displace(Door::Number number);
   void end(const Connection& connection) const;
 
-  // A descriptor of ZeroMQ's is looked at through a duplicate, which nobody else closes. The place
-  // for it is kept, because descriptors may be short just then.
+  // A descriptor of ZeroMQ's is read through a duplicate, which nobody else closes. A number for it
+  // is reserved, because descriptors may be short just then.
   OwnedFd nothing_;
   OwnedFd spare_;
   Door door_;

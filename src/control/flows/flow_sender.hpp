@@ -15,7 +15,7 @@ namespace tendon::v0::detail {
 /// The sending end of a flow: numbers its messages and keeps each until every receiver has applied
 /// it, to send it again.
 ///
-/// Owns:    the messages that it keeps, at most kMaxRetainedBytes: the oldest go first.
+/// Owns:    the messages that it keeps, at most kMaxRetainedBytes: the oldest are dropped first.
 /// Threads: one at a time.
 /// Errors:  none.
 /// Blocks:  never.
@@ -26,9 +26,9 @@ class FlowSender {
 
   explicit FlowSender(std::uint64_t cap_bytes = kMaxRetainedBytes) : cap_bytes_(cap_bytes) {}
 
-  /// The number that the next message gets, 1 at first.
+  /// The number of the next message, 1 at first.
   [[nodiscard]] std::uint64_t next_sequence() const noexcept { return first_ + kept_.size(); }
-  /// The highest that was sent, 0 when none was.
+  /// The highest number that was sent, 0 when none was.
   [[nodiscard]] std::uint64_t sent() const noexcept { return next_sequence() - 1; }
   /// Keeps the message that was sent with next_sequence().
   void keep(Kept message) {
@@ -36,13 +36,13 @@ class FlowSender {
     kept_.push_back(std::move(message));
     while (bytes_ > cap_bytes_ && kept_.size() > 1) drop_oldest();
   }
-  /// Every receiver has applied all messages up to this one.
+  /// Drops messages that every receiver has applied: all up to this one.
   void applied(std::uint64_t sequence) {
     while (!kept_.empty() && first_ <= sequence) drop_oldest();
   }
   /// The oldest that can be sent again; next_sequence() when there is none.
   [[nodiscard]] std::uint64_t first_kept() const noexcept { return first_; }
-  /// Those from `first` to `last` that are kept.
+  /// The kept messages from `first` to `last`.
   [[nodiscard]] std::vector<Kept> between(std::uint64_t first, std::uint64_t last) const {
     std::vector<Kept> found;
     for (std::size_t i = 0; i < kept_.size(); ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Both ends of a flow when something was lost: how far the other one is, and what to ask for.
+// Both ends of a flow after a loss: the other end's position, and the messages to ask for.
 #pragma once
 
 #include <google/protobuf/map.h>
@@ -15,14 +15,14 @@
 
 namespace tendon::v0::detail {
 
-/// The number that a heartbeat says for a flow, 0 when it says none.
+/// The number in a heartbeat for a flow, 0 when there is none.
 [[nodiscard]] inline std::uint64_t number_of(
     const google::protobuf::Map<std::uint32_t, std::uint64_t>& said, v1::Flow flow) {
   const auto found = said.find(static_cast<std::uint32_t>(flow));
   return found == said.end() ? 0 : found->second;
 }
 
-/// The request for what is missing.
+/// The request for missing messages.
 [[nodiscard]] inline v1::Word request_of(const MissingRange& missing, v1::Flow flow,
                                          const RosterId& id) {
   v1::Word word = word_of(id);
@@ -34,7 +34,7 @@ namespace tendon::v0::detail {
 
 using StepFlow = FlowReceiver<v1::StepMessage>;
 
-/// Puts a message into its flow, and counts it. Returns what is to be asked for.
+/// Puts a message into its flow, and counts it. Returns the messages to ask for.
 [[nodiscard]] inline std::optional<MissingRange> put_into(StepFlow& flow, v1::StepMessage message,
                                                           FlowStats& stats) {
   const std::uint64_t sequence = message.sequence();
@@ -53,18 +53,18 @@ using StepFlow = FlowReceiver<v1::StepMessage>;
   return std::nullopt;
 }
 
-/// What has come into sockets.
+/// Messages that arrived in sockets.
 struct TakenMessages {
   std::vector<v1::StepMessage> messages;
-  std::uint64_t refused = 0;  ///< not of this run and roster, or malformed
+  std::uint64_t refused = 0;  ///< of another run or roster, or malformed
 };
 
-/// The most that one look takes out of them: a peer that fills them keeps no caller beyond its
+/// The most that one look takes from them: a peer that fills them delays no caller beyond its
 /// deadline, and makes it keep no more than this.
 inline constexpr std::size_t kTakenAtOnce = 256;
 inline constexpr std::uint64_t kTakenBytesAtOnce = std::uint64_t{64} << 20;
 
-/// Empties them, in as many calls as that needs.
+/// Empties them, in as many calls as needed.
 template <class Sockets>
 [[nodiscard]] TakenMessages take_some(Sockets& sockets, const RosterId& expected) {
   TakenMessages taken;

@@ -33,7 +33,7 @@ std::shared_ptr<const std::string> encode(const v1::StepMessage& message) {
 
 Result<v1::StepMessage> decode(Bytes bytes, const RosterId& expected) {
   v1::StepMessage message;
-  // What ZeroMQ takes is capped far below 2 GiB.
+  // ZeroMQ's limit is far below 2 GiB.
   if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return Error{ErrorCode::corrupt_data, "control.decode",
                  std::to_string(bytes.size()) + " bytes are no StepMessage"};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A message of a step flow as bytes, and what must hold before anything of it is used.
+// A message of a step flow as bytes, and the checks before any of it is used.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace tendon::v0::detail {
 inline constexpr std::uint32_t kControlVersion = 1;
 inline constexpr std::size_t kRunIdBytes = 16;
 
-/// The run and the roster that a message must be of.
+/// The run and the roster of a message.
 struct RosterId {
   std::string run;
   std::uint64_t roster = 0;
@@ -25,16 +25,16 @@ struct RosterId {
 /// A word that names them.
 [[nodiscard]] v1::Word word_of(const RosterId& id);
 [[nodiscard]] bool is_of(const v1::Word& word, const RosterId& id);
-/// A message of a flow with its envelope; the sender of outputs says who it is beside it.
+/// A message of a flow with its envelope; the sender of outputs adds its rank.
 [[nodiscard]] v1::StepMessage message_of(const RosterId& id, v1::Flow flow,
                                          std::uint64_t sequence = 0);
 [[nodiscard]] std::shared_ptr<const std::string> encode(const v1::StepMessage& message);
-/// A message of this roster. Errors: corrupt_data, version_mismatch, message_too_large, and
-/// protocol_violation where run or roster is another one, or the number is missing.
+/// Reads a message of this roster. Errors: corrupt_data, version_mismatch, message_too_large, and
+/// protocol_violation if run or roster differs, or the number is missing.
 [[nodiscard]] Result<v1::StepMessage> decode(Bytes bytes, const RosterId& expected);
-/// The checks of decode() for one that came inside a word.
+/// The checks of decode() for a message inside a word.
 [[nodiscard]] Result<void> check(const v1::StepMessage& message, const RosterId& expected);
-/// A share of the bytes in a message, with the message kept by it.
+/// A share of the bytes in a message, which keeps the message.
 [[nodiscard]] Storage payload_of(v1::StepMessage message);
 
 }  // namespace tendon::v0::detail

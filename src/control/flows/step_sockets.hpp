@@ -19,9 +19,9 @@
 
 namespace tendon::v0::detail {
 
-/// Where the flows of a roster are, as the controller says it: "ipc:" and the name of a socket in
-/// the runtime directory, or "tcp:" and a port of the host at which the controller was reached. The
-/// worker makes a path or an address of it; it opens none that another process chose.
+/// The places of a roster's flows, as the controller states them: "ipc:" and the name of a socket
+/// in the runtime directory, or "tcp:" and a port of the host at which the controller was reached.
+/// The worker makes a path or an address of it, and opens none that another process chose.
 struct StepEndpoints {
   std::string inputs;
   std::string outputs;
@@ -35,19 +35,20 @@ struct StepEndpoints {
   return std::string(address.substr(0, address.rfind(':')));
 }
 
-/// A worker's, for one roster; 40 characters of Z85 each.
+/// The keys of a worker, for one roster; 40 characters of Z85 each.
 struct CurveKeys {
   std::string public_key;
   std::string secret_key;
 };
 
-/// Where a controller binds its flows.
+/// The place where a controller binds its flows.
 struct StepPlace {
   std::string host;                      ///< empty: the runtime directory
-  std::vector<std::string> worker_keys;  ///< public ones of those that may connect
-  /// StepInputs that wait for one subscriber; it misses further ones.
+  std::vector<std::string> worker_keys;  ///< public ones of the workers that may connect
+  /// StepInputs that may wait for one subscriber; it misses further ones.
   std::size_t queued_inputs = 64;
-  /// To StepInputs; beyond them its connections are made anew, and those of strangers end.
+  /// Subscriptions to StepInputs; beyond them its connections are made anew, and those of strangers
+  /// end.
   std::size_t most_subscriptions = 64;
 };
 
@@ -56,11 +57,11 @@ class ControllerSockets {
  public:
   virtual ~ControllerSockets() = default;
   [[nodiscard]] virtual StepEndpoints endpoints() const = 0;
-  /// To all that have subscribed, but those that do not read. Never waits.
+  /// Sends to all that have subscribed, except those that do not read. Never waits.
   [[nodiscard]] virtual Result<void> publish(Bytes message) = 0;
-  /// A message of either flow that leads here.
+  /// Takes a message of either flow that leads here.
   [[nodiscard]] virtual std::optional<Storage> take() = 0;
-  /// Until there is a message, `wake_fd` is readable, or the deadline passes.
+  /// Waits for a message, a readable `wake_fd`, or the deadline.
   virtual void wait(int wake_fd, Deadline deadline) = 0;
 };
 
@@ -69,23 +70,23 @@ class ControllerSockets {
 class WorkerSockets {
  public:
   virtual ~WorkerSockets() = default;
-  /// On FLOW_STEP_OUTPUTS or FLOW_STEP_MICROBATCH_OUTPUTS.
+  /// Sends on FLOW_STEP_OUTPUTS or FLOW_STEP_MICROBATCH_OUTPUTS.
   [[nodiscard]] virtual Result<void> send(v1::Flow flow, Bytes message, Deadline deadline) = 0;
   [[nodiscard]] virtual std::optional<Storage> take() = 0;
   virtual void wait(int wake_fd, Deadline deadline) = 0;
-  /// What was announced does not come this way: makes a new connection.
+  /// Makes a new connection, because announced messages do not arrive.
   [[nodiscard]] virtual Result<void> reconnect(v1::Flow flow) = 0;
 };
 
-/// Makes them. One for the life of a Controller or Worker.
+/// Makes the sockets. One for the life of a Controller or Worker.
 class StepNetwork {
  public:
   virtual ~StepNetwork() = default;
   [[nodiscard]] virtual Result<std::shared_ptr<ControllerSockets>> bind(const StepPlace& place) = 0;
-  /// `host`: at which the controller was reached.
+  /// `host` is that at which the controller was reached.
   [[nodiscard]] virtual Result<std::shared_ptr<WorkerSockets>> connect(
       const StepEndpoints& endpoints, const std::string& host, const CurveKeys& keys) = 0;
-  /// Fresh ones.
+  /// Makes fresh keys.
   [[nodiscard]] virtual Result<CurveKeys> make_keys() = 0;
 };
 

@@ -10,7 +10,7 @@
 
 namespace tendon::v0::detail {
 
-/// What ends the wait of a thread that polls sockets of ZeroMQ.
+/// Makes the event that ends the wait of a thread that polls sockets of ZeroMQ.
 [[nodiscard]] inline Result<std::unique_ptr<UserEvent>> open_wake() {
   auto wake = std::make_unique<UserEvent>();
   if (!wake->open()) return system_error("control.wake", "eventfd", errno);

@@ -74,7 +74,7 @@ void ZapDoor::run() {
       }
     }
   } catch (const zmq::error_t&) {
-    socket_.close();  // the context is at its end: it waits for this
+    socket_.close();  // the context is about to end: it waits for this
   }
 }
 

@@ -14,24 +14,24 @@
 
 namespace tendon::v0::detail {
 
-/// Lets workers of the present roster in at sockets between hosts, and nobody else: it answers the
+/// Admits workers of the present roster at sockets between hosts, and nobody else. It answers the
 /// questions that ZeroMQ asks about each connection (ZAP, https://rfc.zeromq.org/spec/27).
 ///
 /// Owns:    its socket, a thread.
 /// Threads: safe everywhere.
 /// Errors:  open(): zmq::error_t; resource_exhausted without a thread.
-/// Blocks:  its end, for the thread: the context must have been shut down.
+/// Blocks:  its end waits for the thread: the context must have been shut down.
 /// Cost:    a thread that sleeps.
 class ZapDoor {
  public:
-  /// Before a socket of this context is bound.
+  /// Call it before a socket of this context is bound.
   [[nodiscard]] static Result<std::unique_ptr<ZapDoor>> open(zmq::context_t& context);
   explicit ZapDoor(zmq::socket_t socket) : socket_(std::move(socket)) {}
   ZapDoor(const ZapDoor&) = delete;
   ZapDoor& operator=(const ZapDoor&) = delete;
   ~ZapDoor() = default;
 
-  /// From now on those with these public keys (40 characters of Z85) may connect.
+  /// Admits from now on the holders of these public keys (40 characters of Z85).
   void let_in(const std::vector<std::string>& public_keys) TENDON_EXCLUDES(mutex_);
 
  private:

@@ -31,21 +31,21 @@
 namespace tendon::v0::detail {
 namespace {
 
-// Steps in flight are the back-pressure; this is what stands behind it [messages].
+// The limit behind the back-pressure by steps in flight [messages].
 constexpr int kQueuedMessages = 64;
-// Outputs of one connection that wait here: what is more waits with its sender.
+// Outputs of one connection that wait here: further ones wait at their sender.
 constexpr int kQueuedOutputs = 4;
 // The envelope alone: a signal has no payload.
 constexpr std::int64_t kMaxSignalBytes = 65536;
 constexpr int kSubscriptionsAtOnce = 256;
-// The longest message where only subscriptions arrive is one of the handshake of CURVE.
+// Where only subscriptions arrive, the longest message is one of the handshake of CURVE.
 constexpr std::int64_t kMaxSubscriptionBytes = 4096;
-// A context starts one that closes sockets and one that moves bytes; where one of them cannot
+// A context starts one thread that closes sockets and one that moves bytes. If one of them cannot
 // start, ZeroMQ ends the process.
 constexpr std::size_t kThreadsOfZmq = 2;
 // An envelope around the largest payload.
 constexpr std::int64_t kMaxMessageBytes = static_cast<std::int64_t>(kMaxStepPayloadBytes) + 65536;
-// How endpoints begin (StepEndpoints).
+// The prefixes of endpoints (StepEndpoints).
 constexpr std::string_view kIpc = "ipc:";
 constexpr std::string_view kTcp = "tcp:";
 constexpr std::chrono::milliseconds kOutputsLinger{1000};
@@ -55,7 +55,7 @@ Error failure(std::string_view where, const std::string& what, const zmq::error_
   return system_error(where, what, error.num());
 }
 
-/// A ZeroMQ object that a forked child neither touches nor closes: it is the parent's.
+/// A ZeroMQ object that a forked child neither touches nor closes: it belongs to the parent.
 template <class T>
 class InThisProcess {
  public:
@@ -93,8 +93,8 @@ class InThisProcess {
 using ZmqContext = InThisProcess<zmq::context_t>;
 using Socket = InThisProcess<zmq::socket_t>;
 
-/// Never used, never ended. ZeroMQ ends what it is built on (OpenPGM) with its last context and
-/// begins it again with the next one, and two threads that do so at one time meet in it.
+/// Never used, never ended. ZeroMQ ends the library under it (OpenPGM) with its last context and
+/// starts it again with the next one, and two threads that do so at once collide in it.
 constinit MadeOnce<zmq::context_t> one_context_is_left;
 
 Error forked(std::string_view where) {
@@ -115,13 +115,14 @@ zmq::socket_t make_socket(zmq::context_t& context, zmq::socket_type type,
   return socket;
 }
 
-/// Between hosts.
+/// For sockets between hosts.
 struct Guarded {
   std::string secret_key;
   std::shared_ptr<FlowDoor> door;  // null: within one host
 };
 
-/// A socket of a controller. Between hosts only workers with a key of the roster get in.
+/// Makes a socket of a controller. Between hosts only workers with a key of the roster are
+/// admitted.
 Result<zmq::socket_t> make_bound(zmq::context_t& context, zmq::socket_type type,
                                  const Guarded& guarded) {
   zmq::socket_t socket = make_socket(context, type, std::chrono::milliseconds(0));
@@ -134,7 +135,7 @@ Result<zmq::socket_t> make_bound(zmq::context_t& context, zmq::socket_type type,
   return socket;
 }
 
-/// Beside the context of a roster's sockets.
+/// Kept beside the context of a roster's sockets.
 struct Security {
   std::string server_key = {};  // empty: within one host
   CurveKeys own = {};
@@ -159,14 +160,14 @@ std::optional<Storage> try_take(zmq::socket_t& socket) {
   try {
     if (!socket.recv(*message, zmq::recv_flags::dontwait)) return std::nullopt;
   } catch (const zmq::error_t&) {
-    return std::nullopt;  // interrupted, or at its end: the caller's deadline decides
+    return std::nullopt;  // interrupted, or about to end: the caller's deadline decides
   }
   return Storage(message, static_cast<std::byte*>(message->data()), message->size(),
                  Access::read_only);
 }
 
-/// Until one of the items is ready or the deadline passes. An interrupted wait returns early, and
-/// so does a long one.
+/// Waits until one of the items is ready or the deadline passes. An interrupted wait returns early,
+/// and so does a long one.
 void poll(std::span<zmq::pollitem_t> items, Deadline deadline) {
   const auto left = std::min(std::chrono::ceil<std::chrono::milliseconds>(std::min(
                                  deadline.remaining(), std::chrono::nanoseconds(kLongestPoll))),
@@ -177,7 +178,7 @@ void poll(std::span<zmq::pollitem_t> items, Deadline deadline) {
   }
 }
 
-/// How the socket of StepInputs is made, and made anew.
+/// Makes the socket of StepInputs, at first and again.
 struct InputsSocket {
   std::function<Result<zmq::socket_t>()> make;
   std::string host;  // empty: the runtime directory
@@ -212,7 +213,7 @@ class ZmqControllerSockets final : public ControllerSockets {
       count_subscriptions();
       if (subscriptions_ > again_.most_subscriptions) TENDON_CHECK(drop_strangers());
       if (!is_bound_) TENDON_CHECK(bind_again());
-      // A subscriber whose queue is full misses it: a worker asks for it, a stranger may not.
+      // A subscriber with a full queue misses it: a worker asks for it, a stranger may not.
       (void)try_send(*inputs_.get(), message);
     } catch (const zmq::error_t& error) {
       return failure("control.publish", "zmq_send", error);
@@ -239,7 +240,7 @@ class ZmqControllerSockets final : public ControllerSockets {
   }
 
  private:
-  // Workers subscribe to everything, which ZeroMQ says once.
+  // Workers subscribe to everything, which ZeroMQ reports once.
   void count_subscriptions() TENDON_REQUIRES(mutex_) {
     for (int i = 0; i < kSubscriptionsAtOnce; ++i) {
       const auto said = try_take(*inputs_.get());
@@ -251,7 +252,7 @@ class ZmqControllerSockets final : public ControllerSockets {
         --subscriptions_;
     }
   }
-  // ZeroMQ keeps each of their subscriptions, and has no way to end one connection.
+  // ZeroMQ keeps each of their subscriptions, and cannot end one connection.
   [[nodiscard]] Result<void> drop_strangers() TENDON_REQUIRES(mutex_) {
     log(LogLevel::warn, "control.inputs",
         std::to_string(subscriptions_) +
@@ -263,7 +264,7 @@ class ZmqControllerSockets final : public ControllerSockets {
     is_bound_ = false;
     return {};
   }
-  // Meanwhile messages that are published are lost, and asked for again.
+  // Messages that are published meanwhile are lost, and asked for again.
   [[nodiscard]] Result<void> bind_again() TENDON_REQUIRES(mutex_) {
     if (again_.host.empty()) {
       TENDON_CHECK(names_.give(0, *inputs_.get()));
@@ -272,7 +273,7 @@ class ZmqControllerSockets final : public ControllerSockets {
         inputs_.get()->bind("tcp://" + again_.host + ":" + endpoints_.inputs.substr(kTcp.size()));
       } catch (const zmq::error_t& error) {
         if (error.num() != EADDRINUSE) throw;
-        return {};  // the socket before is still being closed
+        return {};  // the former socket is still being closed
       }
     }
     is_bound_ = true;
@@ -284,7 +285,7 @@ class ZmqControllerSockets final : public ControllerSockets {
   Socket microbatches_;
   const StepEndpoints endpoints_;
   const InputsSocket again_;
-  Mutex mutex_;  // publish() and wait() may be called at one time
+  Mutex mutex_;  // publish() and wait() may be called at once
   Socket inputs_ TENDON_GUARDED_BY(mutex_);
   IpcNames names_ TENDON_GUARDED_BY(mutex_);
   std::size_t subscriptions_ TENDON_GUARDED_BY(mutex_) = 0;
@@ -400,7 +401,7 @@ class ZmqNetwork final : public StepNetwork {
     }
     try {
       if (!place.host.empty()) {
-        // Before anything is bound, so that nobody gets in unasked.
+        // Before anything is bound, so that nobody is admitted unasked.
         if (door_ == nullptr) {
           TENDON_TRY(door, ZapDoor::open(*context));
           door_ = std::move(door);
@@ -416,7 +417,7 @@ class ZmqNetwork final : public StepNetwork {
                            TENDON_TRY(inputs,
                                       make_bound(*context, zmq::socket_type::xpub, guarded));
                            inputs.set(zmq::sockopt::sndhwm, static_cast<int>(place.queued_inputs));
-                           // Only subscriptions come here.
+                           // Only subscriptions arrive here.
                            inputs.set(zmq::sockopt::maxmsgsize, kMaxSubscriptionBytes);
                            return inputs;
                          },

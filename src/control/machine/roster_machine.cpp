@@ -13,7 +13,7 @@ namespace {
 
 // From a collective that fails because a member died to the end of that member's worker pipe.
 constexpr std::chrono::milliseconds kCauseComesWithin{100};
-// Workers that a roster waits for are asked whether they live.
+// The interval at which awaited workers are asked whether they live.
 constexpr std::chrono::milliseconds kAskInterval{1000};
 
 Error refused(std::string why) {
@@ -25,7 +25,7 @@ std::string layout_text(std::uint32_t tensor, std::uint32_t pipeline, std::uint3
          std::to_string(kv);
 }
 
-/// This controller has workers of this kind.
+/// Checks that this controller has workers of this kind.
 Result<void> check_kind(const v1::Join& join, const ParallelSizes& sizes,
                         std::uint64_t payload_version) {
   if (join.version() != kControlVersion) {
@@ -48,7 +48,7 @@ Result<void> check_kind(const v1::Join& join, const ParallelSizes& sizes,
   return {};
 }
 
-/// All workers are in one epoch of the world group, with all others.
+/// Checks that all workers are in one epoch of the world group, with all others.
 Result<void> compare_ready(const WorkerSeats& seats) {
   const v1::Ready& first = seats.at({0}).ready;
   for (std::uint32_t rank = 0; rank < seats.size(); ++rank) {
@@ -63,7 +63,8 @@ Result<void> compare_ready(const WorkerSeats& seats) {
   return {};
 }
 
-/// Why this one is given up now; empty: it is not. `since`: the roster was closed, or is formed.
+/// The reason for replacing this worker now; empty: none. `since`: the roster was closed, or is
+/// formed.
 std::string why_hung(const WorkerSeat& seat, std::uint64_t roster, RosterMachine::Time since,
                      RosterMachine::Time now, std::chrono::milliseconds hang_timeout) {
   const std::string within =
@@ -200,7 +201,7 @@ void RosterMachine::hear(GlobalRank rank, v1::Word word, Time now) {
         ++stats_.refused;
       break;
     case v1::Word::kResent:
-      // As if it had come through its flow.
+      // As if it had arrived through its flow.
       if (check(word.resent(), id_).has_value() && word.resent().sender_rank() == rank.value)
         arrived(std::move(*word.mutable_resent()));
       else
@@ -256,7 +257,7 @@ void RosterMachine::heard(GlobalRank rank, std::uint64_t roster, const v1::Heart
 
 void RosterMachine::note_applied(GlobalRank rank, std::uint64_t sequence) {
   WorkerSeat& seat = seats_.at(rank);
-  // More than was sent is a lie, or a fault: it must not free what others need.
+  // A number beyond the sent ones is a lie, or a fault: it must not free messages that others need.
   const std::uint64_t applied = std::min(sequence, inputs_.sent());
   seat.taken_inputs = std::max(seat.taken_inputs, applied);
   seat.heard.applied_inputs = std::max(seat.heard.applied_inputs, applied);
@@ -308,7 +309,7 @@ void RosterMachine::arrived(v1::StepMessage message) {
     const std::uint64_t schedule_id = next->schedule_id();
     const std::uint64_t agreement = next->agreement();
     if (name == v1::FLOW_STEP_MICROBATCH_OUTPUTS) {
-      // The step may be over already: its outputs came by another flow.
+      // The step may have ended already: its outputs arrived by another flow.
       (void)steps_.add_microbatch(schedule_id);
     } else if (!steps_.add({.schedule_id = schedule_id,
                             .rank = rank,
@@ -399,7 +400,7 @@ void RosterMachine::close(Error why, Time now) {
 void RosterMachine::fail(const Error& why) {
   state_ = RosterState::failed;
   why_closed_ = why;
-  // No worker waits until its own deadline for a roster that nobody forms.
+  // No worker may wait until its own deadline for a roster that nobody forms.
   for (const GlobalRank rank : seats_.taken()) {
     seats_.vacate(rank);
     actions_.push_back({Kind::give_up, rank, {}, why});
@@ -440,7 +441,7 @@ void RosterMachine::given(std::uint64_t schedule_id, FlowSender::Kept message, T
 std::string RosterMachine::why_no_room() const {
   std::string why = steps_.has_room() ? "" : steps_.why_busy();
   const std::uint64_t next = inputs_.next_sequence();
-  // The ranks that have not yet taken enough for further inputs to be given out.
+  // The ranks that have not yet taken enough inputs for further ones to be sent.
   const auto behind = seats_.behind(next > steps_.limit() ? next - steps_.limit() : 0);
   for (const GlobalRank rank : behind) {
     why += (why.empty()              ? ""

@@ -22,7 +22,7 @@ bool Standing::owes(GlobalRank rank) const {
 
 bool Standing::waits(const WorkerSeat& seat) const {
   if (seat.heard.waiting.empty()) return false;
-  // A process that was stopped while it waited says nothing any more.
+  // A process that was stopped while it waited sends nothing any more.
   const auto silent = now_ - seat.heard_at;
   return silent < kHeartbeatsMissed * idle_heartbeat_ || 2 * silent < now_ - seat.progress_at;
 }
@@ -55,7 +55,7 @@ std::vector<WorkerStatus> Standing::statuses() const {
     all_wait = false;
   }
   if (!all_wait) return all;
-  // It is done with its steps, as it thinks, and others wait for its part of one.
+  // It believes that it is done with its steps, and others wait for its part of one.
   for (std::uint32_t rank = 0; rank < seats_.size(); ++rank) {
     if (all[rank].state != WorkerStatus::State::owes) continue;
     for (const GlobalRank awaited : all[rank].waiting_for) {

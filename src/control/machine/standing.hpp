@@ -11,9 +11,9 @@
 
 namespace tendon::v0::detail {
 
-/// How the workers of a controller stand with its steps: who owes, and who holds up the others.
+/// The state of a controller's workers in its steps: which owe, and which hold up the others.
 ///
-/// Owns:    nothing: it looks at what a controller has.
+/// Owns:    nothing: it reads the controller's data.
 /// Threads: one at a time.
 /// Errors:  none.
 /// Blocks:  never.
@@ -27,14 +27,14 @@ class Standing {
            std::chrono::milliseconds idle_heartbeat, Clock::time_point now = Clock::now())
       : seats_(seats), steps_(steps), sent_(sent), idle_heartbeat_(idle_heartbeat), now_(now) {}
 
-  /// Those of all ranks, by rank.
+  /// The states of all ranks, by rank.
   [[nodiscard]] std::vector<WorkerStatus> statuses() const;
-  /// It took a step and has not given its outputs, or has not taken one that was sent.
+  /// True if it took a step and has not sent its outputs, or has not taken one that was sent.
   [[nodiscard]] bool owes(GlobalRank rank) const;
 
  private:
   [[nodiscard]] WorkerStatus::State state_of(GlobalRank rank) const;
-  /// It says that it waits for others, and has not fallen silent since.
+  /// True if it says that it waits for others, and has not fallen silent since.
   [[nodiscard]] bool waits(const WorkerSeat& seat) const;
 
   const WorkerSeats& seats_;

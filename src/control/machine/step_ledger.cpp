@@ -108,7 +108,7 @@ Result<std::vector<StepOutputs>> StepLedger::collect(std::uint64_t schedule_id) 
 void StepLedger::put_back(std::vector<StepOutputs> outputs) {
   if (outputs.empty()) return;
   Record& record = steps_[outputs.front().schedule_id];
-  record.microbatch = true;  // it came before the outputs
+  record.microbatch = true;  // it arrived before the outputs
   for (StepOutputs& one : outputs) {
     const GlobalRank rank = one.rank;
     record.outputs.emplace(rank, std::move(one));

@@ -11,18 +11,18 @@
 
 namespace tendon::v0::detail {
 
-/// The ranks whose outputs a controller waits for: tensor rank 0 of the last stage, one for each KV
+/// The ranks for whose outputs a controller waits: tensor rank 0 of the last stage, one for each KV
 /// rank. By rising rank.
 [[nodiscard]] std::vector<GlobalRank> output_ranks(const ParallelLayout& layout);
 
 /// "rank 2", "ranks 1, 2 and 5".
 [[nodiscard]] std::string text_of(const std::vector<GlobalRank>& ranks);
 
-/// Steps of one roster that were given out and are not collected.
+/// The steps of one roster that were sent and are not collected.
 ///
 /// Owns:    their outputs.
 /// Threads: one at a time.
-/// Errors:  divergence, invalid_argument (a step that is not there).
+/// Errors:  divergence, invalid_argument (no such step).
 /// Blocks:  never.
 /// Cost:    a lookup.
 class StepLedger {
@@ -30,38 +30,38 @@ class StepLedger {
   explicit StepLedger(const ParallelLayout& layout)
       : senders_(output_ranks(layout)), limit_(layout.sizes().pipeline + 1) {}
 
-  /// `sequence`: of its StepInputs.
+  /// `sequence` is that of its StepInputs.
   void begin(std::uint64_t schedule_id, std::uint64_t sequence = 0) {
     steps_[schedule_id].sequence = sequence;
     ++in_flight_;
   }
-  /// False: no such step, or it has this rank's already.
+  /// False: no such step, or it has this rank's outputs already.
   bool add(StepOutputs outputs);
-  /// The first stage has passed on its part. False: no such step.
+  /// Notes that the first stage has passed on its part. False: no such step.
   bool add_microbatch(std::uint64_t schedule_id);
 
-  /// So many may be in flight, and so many not taken by a rank.
+  /// The most steps that may be in flight, and that a rank may not have taken.
   [[nodiscard]] std::size_t limit() const noexcept { return limit_; }
   [[nodiscard]] bool has_room() const noexcept { return in_flight_ < limit_; }
   [[nodiscard]] bool is_idle() const noexcept { return in_flight_ == 0; }
   [[nodiscard]] std::size_t uncollected() const noexcept { return steps_.size() - in_flight_; }
   [[nodiscard]] bool has(std::uint64_t schedule_id) const { return steps_.contains(schedule_id); }
-  /// That of its StepInputs; 0: no such step.
+  /// The sequence of its StepInputs; 0: no such step.
   [[nodiscard]] std::uint64_t sequence_of(std::uint64_t schedule_id) const;
   [[nodiscard]] bool is_complete(std::uint64_t schedule_id) const;
-  /// This rank sends outputs, and those of the step are here or were collected.
+  /// True if this rank sends outputs, and those of the step are here or were collected.
   [[nodiscard]] bool has_outputs(std::uint64_t schedule_id, GlobalRank rank) const;
   [[nodiscard]] bool has_microbatch(std::uint64_t schedule_id) const;
-  /// Ranks whose outputs of this step are missing.
+  /// The ranks whose outputs of this step are missing.
   [[nodiscard]] std::vector<GlobalRank> missing(std::uint64_t schedule_id) const;
   [[nodiscard]] std::vector<std::uint64_t> in_flight() const;
-  /// How many there are, and what the oldest waits for; one is in flight.
+  /// The number of steps in flight, and what the oldest waits for. Precondition: there is one.
   [[nodiscard]] std::string why_busy() const;
   /// The outputs of a complete step, by rank.
   [[nodiscard]] Result<std::vector<StepOutputs>> collect(std::uint64_t schedule_id);
-  /// They were collected, and can be again.
+  /// Makes collected outputs collectable again.
   void put_back(std::vector<StepOutputs> outputs);
-  /// Forgets all; the number of outputs that had come of steps that were not complete.
+  /// Forgets all; returns the number of outputs that had arrived for incomplete steps.
   std::uint64_t clear();
 
  private:

@@ -13,24 +13,24 @@ namespace tendon::v0::detail {
 
 struct KeptBody;
 
-/// A call that gives out a step, from one attempt to the next.
+/// A call that broadcasts a step, from one attempt to the next.
 struct StepCall {
   const StepInputs& inputs;
   bool has_turn = false;                         ///< it has joined the line
   std::shared_ptr<const KeptBody> tensors = {};  ///< their copy, which all attempts use
 };
 
-/// Calls that give out steps, one behind the other in the order in which they began: so steps rise
-/// by it, however long one call copies its tensors or waits for room.
+/// Calls that broadcast steps, in the order in which they began. Steps therefore rise in it,
+/// however long one call copies its tensors or waits for room.
 ///
-/// Owns:    the ids of the calls that have not ended, and the last that was given out.
+/// Owns:    the ids of the calls that have not ended, and the last one that was sent.
 /// Threads: one at a time.
 /// Errors:  join(): invalid_argument.
 /// Blocks:  never.
 /// Cost:    a look at the calls that wait.
 class StepTurns {
  public:
-  /// At the end of the line, from here to leave().
+  /// Joins the end of the line; leave() ends it.
   [[nodiscard]] Result<void> join(std::uint64_t schedule_id) {
     const std::uint64_t before = std::max(last_given_, line_.empty() ? 0 : line_.back());
     if (schedule_id <= before) {
@@ -44,9 +44,9 @@ class StepTurns {
     return {};
   }
   [[nodiscard]] bool is_empty() const noexcept { return line_.empty(); }
-  /// The call whose turn it is; one has joined.
+  /// The call whose turn it is. Precondition: one has joined.
   [[nodiscard]] std::uint64_t first() const { return line_.front(); }
-  /// Its step was given out.
+  /// Notes that its step was sent.
   void given(std::uint64_t schedule_id) { last_given_ = schedule_id; }
   void leave(std::uint64_t schedule_id) { std::erase(line_, schedule_id); }
 

@@ -9,7 +9,7 @@
 namespace tendon::v0::detail {
 
 WorkerMachine::WorkerMachine(const WorkerPlace& place) : place_(place) {
-  welcome_.set_idle_heartbeat_ms(1000);  // until the controller says it
+  welcome_.set_idle_heartbeat_ms(1000);  // before the controller has said it
 }
 
 Error WorkerMachine::error(std::string_view where) const {
@@ -118,7 +118,7 @@ void WorkerMachine::heard_closed(std::uint64_t roster, Error why) {
     close(std::move(why));
     abort_groups(why_.detail);
   } else if (may_enter() && rebuild_->roster() == roster) {
-    // Over before this worker's thread came to enter it: nobody would end it for it then.
+    // It ended before this worker's thread began to enter it: nobody would end it for it then.
     rebuild_.reset();
     id_.roster = roster;
     actions_.push_back({Kind::fail, {}, std::move(why)});
@@ -227,7 +227,7 @@ std::optional<v0::Step> WorkerMachine::next_step() {
   step.inputs.payload = payload_of(*std::move(next));
   ++stats_.received;
   if (!place_.sends_outputs()) {
-    // Nothing else tells the controller before the next heartbeat, and it waits for all.
+    // The controller waits for all, and nothing else tells it before the next heartbeat.
     v1::Word applied = word_of(id_);
     applied.mutable_inputs_applied()->set_sequence(flows_.inputs.applied());
     actions_.push_back({Kind::say, std::move(applied)});
@@ -282,8 +282,8 @@ void WorkerMachine::heard(const v1::Heartbeat& heartbeat, Time now) {
   const auto missing =
       flows_.inputs.missing_after_announced(number_of(heartbeat.sent(), v1::FLOW_STEP_INPUTS), now);
   if (!missing) return;
-  // A program that computes has not looked into its sockets: what it misses may lie there. It is
-  // asked for all the same, so that it need not wait; the double is dropped.
+  // A computing program has not looked into its sockets: the missing messages may lie there. They
+  // are asked for all the same, so that it need not wait; a double is dropped.
   if (is_at_work())
     flows_.broken.erase(v1::FLOW_STEP_INPUTS);
   else

@@ -30,9 +30,9 @@ struct WorkerPlace {
   GlobalRank rank;
   ParallelCoordinates at;
   std::uint64_t incarnation = 0;
-  std::string host;  ///< where the controller is
+  std::string host;  ///< of the controller
   WorkerOptions options;
-  std::string address = {};  ///< of the controller; empty: its tensors come on the worker pipe
+  std::string address = {};  ///< of the controller; empty: its tensors arrive on the worker pipe
 
   [[nodiscard]] bool sends_outputs() const noexcept {
     return at.tensor == 0 && at.pipeline + 1 == layout.sizes().pipeline;
@@ -40,7 +40,7 @@ struct WorkerPlace {
   [[nodiscard]] bool signals_microbatches() const noexcept { return rank.value == 0; }
 };
 
-/// How far a worker is.
+/// The state of a worker.
 ///
 ///   joining --Welcome--> waiting --Rebuild--> entering --in--> running
 ///                           ^                                     |
@@ -49,39 +49,39 @@ struct WorkerPlace {
 ///   any --pipe ended--> ended
 enum class WorkerState : std::uint8_t {
   joining,
-  waiting,   ///< holds nothing of a roster; Rebuild comes next
-  entering,  ///< makes the groups and flows of the roster that it was told of
+  waiting,   ///< holds nothing of a roster; Rebuild is next
+  entering,  ///< makes the groups and flows of the announced roster
   running,
-  closed,    ///< the roster is over; the program has not said rebuild()
-  stopping,  ///< the controller stops: what it gave out before is still given to the program
+  closed,    ///< the roster has ended; the program has not said rebuild()
+  stopping,  ///< the controller stops: the program still gets the earlier steps
   ended,     ///< the worker pipe has ended
 };
 
-/// A task of the worker's core.
+/// A task for the worker's core.
 struct WorkerAction {
   enum class Kind : std::uint8_t {
-    say,           ///< the word, to the controller
-    reply,         ///< a heartbeat, to this ping
-    send_again,    ///< what the word asks for
+    say,           ///< sends the word to the controller
+    reply,         ///< sends a heartbeat for this ping
+    send_again,    ///< repeats what the word asks for
     abort_groups,  ///< for the reason
-    fail,          ///< the roster, as WorkerMachine::failed()
+    fail,          ///< ends the roster, as by WorkerMachine::failed()
   };
   Kind kind;
   v1::Word word = {};
   Error why = {};
 };
 
-/// The groups of a worker, as its heartbeat tells of them.
+/// The activity of a worker's groups, for its heartbeat.
 struct GroupsAtWork {
-  std::string waiting = {};  ///< the operation that a thread waits for
+  std::string waiting = {};  ///< the operation for which a thread waits
   std::vector<GlobalRank> waiting_for = {};
-  std::uint64_t collectives = 0;  ///< that have ended in this roster
+  std::uint64_t collectives = 0;  ///< number that have ended in this roster
 };
 
-/// A worker in the rosters of its controller: words, messages and calls of the program in, actions
-/// out. The state is a WorkerState.
+/// A worker in the rosters of its controller. Its input are words, messages and calls of the
+/// program, its output actions. The state is a WorkerState.
 ///
-/// Owns:    the step at work, those that came, what may be sent again; no pipe, lock or clock.
+/// Owns:    the step at work, arrived ones, messages that may be repeated; no pipe, lock or clock.
 /// Threads: one at a time.
 /// Errors:  those of the roster, by error().
 /// Blocks:  never.
@@ -99,9 +99,9 @@ class WorkerMachine {
   }
   [[nodiscard]] const RosterId& id() const noexcept { return id_; }
   [[nodiscard]] const FlowStats& stats() const noexcept { return stats_; }
-  /// Why a call that needs a running roster fails.
+  /// The error of a call that needs a running roster.
   [[nodiscard]] Error error(std::string_view where) const;
-  /// The tasks that the calls below have left, in this order.
+  /// Takes the tasks that the calls below have left, in this order.
   [[nodiscard]] std::vector<WorkerAction> take_actions() { return std::exchange(actions_, {}); }
 
   // Rosters
@@ -109,50 +109,50 @@ class WorkerMachine {
   /// The first word to the controller.
   [[nodiscard]] v1::Word join(const std::string& public_key) const;
   void hear(v1::Word word, Time now);
-  /// The worker pipe has ended.
+  /// Handles the end of the worker pipe.
   void ended(const Error& why);
-  /// The program has no further use of it.
+  /// Leaves because the program needs it no longer.
   void leave(std::string_view reason);
   [[nodiscard]] bool may_enter() const {
     return state_ == WorkerState::waiting && rebuild_.has_value();
   }
-  /// Begins to enter the roster that it was told of. Returns where its flows are.
+  /// Begins to enter the announced roster. Returns the places of its flows.
   [[nodiscard]] StepEndpoints enter();
   [[nodiscard]] bool was_probed() const { return flows_.probe.has_value(); }
-  /// Groups and flows of the roster stand: it runs. `ready` has what the groups say.
+  /// Runs the roster, whose groups and flows stand. `ready` describes the groups.
   void ready(v1::Ready ready);
-  /// The roster is over for this worker, which waits for the next one. `public_key`: its key there.
+  /// Leaves the failed roster and waits for the next one. `public_key`: its key there.
   void failed(const Error& cause, const std::string& public_key,
               std::uint64_t last_complete_sequence);
-  /// The roster is over; rebuild() says so to the controller.
+  /// Closes the roster; rebuild() tells the controller.
   void close(Error why);
 
   // Steps
 
-  /// Messages came through the flow of this roster.
+  /// Handles messages that arrived through the flow of this roster.
   void take(std::uint64_t roster, TakenMessages taken);
-  /// The step of the tensors that come next on the worker pipe, once; 0: of none.
+  /// Takes the step of the tensors that arrive next on the worker pipe; 0: none.
   [[nodiscard]] std::uint64_t take_announced() { return std::exchange(flows_.announced, 0); }
   void keep_tensors(std::uint64_t roster, std::uint64_t schedule_id, TensorDict tensors);
   /// The next step, once its tensors are there.
   [[nodiscard]] std::optional<v0::Step> next_step();
-  /// The step whose tensors have not come.
+  /// The step whose tensors have not arrived.
   [[nodiscard]] std::optional<std::uint64_t> waits_for_tensors_of() const;
-  /// The controller stops, and all that it gave out was taken.
+  /// True if the controller stops, and all its steps were taken.
   [[nodiscard]] bool is_done() const;
-  /// The step at work is the next one again. In another roster it is void.
+  /// Makes the step at work the next one again. In another roster it is void.
   void give_back(v0::Step step);
   void step_over(std::uint64_t schedule_id);
   /// The message with its envelope, and its number.
   [[nodiscard]] v1::StepMessage next_message(v1::Flow flow, v1::StepMessage message) const;
-  /// That message was sent. It is kept from now on: the controller cannot ask for it before the
+  /// Notes that this message was sent, and keeps it: the controller cannot ask for it before the
   /// next heartbeat.
   void sent(v1::Flow flow, FlowSender::Kept message);
   [[nodiscard]] const FlowSender& sender_of(v1::Flow flow) const {
     return flow == v1::FLOW_STEP_OUTPUTS ? flows_.outputs : flows_.microbatches;
   }
   void sent_again(std::uint64_t messages) { stats_.resent += messages; }
-  /// Something of this flow was lost: it is to be connected anew, once.
+  /// True, once, if a message of this flow was lost: it must be connected anew.
   [[nodiscard]] bool take_break(v1::Flow flow) { return flows_.broken.erase(flow) != 0; }
 
   // Heartbeats
@@ -177,13 +177,13 @@ class WorkerMachine {
   Error why_;  // closed, stopping, ended
   RosterId id_;
   v1::Welcome welcome_;
-  std::optional<v1::Word> rebuild_;  // the newest that it was told, not entered yet
-  std::uint64_t last_inputs_ = 0;    // stopping: the last sequence that was given out
+  std::optional<v1::Word> rebuild_;  // the newest announced one, not entered yet
+  std::uint64_t last_inputs_ = 0;    // stopping: the last sequence that was sent
   struct Flows {                     // of one roster
     StepFlow inputs;
     FlowSender outputs;
     FlowSender microbatches;
-    std::optional<std::uint64_t> probe;           // its nonce, once it came
+    std::optional<std::uint64_t> probe;           // its nonce, once it arrived
     std::map<std::uint64_t, TensorDict> tensors;  // by schedule_id
     std::uint64_t announced = 0;                  // the step of the next TensorDict on the pipe
     std::set<v1::Flow> broken;

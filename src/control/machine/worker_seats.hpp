@@ -15,7 +15,7 @@
 
 namespace tendon::v0::detail {
 
-/// How far the worker of a rank is.
+/// The state of a rank's worker.
 ///
 ///   empty --Join--> waiting --Rebuild sent--> forming --Ready--> ready
 ///                      ^                         |                 |
@@ -23,7 +23,7 @@ namespace tendon::v0::detail {
 ///   any --pipe ended--> empty
 enum class SeatState : std::uint8_t {
   empty,
-  waiting,  ///< for a roster to be formed; it holds nothing of an earlier one
+  waiting,  ///< for the next roster; it holds nothing of an earlier one
   forming,
   ready,
   failing,  ///< the roster was closed, and it has not said that it freed everything
@@ -32,30 +32,30 @@ enum class SeatState : std::uint8_t {
 /// The place of one rank at the controller.
 struct WorkerSeat {
   SeatState state = SeatState::empty;
-  bool has_tensor_pipe = false;  // in this roster; else tensors go on the worker pipe
+  bool has_tensor_pipe = false;  // in this roster; else the worker pipe carries tensors
   std::uint64_t incarnation = 0;
-  std::string public_key = {};  // CURVE's of its next roster
+  std::string public_key = {};  // CURVE's, for its next roster
   WorkerStatus heard = {};      // by the last heartbeat
   std::chrono::steady_clock::time_point heard_at = {};
-  std::uint64_t progress = 0;  // steps taken and given, collectives ended
-  /// When it last made progress, or owed nothing and was given a step.
+  std::uint64_t progress = 0;  // steps taken and completed, collectives ended
+  /// The time when it last made progress, or owed nothing and received a step.
   std::chrono::steady_clock::time_point progress_at = {};
-  /// The same, or when it last said that it waits for others.
+  /// The same, or the time when it last said that it waits for others.
   std::chrono::steady_clock::time_point busy_since = {};
-  /// While a roster is formed: since then it has not replied.
+  /// Set while a roster is formed and it has not replied since then.
   std::optional<std::chrono::steady_clock::time_point> asked_at = {};
   std::uint64_t in_roster = 0;  // the last that it entered, by its heartbeats
   /// Inputs that it has taken, by its words and its outputs. An output may overtake a request to
-  /// send inputs again: what is kept for that is heard.applied_inputs, by words alone.
+  /// send inputs again: heard.applied_inputs, from words alone, decides which are kept for that.
   std::uint64_t taken_inputs = 0;
   v1::Ready ready = {};
-  std::uint64_t ping = 0;          // the last that was answered
+  std::uint64_t ping = 0;          // the last one that was answered
   std::uint64_t cancelled_id = 0;  // the last Cancel that was acknowledged
   StepFlow outputs = {};
   StepFlow microbatches = {};
 
   void begin_work(std::chrono::steady_clock::time_point now) { progress_at = busy_since = now; }
-  /// A roster is over, or begins: what it said of its steps is no longer so.
+  /// Forgets its words about its steps: a roster ends, or begins.
   void forget_steps(std::chrono::steady_clock::time_point now) {
     heard.schedule_id = 0;
     heard.waiting.clear();
@@ -79,7 +79,7 @@ struct WorkerSeat {
 
 /// All places of a layout.
 ///
-/// Owns:    what their workers said.
+/// Owns:    the words of their workers.
 /// Threads: one at a time.
 /// Errors:  none.
 /// Blocks:  never.
@@ -95,23 +95,23 @@ class WorkerSeats {
   }
   [[nodiscard]] WorkerSeat& at(GlobalRank rank) { return seats_[rank.value]; }
   [[nodiscard]] const WorkerSeat& at(GlobalRank rank) const { return seats_[rank.value]; }
-  /// Those in this state, by rank.
+  /// The seats in this state, by rank.
   [[nodiscard]] std::vector<GlobalRank> in(SeatState state) const {
     return ranks_of([state](const WorkerSeat& seat) { return seat.state == state; });
   }
-  /// Those that have a worker, by rank.
+  /// The seats that have a worker, by rank.
   [[nodiscard]] std::vector<GlobalRank> taken() const {
     return ranks_of([](const WorkerSeat& seat) { return seat.state != SeatState::empty; });
   }
   [[nodiscard]] bool all(SeatState state) const { return in(state).size() == seats_.size(); }
-  /// Its worker has gone: of this one only its name is known.
+  /// Empties a place; only the name of its worker stays known.
   void vacate(GlobalRank rank) {
     WorkerSeat& seat = seats_[rank.value];
     WorkerStatus known{.rank = rank, .identity = std::move(seat.heard.identity)};
     seat = WorkerSeat{};
     seat.heard = std::move(known);
   }
-  /// Those of CURVE that the workers said, by rank.
+  /// The keys of CURVE that the workers sent, by rank.
   [[nodiscard]] std::vector<std::string> public_keys() const {
     std::vector<std::string> keys;
     keys.reserve(seats_.size());
@@ -122,7 +122,7 @@ class WorkerSeats {
   [[nodiscard]] std::vector<GlobalRank> behind(std::uint64_t sequence) const {
     return ranks_of([=](const WorkerSeat& seat) { return seat.taken_inputs < sequence; });
   }
-  /// Inputs that all workers have applied.
+  /// The number of the last inputs that all workers have applied.
   [[nodiscard]] std::uint64_t applied_by_all() const {
     std::uint64_t lowest = UINT64_MAX;
     for (const WorkerSeat& seat : seats_) lowest = std::min(lowest, seat.heard.applied_inputs);

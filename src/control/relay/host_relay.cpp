@@ -29,7 +29,7 @@ void HostRelay::meet(const std::shared_ptr<ContextCore>& context, RendezvousStor
   const GlobalRank first = *host.begin();
   if (first == place_.rank) {
     host.erase(first);
-    // Without it followers look in vain, and say so to the controller.
+    // Without it followers look in vain, and tell the controller.
     const auto led = lead(context, store, std::move(host), deadline);
     if (!led.has_value())
       log(LogLevel::warn, kRelay, "passes on no tensors: " + led.error().detail);

@@ -16,10 +16,10 @@ namespace tendon::v0::detail {
 
 class ContextCore;
 
-/// The ways of tensors to a worker and to those beside it, in one roster: it gets them from the
+/// The ways of tensors to a worker and its neighbours, in one roster: it receives them from the
 /// controller, and may pass them on, or from another worker of its host.
 ///
-/// Owns:    its end of the relay, the pipe that its tensors come on.
+/// Owns:    its end of the relay, the pipe on which its tensors arrive.
 /// Threads: meet() and follow_controller() before the others, which are safe everywhere.
 /// Errors:  none: a worker that finds no first one gets its tensors from the controller.
 /// Blocks:  meet(), follow_controller(): at most kFirstComesWithin and kControllerRepliesWithin,
@@ -27,11 +27,11 @@ class ContextCore;
 /// Cost:    as TensorRelay.
 class HostRelay {
  public:
-  /// How long a follower looks for the first worker: all of them come out of the same groups.
+  /// How long a follower looks for the first worker: all of them leave the same groups.
   static constexpr std::chrono::milliseconds kFirstComesWithin{2000};
   /// How long a controller may take to accept one more pipe of a worker that it knows.
   static constexpr std::chrono::milliseconds kControllerRepliesWithin{10'000};
-  /// Keys in the store begin with it; the controller forgets them with their roster.
+  /// The prefix of its keys in the store; the controller forgets them with their roster.
   static constexpr std::string_view kStoreKeys = "relay/";
 
   HostRelay(RelayPlace place, RelayedTensors::Calls calls)
@@ -40,19 +40,20 @@ class HostRelay {
   HostRelay& operator=(const HostRelay&) = delete;
   ~HostRelay();
 
-  /// The workers that share memory with this one are its host. The first one listens in the runtime
-  /// directory, which other users cannot enter; the store has the name of its socket there.
+  /// Finds the relay among the workers that share memory with this one. The first one listens in
+  /// the runtime directory, which other users cannot enter; the store has the name of its socket
+  /// there.
   void meet(const std::shared_ptr<ContextCore>& context, RendezvousStore& store,
             const std::vector<GroupMember>& world, Deadline deadline);
-  /// Opens a pipe for tensors to the controller, unless another worker passes them on. Where that
-  /// fails they come on the worker pipe, and words behind them.
+  /// Opens a pipe for tensors to the controller, unless another worker passes them on. If that
+  /// fails they arrive on the worker pipe, and words behind them.
   void follow_controller(const std::shared_ptr<ContextCore>& context, std::string_view address,
                          Profile profile, Deadline deadline);
   /// The worker that passes tensors on to this one.
   [[nodiscard]] std::optional<GlobalRank> relay() const noexcept { return relay_; }
-  /// To the followers, if this is the first worker.
+  /// Passes tensors to the followers, if this is the first worker.
   void pass_on(std::uint64_t schedule_id, const TensorDict& tensors);
-  /// From whom tensors were to come, and why they do not; nothing while they may.
+  /// The sender of missing tensors, and why they do not arrive; empty while they may.
   [[nodiscard]] std::optional<std::string> why_none_come() const;
 
  private:

@@ -13,11 +13,12 @@
 
 namespace tendon::v0::detail {
 
-/// Where the world group's members find rank 0: the controller keeps the text (StoreBook).
+/// The store in which the world group's members find rank 0: the controller keeps the text
+/// (StoreBook).
 ///
-/// Owns:    what was asked for and came.
+/// Owns:    received values.
 /// Threads: safe everywhere.
-/// Errors:  timeout; peer_lost once end() was called.
+/// Errors:  timeout; peer_lost after end().
 /// Blocks:  get(): until the deadline.
 /// Cost:    a word each way.
 class PipeStore final : public RendezvousStore {
@@ -37,7 +38,7 @@ class PipeStore final : public RendezvousStore {
     const std::string name(key);
     {
       const Lock lock(mutex_);
-      // What it was then may have changed: rank 0 may be another process now.
+      // An earlier value may have changed: rank 0 may be another process now.
       values_.erase(name);
     }
     v1::Word word;
@@ -57,7 +58,7 @@ class PipeStore final : public RendezvousStore {
     }
   }
 
-  // By the service thread
+  // Called by the service thread
   void came(const v1::StoreValue& value) {
     {
       const Lock lock(mutex_);

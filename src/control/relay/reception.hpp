@@ -15,26 +15,26 @@
 
 namespace tendon::v0::detail {
 
-/// Where workers connect: a listener, its next accept, and the pipes whose peers have said nothing.
+/// The place where workers connect: a listener, its next accept, and the pipes of silent peers.
 ///
-/// Owns:    these; at most kMaxUnseatedWorkers of the pipes, the oldest gives way.
+/// Owns:    these; at most kMaxUnseatedWorkers of the pipes, a newcomer replaces the oldest.
 /// Threads: safe everywhere. Its lock may be taken under that of its owner.
-/// Errors:  none: a peer that gives way is told why.
+/// Errors:  none: a replaced peer is told why.
 /// Blocks:  never.
-/// Cost:    a look at those that have said nothing.
+/// Cost:    a look at the silent ones.
 class Reception {
  public:
-  /// `full`: why a peer gives way.
+  /// `full` is the error for a replaced peer.
   explicit Reception(Error full) : full_(std::move(full)) {}
 
-  /// Peers may come from now on. `owner` hears their pipes, and has this as a part.
+  /// Accepts peers from now on. `owner` handles their pipes, and has this as a part.
   void open(Listener listener, std::weak_ptr<PipeListener> owner);
   [[nodiscard]] std::string address() const { return listener_->address(); }
-  /// Its peer has said something, or it has ended. False: that was so before.
+  /// Removes a pipe whose peer has spoken, or that has ended. False: it was removed before.
   bool leave(const std::shared_ptr<WorkerPipe>& pipe) TENDON_EXCLUDES(mutex_);
-  /// Nobody else is let in.
+  /// Admits nobody else.
   void close() TENDON_EXCLUDES(mutex_);
-  /// Those whose peers have said nothing; they leave.
+  /// Takes the pipes of silent peers.
   [[nodiscard]] std::deque<std::shared_ptr<WorkerPipe>> take_silent() TENDON_EXCLUDES(mutex_);
 
  private:

@@ -14,13 +14,13 @@
 
 namespace tendon::v0::detail {
 
-/// Short texts that workers leave at the controller for each other: where rank 0 listens.
+/// Short texts that workers leave at the controller for each other, such as the address of rank 0.
 ///
-/// Owns:    at most kMaxStoreKeys of them and kMaxStoreBytes, each worker its part: one that fills
-///          its own is in nobody's way. They are forgotten when it ends.
+/// Owns:    at most kMaxStoreKeys of them and kMaxStoreBytes. Each worker has its part, so that one
+///          that fills its own hinders nobody. A worker's texts are forgotten when it ends.
 /// Threads: one at a time.
-/// Errors:  none: what is beyond the limits is not kept.
-/// Blocks:  never: the reply to a question that comes too early is sent when there is one.
+/// Errors:  none: texts beyond the limits are not kept.
+/// Blocks:  never: an early question is answered when there is a text.
 /// Cost:    a lookup.
 class StoreBook {
  public:
@@ -60,7 +60,7 @@ class StoreBook {
     if (part.questions >= kMaxStoreQuestions || key.size() > kMaxStoreKeyBytes) return;
     if (waiting_[key].insert(asking).second) ++part.questions;
   }
-  /// Texts of rosters before this one.
+  /// Forgets the texts of earlier rosters.
   void forget_all_of(std::string_view prefix) {
     for (auto at = values_.begin(); at != values_.end();) {
       const auto next = std::next(at);
@@ -68,7 +68,7 @@ class StoreBook {
       at = next;
     }
   }
-  /// It asks no more, and what it said is no longer so.
+  /// Forgets a worker's questions and texts.
   void forget(const Worker& gone) {
     for (auto& [key, asking] : waiting_) asking.erase(gone);
     std::erase_if(waiting_, [](const auto& entry) { return entry.second.empty(); });
@@ -81,7 +81,7 @@ class StoreBook {
     std::string text;
     Worker by;
   };
-  /// That which one worker has here.
+  /// The part of one worker.
   struct Part {
     std::size_t keys = 0;
     std::size_t bytes = 0;

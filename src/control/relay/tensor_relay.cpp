@@ -57,7 +57,7 @@ void TensorRelay::on_end(const std::shared_ptr<WorkerPipe>& pipe, const Error& w
 }
 
 void TensorRelay::pass_on(std::uint64_t schedule_id, const TensorDict& tensors) {
-  const Lock lock(mutex_);  // a follower that comes meanwhile gets the next step
+  const Lock lock(mutex_);  // a follower that arrives meanwhile gets the next step
   if (followers_.empty()) return;
   v1::Word announced = word_of(place_.roster);
   announced.mutable_step_tensors()->set_schedule_id(schedule_id);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors of a step come once to each host that is not the controller's: to the *first* worker
-// there, the one with the lowest rank, which passes them on to the others, its *followers*.
+// The tensors of a step are sent once to each host that is not the controller's: to the *first*
+// worker there, the one with the lowest rank, which passes them on to the others, its *followers*.
 //
 //   follower                          first
 //     |--- connect, RelayJoin{rank} ---->|   refused: a stranger, another roster
@@ -9,9 +9,9 @@
 //     |<-- StepTensors, TensorDict ------|   for each step that has some
 //
 // A follower that finds no first one in time asks the controller for its own copies: Ready without
-// `relay`. When the pipe between the two ends while the roster runs, the roster is over.
+// `relay`. When the pipe between the two ends while the roster runs, the roster ends.
 //
-// A worker that the controller sends tensors to follows it in the same words, so that no word on
+// A worker that gets tensors from the controller follows it in the same words, so that no word on
 // the worker pipe waits behind tensors.
 #pragma once
 
@@ -32,16 +32,16 @@
 
 namespace tendon::v0::detail {
 
-/// Where its errors and warnings come from.
+/// The origin of its errors and warnings.
 inline constexpr std::string_view kRelay = "control.relay";
 
-/// Which roster of which run a relay is of: the peer of its pipe must say the same.
+/// The run and roster of a relay: the peer of its pipe must name the same.
 struct RelayPlace {
   RosterId roster;
   GlobalRank rank;  ///< this worker's
 };
 
-/// The first worker's end.
+/// The end of the first worker.
 ///
 /// Owns:    a listener, a pipe to each follower.
 /// Threads: safe everywhere.
@@ -50,14 +50,14 @@ struct RelayPlace {
 /// Cost:    pass_on(): one copy into a slot that all followers read.
 class TensorRelay final : public PipeListener, public std::enable_shared_from_this<TensorRelay> {
  public:
-  /// Only these followers are let in, each once.
+  /// Admits only these followers, each once.
   TensorRelay(RelayPlace place, std::set<GlobalRank> followers)
       : place_(std::move(place)), expected_(std::move(followers)) {}
 
-  /// Followers may come from now on.
+  /// Accepts followers from now on.
   void serve(Listener listener) { reception_.open(std::move(listener), weak_from_this()); }
   void pass_on(std::uint64_t schedule_id, const TensorDict& tensors) TENDON_EXCLUDES(mutex_);
-  /// Lets no further follower in, and ends the pipes once what was passed on has left.
+  /// Admits no further follower, and ends the pipes once all tensors have left.
   void end() TENDON_EXCLUDES(mutex_);
 
   void on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word) override
@@ -77,12 +77,12 @@ class TensorRelay final : public PipeListener, public std::enable_shared_from_th
   std::vector<std::shared_ptr<WorkerPipe>> followers_ TENDON_GUARDED_BY(mutex_);
 };
 
-/// A follower's end; or that of a worker which the controller sends tensors to, on a pipe beside
-/// the worker pipe.
+/// The end of a follower; or that of a worker that gets tensors from the controller, on a pipe
+/// beside the worker pipe.
 ///
 /// Owns:    the pipe to the first worker, or to the controller.
-/// Threads: safe everywhere. What it was given to call is called on the service thread.
-/// Errors:  follow(): what Pipe::connect() returns, timeout, protocol_violation.
+/// Threads: safe everywhere. Its callbacks run on the service thread.
+/// Errors:  follow(): those of Pipe::connect(), timeout, protocol_violation.
 /// Blocks:  follow(): until its deadline.
 /// Cost:    none per step beyond the message.
 class RelayedTensors final : public PipeListener,
@@ -98,7 +98,7 @@ class RelayedTensors final : public PipeListener,
   /// Joins the first worker or the controller, which is at the other end of `pipe`.
   [[nodiscard]] Result<void> follow(Pipe pipe, Deadline deadline) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] bool has_ended() const { return why_ended().has_value(); }
-  /// Why nothing more arrives.
+  /// The reason why nothing more arrives.
   [[nodiscard]] std::optional<Error> why_ended() const TENDON_EXCLUDES(mutex_);
   void end() TENDON_EXCLUDES(mutex_);
 

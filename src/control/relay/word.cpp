@@ -19,7 +19,7 @@ Error no_word(std::size_t size_bytes, const std::string& why) {
           std::to_string(size_bytes) + " bytes are no word of a worker pipe" + why};
 }
 
-/// How many bytes all fields but `resent` have; nothing where it is no message of Protobuf.
+/// The bytes of all fields except `resent`; empty if it is no message of Protobuf.
 std::optional<std::size_t> bytes_beside_resent(Bytes bytes) {
   google::protobuf::io::CodedInputStream in(reinterpret_cast<const std::uint8_t*>(bytes.data()),
                                             static_cast<int>(bytes.size()));

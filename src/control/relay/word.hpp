@@ -8,8 +8,8 @@
 
 namespace tendon::v0::detail {
 
-/// A word of a worker pipe. Its size is compared with what a word of its kind may have before
-/// anything of it is made. Errors: protocol_violation.
+/// Reads a word of a worker pipe. Its size is compared with the limit of its kind before anything
+/// of it is parsed. Errors: protocol_violation.
 [[nodiscard]] Result<v1::Word> read_word(Bytes bytes);
 
 }  // namespace tendon::v0::detail

@@ -9,7 +9,7 @@ namespace tendon::v0::detail {
 
 namespace {
 
-// The other direction tells of these by itself.
+// The other direction reports these by itself.
 bool is_end_of_pipe(ErrorCode code) {
   return code == ErrorCode::cancelled || code == ErrorCode::pipe_closed ||
          code == ErrorCode::end_of_stream || code == ErrorCode::peer_lost ||
@@ -24,7 +24,7 @@ std::size_t WorkerPipe::unsent() {
     Sending gone = std::move(sending_.front());
     sending_.pop_front();
     unsent_bytes_ -= gone.size_bytes;
-    // tensors_went() has that of tensors.
+    // tensors_went() has the result of tensors.
     if (gone.what == What::tensors) continue;
     const auto sent = gone.completion.wait(Deadline::now());
     if (!sent && sent.error().code != ErrorCode::already_taken) fail(sent.error());

@@ -22,8 +22,8 @@ namespace tendon::v0::detail {
 
 class WorkerPipe;
 
-/// What hears a worker pipe: on the service thread, one call at a time for each pipe, under no
-/// lock.
+/// Handles the events of a worker pipe: on the service thread, one call at a time for each pipe,
+/// under no lock.
 class PipeListener {
  public:
   virtual ~PipeListener() = default;
@@ -35,11 +35,11 @@ class PipeListener {
 
 /// A worker pipe at either end: words and tensors, whatever threads do meanwhile.
 ///
-/// Owns:    the pipe, words that it has not sent yet.
+/// Owns:    the pipe, unsent words.
 /// Threads: safe everywhere.
 /// Errors:  through on_end(): those of Pipe, also of a word or of tensors that could not be sent,
-///          protocol_violation for what is no word, and resource_exhausted when the peer reads no
-///          more words.
+///          protocol_violation for malformed words, and resource_exhausted when the peer stops
+///          reading words.
 /// Blocks:  only close().
 /// Cost:    one message a word.
 class WorkerPipe : public std::enable_shared_from_this<WorkerPipe> {
@@ -47,7 +47,7 @@ class WorkerPipe : public std::enable_shared_from_this<WorkerPipe> {
   WorkerPipe(Pipe pipe, std::weak_ptr<PipeListener> listener)
       : pipe_(std::move(pipe)), listener_(std::move(listener)) {}
 
-  /// Calls of the listener begin.
+  /// Starts the calls of the listener.
   void start() { listen(); }
   /// Never waits. A word that cannot be sent ends the pipe.
   void send(const v1::Word& word) TENDON_EXCLUDES(mutex_);
@@ -55,9 +55,10 @@ class WorkerPipe : public std::enable_shared_from_this<WorkerPipe> {
   void send_if_idle(const v1::Word& word) TENDON_EXCLUDES(mutex_);
   /// The same, unless so many bytes wait that it would have to. False: it was not sent.
   [[nodiscard]] bool send_if_room(const v1::Word& word) TENDON_EXCLUDES(mutex_);
-  /// The word, and these tensors behind it. They come from keep() of any pipe of the Context.
+  /// Sends the word, and these tensors after it. They are a result of keep() of any pipe of the
+  /// Context.
   void send(const v1::Word& word, std::shared_ptr<const KeptBody> tensors) TENDON_EXCLUDES(mutex_);
-  /// message_too_large for tensors that this pipe carries in no case.
+  /// message_too_large for tensors that this pipe can never carry.
   [[nodiscard]] Result<void> check(const TensorDict& tensors) const {
     return check_for_many(pipe_, tensors);
   }
@@ -65,9 +66,9 @@ class WorkerPipe : public std::enable_shared_from_this<WorkerPipe> {
   [[nodiscard]] Result<std::shared_ptr<const KeptBody>> keep(const TensorDict& tensors) const {
     return keep_for_many(pipe_, tensors);
   }
-  /// Sends what waits, then the end. Blocks until the deadline.
+  /// Sends waiting words, then the end. Blocks until the deadline.
   [[nodiscard]] Result<void> close(Deadline deadline) { return pipe_.close(deadline); }
-  /// Ends it once what waits has left; the peer gets the reason. Never waits.
+  /// Ends it once waiting words have left; the peer gets the reason. Never waits.
   void end_when_sent(const Error& reason) TENDON_EXCLUDES(mutex_);
   /// Ends it now; the peer gets the reason.
   void cancel(const Error& reason) { pipe_.cancel(reason); }
@@ -80,10 +81,10 @@ class WorkerPipe : public std::enable_shared_from_this<WorkerPipe> {
   void arrived(Result<Message> message);
   void post(const v1::Word& word) TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool has_room(std::uint64_t size_bytes) TENDON_REQUIRES(mutex_);
-  /// How many words and tensors wait.
+  /// The number of waiting words and tensors.
   [[nodiscard]] std::size_t unsent() TENDON_REQUIRES(mutex_);
   void tensors_went(const Result<void>& result) TENDON_EXCLUDES(mutex_);
-  /// Ends the pipe for something that could not be sent.
+  /// Ends the pipe because of a failed send.
   void fail(const Error& why) TENDON_REQUIRES(mutex_);
 
   enum class What : std::uint8_t { word, tensors };
@@ -98,12 +99,12 @@ class WorkerPipe : public std::enable_shared_from_this<WorkerPipe> {
   std::deque<Sending> sending_ TENDON_GUARDED_BY(mutex_);
   std::uint64_t unsent_bytes_ TENDON_GUARDED_BY(mutex_) = 0;  // of the words in it
   std::optional<Completion<Message>> receiving_ TENDON_GUARDED_BY(mutex_);
-  std::optional<Error> failure_ TENDON_GUARDED_BY(mutex_);   // what could not be sent
+  std::optional<Error> failure_ TENDON_GUARDED_BY(mutex_);   // the failed send
   std::optional<Error> end_with_ TENDON_GUARDED_BY(mutex_);  // once all has been sent
 };
 
-/// Sends again what was asked for, or says from where on there is something. Returns how many
-/// messages: a peer that reads too slowly gets the rest when it asks for it again.
+/// Repeats requested messages, or says from which number on they exist. Returns their number: a
+/// peer that reads too slowly gets the rest when it asks again.
 [[nodiscard]] std::uint64_t send_again(const FlowSender& sender, const v1::ResendRequest& request,
                                        const v1::Word& word, WorkerPipe& pipe);
 
