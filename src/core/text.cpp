@@ -172,4 +172,23 @@ std::string to_hex(Bytes bytes) {
   return text;
 }
 
+bool from_hex(std::string_view text, MutableBytes bytes) {
+  if (text.size() != 2 * bytes.size()) return false;
+  // All bits where `value` is one of 0 to `last`, else none: no branch and no table.
+  const auto is_up_to = [](int value, int last) { return ~((value | (last - value)) >> 31); };
+  int wrong = 0;
+  const auto value_of = [&](char character) {
+    const int byte = static_cast<std::uint8_t>(character);
+    const int digit = byte - '0';
+    const int letter = (byte | 0x20) - 'a';
+    const int is_digit = is_up_to(digit, 9);
+    const int is_letter = is_up_to(letter, 5);
+    wrong |= ~(is_digit | is_letter);
+    return (digit & is_digit) | ((letter + 10) & is_letter);
+  };
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<std::byte>(value_of(text[2 * i]) << 4 | value_of(text[2 * i + 1]));
+  return wrong == 0;
+}
+
 }  // namespace tendon::v0::detail

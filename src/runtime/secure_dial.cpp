@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/secure_dial.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include "session/proofs.hpp"
@@ -31,7 +30,7 @@ Result<std::unique_ptr<ByteStream>> SecureDial::over(std::unique_ptr<ByteStream>
 void SecureDial::use(const secure::TlsSession* session) {
   if (session == nullptr) return;
   session_id_ = session->id;
-  std::ranges::copy(session->lane_key.bytes(), lane_key_.bytes().begin());
+  lane_key_ = SecretBytes::copy_of(session->lane_key.bytes());
 }
 
 }  // namespace tendon::v0::detail

@@ -25,7 +25,8 @@ class SecureDial {
   explicit SecureDial(Security security) : security_(std::move(security)) {}
 
   [[nodiscard]] Profile profile() const noexcept { return security_.profile; }
-  /// invalid_argument where the profile and the credentials do not go together.
+  /// invalid_argument where the profile and the credentials do not go together; `forked` where the
+  /// credentials are a parent's.
   [[nodiscard]] Result<void> check(std::string_view where) const;
   /// The stream over TLS, where the profile is secure. A lane proves by the key of the link's own
   /// session that it is of the same two ends; the listener proves to be `host`, which is dialled,
@@ -38,7 +39,7 @@ class SecureDial {
  private:
   const Security security_;
   std::string session_id_;
-  secure::Secret<kSharedKeyBytes> lane_key_;
+  SecretBytes lane_key_;
 };
 
 }  // namespace tendon::v0::detail

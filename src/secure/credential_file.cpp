@@ -113,9 +113,18 @@ Result<void> CredentialFile::check_access(FileReaders readers) const {
 }
 
 Result<SecretBytes> CredentialFile::read() const {
-  SecretBytes room(kMaxCredentialFileBytes + 1);
+  TENDON_TRY(facts, facts_of(fd_.get(), path_));
+  // A byte more than the file has tells its end. Most are far shorter than the longest, for which a
+  // process may not lock enough memory.
+  constexpr std::size_t kMost = kMaxCredentialFileBytes + 1;
+  SecretBytes room(std::min(static_cast<std::size_t>(facts.st_size) + 1, kMost));
   std::size_t size_bytes = 0;
-  for (ssize_t got = -1; got != 0 && size_bytes < room.bytes().size();) {
+  for (ssize_t got = -1; got != 0 && size_bytes < kMost;) {
+    if (size_bytes == room.bytes().size()) {  // it has grown
+      SecretBytes larger(kMost);
+      std::ranges::copy(room.bytes(), larger.writable().begin());
+      room = std::move(larger);
+    }
     const MutableBytes rest = room.writable().subspan(size_bytes);
     got = pread(fd_.get(), rest.data(), rest.size(), static_cast<off_t>(size_bytes));
     if (got < 0 && errno != EINTR)

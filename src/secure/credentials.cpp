@@ -91,6 +91,12 @@ const SharedKey* Credentials::find_key(std::string_view label) const noexcept {
   return found == keys_.end() ? nullptr : &*found;
 }
 
+Result<void> Credentials::check_process(std::string_view where) const {
+  if (process_ == process_number()) return {};
+  return Error{ErrorCode::forked, where,
+               "the credentials were loaded before this process was forked: load them again"};
+}
+
 Result<void> Credentials::take_certificates(const CredentialParts& parts) {
   if (parts.chain.empty()) {
     if (parts.certificate_key != nullptr) return wrong("a certificate's key has no certificate");

@@ -42,8 +42,9 @@ class Credentials {
     return keys_.empty() ? nullptr : &keys_.front();
   }
   [[nodiscard]] const SharedKey* find_key(std::string_view label) const noexcept;
-  /// The one that loaded them, as process_number() says: OpenSSL's locks are not for its children.
-  [[nodiscard]] std::uint32_t process() const noexcept { return process_; }
+  /// `forked` in a child of the process that loaded them: the keys are zeros there, and OpenSSL's
+  /// locks are the parent's.
+  [[nodiscard]] Result<void> check_process(std::string_view where) const;
   /// For SSL_new(), of either role.
   [[nodiscard]] SSL_CTX* context() const noexcept { return context_.get(); }
 

@@ -5,10 +5,13 @@
 #include <openssl/crypto.h>
 
 #include <algorithm>
+#include <new>
 #include <optional>
+#include <type_traits>
 
 #include "core/process_wide.hpp"
 #include "secure/octets.hpp"
+#include "secure/secret_memory.hpp"
 
 namespace tendon::v0::detail::secure {
 namespace {
@@ -53,12 +56,12 @@ std::optional<GcmFunctions> find_functions() {
 
 class IpsecMbSealer final : public Sealer {
  public:
-  IpsecMbSealer(const GcmFunctions& gcm, const AeadKey& key) : gcm_(gcm) {
-    gcm_.expand_key(key.bytes().data(), &key_);
-  }
-  ~IpsecMbSealer() override {
-    OPENSSL_cleanse(&key_, sizeof key_);
-    OPENSSL_cleanse(&state_, sizeof state_);
+  IpsecMbSealer(const GcmFunctions& gcm, const AeadKey& key)
+      : gcm_(gcm), memory_(sizeof(Expanded)) {
+    auto* const expanded = new (memory_.writable().data()) Expanded;
+    gcm_.expand_key(key.bytes().data(), &expanded->key);
+    key_ = &expanded->key;
+    state_ = &expanded->state;
   }
 
   bool seal(const Nonce& nonce, Bytes header, std::span<const Bytes> pieces,
@@ -68,16 +71,16 @@ class IpsecMbSealer final : public Sealer {
     std::byte* to = text.data();
     if (text.size() <= kCopiedBytes) {
       for (const Bytes piece : pieces) to = std::copy(piece.begin(), piece.end(), to);
-      gcm_.seal(&key_, &state_, as_octets(text.data()), as_octets(text.data()), text.size(),
+      gcm_.seal(key_, state_, as_octets(text.data()), as_octets(text.data()), text.size(),
                 as_octets(nonce.data()), as_octets(header.data()), header.size(),
                 as_octets(tag.data()), kTagBytes);
     } else {
       begin(nonce, header);
       for (const Bytes piece : pieces) {
-        gcm_.seal_piece(&key_, &state_, as_octets(to), as_octets(piece.data()), piece.size());
+        gcm_.seal_piece(key_, state_, as_octets(to), as_octets(piece.data()), piece.size());
         to += piece.size();
       }
-      gcm_.end_sealing(&key_, &state_, as_octets(tag.data()), kTagBytes);
+      gcm_.end_sealing(key_, state_, as_octets(tag.data()), kTagBytes);
     }
     return true;
   }
@@ -86,17 +89,17 @@ class IpsecMbSealer final : public Sealer {
     const MutableBytes text = sealed.first(sealed.size() - kTagBytes);
     std::array<std::byte, kTagBytes> tag;
     if (text.size() <= kCopiedBytes) {
-      gcm_.open(&key_, &state_, as_octets(text.data()), as_octets(text.data()), text.size(),
+      gcm_.open(key_, state_, as_octets(text.data()), as_octets(text.data()), text.size(),
                 as_octets(nonce.data()), as_octets(header.data()), header.size(),
                 as_octets(tag.data()), kTagBytes);
     } else {
       begin(nonce, header);
       if (!front.empty())
-        gcm_.open_piece(&key_, &state_, as_octets(front.data()), as_octets(text.data()),
+        gcm_.open_piece(key_, state_, as_octets(front.data()), as_octets(text.data()),
                         front.size());
       const MutableBytes rest = text.subspan(front.size());
-      gcm_.open_piece(&key_, &state_, as_octets(rest.data()), as_octets(rest.data()), rest.size());
-      gcm_.end_opening(&key_, &state_, as_octets(tag.data()), kTagBytes);
+      gcm_.open_piece(key_, state_, as_octets(rest.data()), as_octets(rest.data()), rest.size());
+      gcm_.end_opening(key_, state_, as_octets(tag.data()), kTagBytes);
     }
     // As long for a wrong tag whose first bytes are right as for any other.
     if (CRYPTO_memcmp(tag.data(), sealed.last(kTagBytes).data(), kTagBytes) != 0) return false;
@@ -105,13 +108,22 @@ class IpsecMbSealer final : public Sealer {
   }
 
  private:
+  struct Expanded {
+    alignas(64) gcm_key_data key{};  // its type says so only with a macro of the library's own
+    gcm_context_data state{};
+  };
+  static_assert(std::is_trivially_destructible_v<Expanded>);
+  static_assert(alignof(Expanded) <= SecretMemory::kAlignment);
+
   void begin(const Nonce& nonce, Bytes header) {
-    gcm_.begin(&key_, &state_, as_octets(nonce.data()), as_octets(header.data()), header.size());
+    gcm_.begin(key_, state_, as_octets(nonce.data()), as_octets(header.data()), header.size());
   }
 
   GcmFunctions gcm_;
-  alignas(64) gcm_key_data key_{};  // its type says so only with a macro of the library's own
-  gcm_context_data state_{};
+  SecretBytes memory_;
+  // Both lie in it.
+  gcm_key_data* key_ = nullptr;
+  gcm_context_data* state_ = nullptr;
 };
 
 constinit MadeOnce<std::optional<GcmFunctions>> functions_of_process;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string_view>
+#include <tendon/core/version.hpp>
 
 namespace tendon::v0::detail {
 

@@ -56,6 +56,7 @@ Result<void> RecordProtection::use(TrafficSecret secret) {
 }
 
 Result<void> RecordProtection::advance() {
+  TENDON_CHECK(check_process());
   TrafficSecret next;
   TENDON_CHECK(expand_label(kDigest, secret_.bytes(), "traffic upd", next.bytes()));
   TENDON_CHECK(use(std::move(next)));
@@ -63,7 +64,15 @@ Result<void> RecordProtection::advance() {
   return {};
 }
 
+Result<void> RecordProtection::check_process() const {
+  if (process_ == process_number()) [[likely]]
+    return {};
+  return Error{ErrorCode::forked, kWhere,
+               "the link is of the process from which this one was forked: connect again here"};
+}
+
 Result<Nonce> RecordProtection::next_nonce() {
+  TENDON_CHECK(check_process());
   if (sequence_ == std::numeric_limits<std::uint64_t>::max()) {
     return Error{ErrorCode::limit_exceeded, kWhere,
                  "no sequence number is left under this key: the link has to end"};

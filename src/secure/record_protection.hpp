@@ -7,6 +7,7 @@
 #include <tendon/core/bytes.hpp>
 #include <tendon/core/result.hpp>
 
+#include "core/fork_guard.hpp"
 #include "secure/record_format.hpp"
 #include "secure/sealer.hpp"
 #include "secure/sealer_choice.hpp"
@@ -26,7 +27,8 @@ using TrafficSecret = Secret<48>;
 /// Owns:    the traffic secret and what is derived from it, which it wipes.
 /// Threads: one at a time.
 /// Errors:  protocol_violation of open(); limit_exceeded, at the last sequence number, which is
-///          never used: none is used twice; internal, where a library fails.
+///          never used: none is used twice; internal, where a library fails; `forked` in a child,
+///          which does not have the keys and shares the sequence with its parent.
 /// Blocks:  never.
 /// Cost:    one pass over the bytes of a record. advance() derives and expands a key.
 class RecordProtection {
@@ -62,8 +64,10 @@ class RecordProtection {
  private:
   RecordProtection(SealerKind kind, std::uint64_t sequence) : kind_(kind), sequence_(sequence) {}
   [[nodiscard]] Result<void> use(TrafficSecret secret);
+  [[nodiscard]] Result<void> check_process() const;
   [[nodiscard]] Result<Nonce> next_nonce();
 
+  std::uint32_t process_ = process_number();
   SealerKind kind_;
   std::uint64_t sequence_;
   TrafficSecret secret_;

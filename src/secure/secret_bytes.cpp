@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "secure/secret_bytes.hpp"
 
-#include <openssl/crypto.h>
-
 #include <algorithm>
+
+#include "secure/secret_memory.hpp"
 
 namespace tendon::v0::detail {
 
+SecretBytes::SecretBytes(std::size_t size_bytes)
+    : bytes_(size_bytes == 0 ? MutableBytes() : SecretMemory::take(size_bytes)) {}
+
 SecretBytes SecretBytes::copy_of(Bytes bytes) {
   SecretBytes copy(bytes.size());
-  std::copy(bytes.begin(), bytes.end(), copy.bytes_.get());
+  std::ranges::copy(bytes, copy.bytes_.begin());
   return copy;
 }
 
 SecretBytes& SecretBytes::operator=(SecretBytes&& other) noexcept {
   if (this != &other) {
-    wipe();
-    bytes_ = std::move(other.bytes_);
-    size_bytes_ = std::exchange(other.size_bytes_, 0);
+    give_back();
+    bytes_ = std::exchange(other.bytes_, {});
   }
   return *this;
 }
 
-// A plain fill of memory that is freed next is left out by the compiler.
-void SecretBytes::wipe() noexcept {
-  if (bytes_ != nullptr) OPENSSL_cleanse(bytes_.get(), size_bytes_);
+void SecretBytes::give_back() noexcept {
+  if (!bytes_.empty()) SecretMemory::give_back(bytes_);
 }
 
 }  // namespace tendon::v0::detail

@@ -2,42 +2,39 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <tendon/core/bytes.hpp>
 #include <utility>
 
 namespace tendon::v0::detail {
 
 /// Bytes that nobody may see: a key, or the text of a file that has one. Nothing prints them, and a
-/// copy of them is made by name.
+/// copy of them is made by name. A move leaves no copy: they stay where they are.
 ///
-/// Owns:    the bytes, which it overwrites when it is destroyed or gets others.
+/// Owns:    the bytes, in SecretMemory, which it overwrites when it is destroyed or gets others.
+///          None after it was moved from; zeros in a forked child.
 /// Threads: a value.
-/// Errors:  none.
+/// Errors:  std::bad_alloc.
 /// Blocks:  never.
-/// Cost:    one allocation, and one pass over the bytes at its end.
+/// Cost:    that of SecretMemory, and one pass over the bytes at its end.
 class SecretBytes {
  public:
   SecretBytes() = default;
   /// All zero, to be filled.
-  explicit SecretBytes(std::size_t size_bytes)
-      : bytes_(std::make_unique<std::byte[]>(size_bytes)), size_bytes_(size_bytes) {}
+  explicit SecretBytes(std::size_t size_bytes);
   [[nodiscard]] static SecretBytes copy_of(Bytes bytes);
-  SecretBytes(SecretBytes&& other) noexcept
-      : bytes_(std::move(other.bytes_)), size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+  SecretBytes(SecretBytes&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
   SecretBytes& operator=(SecretBytes&& other) noexcept;
   SecretBytes(const SecretBytes&) = delete;
   SecretBytes& operator=(const SecretBytes&) = delete;
-  ~SecretBytes() { wipe(); }
+  ~SecretBytes() { give_back(); }
 
-  [[nodiscard]] Bytes bytes() const noexcept { return {bytes_.get(), size_bytes_}; }
-  [[nodiscard]] MutableBytes writable() noexcept { return {bytes_.get(), size_bytes_}; }
+  [[nodiscard]] Bytes bytes() const noexcept { return bytes_; }
+  [[nodiscard]] MutableBytes writable() noexcept { return bytes_; }
 
  private:
-  void wipe() noexcept;
+  void give_back() noexcept;
 
-  std::unique_ptr<std::byte[]> bytes_;
-  std::size_t size_bytes_ = 0;
+  MutableBytes bytes_;
 };
 
 }  // namespace tendon::v0::detail

@@ -10,7 +10,6 @@
 #include <array>
 #include <utility>
 
-#include "core/fork_guard.hpp"
 #include "core/text.hpp"
 #include "secure/client_hello_gate.hpp"
 #include "secure/octets.hpp"
@@ -82,18 +81,6 @@ std::string text_of(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "'" : ", '") + name + "'";
   return text;
-}
-
-// The secret of a line "NAME RANDOM SECRET" of a key log; false: it is of another length.
-bool read_secret(std::string_view line, MutableBytes secret) {
-  const std::string_view digits = line.substr(line.rfind(' ') + 1);
-  if (digits.size() != 2 * secret.size()) return false;
-  const auto value = [](char digit) {
-    return digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10;
-  };
-  for (std::size_t n = 0; n < secret.size(); ++n)
-    secret[n] = static_cast<std::byte>(value(digits[2 * n]) << 4 | value(digits[2 * n + 1]));
-  return true;
 }
 
 }  // namespace
@@ -213,12 +200,11 @@ struct TlsHandshake::Callbacks {
     TlsHandshake& self = of(ssl);
     const std::string_view line(text);
     const bool is_client = self.role_ == Role::client;
-    if (line.starts_with("CLIENT_TRAFFIC_SECRET_0 "))
-      (void)read_secret(
-          line, is_client ? self.session_.sending.bytes() : self.session_.receiving.bytes());
-    if (line.starts_with("SERVER_TRAFFIC_SECRET_0 "))
-      (void)read_secret(
-          line, is_client ? self.session_.receiving.bytes() : self.session_.sending.bytes());
+    const bool of_client = line.starts_with("CLIENT_TRAFFIC_SECRET_0 ");
+    if (of_client || line.starts_with("SERVER_TRAFFIC_SECRET_0 ")) {
+      auto& secret = of_client == is_client ? self.session_.sending : self.session_.receiving;
+      if (from_hex(line.substr(line.rfind(' ') + 1), secret.bytes())) ++self.secrets_;
+    }
     (void)guarded([&] {
       if (self.options_.keylog) self.options_.keylog(line);
       return 1;
@@ -251,10 +237,7 @@ void TlsHandshake::prepare(SSL_CTX* context) {
 
 Result<void> TlsHandshake::begin() {
   const CryptoErrors errors;
-  if (credentials_->process() != process_number())
-    return fail(
-        Error{ErrorCode::forked, kWhere,
-              "the credentials were loaded before this process was forked: load them again"});
+  TENDON_CHECK(credentials_->check_process(kWhere));
   SSL_CTX* const context = credentials_->context();
   ssl_.reset(SSL_new(context));
   CryptoOwned<BIO> input(BIO_new(BIO_s_mem()));
@@ -302,6 +285,7 @@ CryptoOwned<ssl_session_st> TlsHandshake::session_of(Bytes key) const {
 }
 
 Result<void> TlsHandshake::advance(Bytes input, std::vector<std::byte>& output) {
+  TENDON_CHECK(credentials_->check_process(kWhere));
   switch (state_) {
     case State::hello:
       return take_hello(input, output);
@@ -399,6 +383,8 @@ Result<void> TlsHandshake::finish() {
       !derive("EXPORTER-tendon-lane", session_.lane_key.bytes()) ||
       !derive("EXPORTER-tendon-same-host", session_.host_key.bytes()))
     return fail(errors.failed(kWhere, "derive the keys of a session"));
+  if (secrets_ != 2)
+    return fail(Error{ErrorCode::internal, kWhere, "libssl has not said the traffic secrets"});
 
   session_.id = to_hex(id);
   const char* rest = nullptr;

@@ -78,6 +78,7 @@ struct TlsHandshakeOptions {
 /// Errors:  authentication_failed where the peer, or this end for it, is not who it has to be;
 ///          protocol_violation for everything else. A refused peer learns one of two alerts, for
 ///          keys or for certificates, whatever the reason; the reason is in the error here.
+///          `forked` in a child of the process that loaded the credentials.
 /// Blocks:  never.
 /// Cost:    0.2 ms of CPU with a key, 0.7 ms with certificates; some 60 KiB until it is done.
 class TlsHandshake {
@@ -120,6 +121,7 @@ class TlsHandshake {
   State state_;
   CryptoOwned<SSL> ssl_;
   std::size_t input_bytes_ = 0;
+  unsigned secrets_ = 0;          // of the two traffic secrets
   std::vector<std::byte> hello_;  // of a server, until it is whole
   std::string why_refused_;       // of a certificate
   std::string certificate_digest_;

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "session/proofs.hpp"
 
+#include "secure/credentials.hpp"
+
 namespace tendon::v0::detail {
 
 Result<void> check_credentials(const Security& security, std::string_view where) {
   const bool is_secure = security.profile == Profile::secure;
+  if (is_secure && security.credentials != nullptr)
+    return security.credentials->check_process(where);
   if (is_secure == (security.credentials != nullptr)) return {};
   return Error{ErrorCode::invalid_argument, where,
                is_secure ? "profile 'secure' needs credentials: Security::load() makes it"

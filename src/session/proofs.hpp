@@ -43,7 +43,8 @@ struct Proofs {
   friend bool operator==(const Proofs&, const Proofs&) = default;
 };
 
-/// invalid_argument for a `secure` without credentials, and for credentials beside another profile.
+/// invalid_argument for a `secure` without credentials, and for credentials beside another profile;
+/// `forked` for those that a parent of this process loaded.
 [[nodiscard]] TENDON_API Result<void> check_credentials(const Security& security,
                                                         std::string_view where);
 /// not_supported for a `secure` where there is none yet, naming `what`.

@@ -221,27 +221,50 @@ std::string line_of_process(pid_t pid, const std::string& file, const std::strin
   return {};
 }
 
+/// `tendon` with these words, in a group of its own: /proc belongs to root and its group only where
+/// a process leaves no dump.
+std::string in_a_group_of_its_own(const std::string& words) {
+  return "exec setpriv --regid=65534 --clear-groups " TENDON_CLI_PATH " " + words;
+}
+bool may_change_group() { return geteuid() == 0 && access("/usr/bin/setpriv", X_OK) == 0; }
+
+bool leaves_dumps(pid_t pid) {
+  struct stat facts {};
+  return stat(("/proc/" + std::to_string(pid) + "/status").c_str(), &facts) != 0 ||
+         facts.st_gid != 0;
+}
+
 TEST_F(KeyCommand, WhatHasReadAKeyLeavesNoDump) {
+  if (!may_change_group()) GTEST_SKIP() << "only root can change its group, by setpriv";
   ASSERT_EQ(key({"new", path("fleet.key")}).code, 0);
   ASSERT_EQ(mkfifo(path("full").c_str(), 0600), 0);
-  // It has read the key once it writes, and waits there: the FIFO is full. In a group of its own,
-  // because /proc belongs to root and its group only where a process leaves no dump.
+  // It has read the key once it writes, and waits there: the FIFO is full.
   const std::string script = "exec 3<>" + path("full") +
-                             "; head -c 65536 /dev/zero >&3; echo filled >&2; exec setpriv "
-                             "--regid=65534 --clear-groups " TENDON_CLI_PATH " key show " +
-                             path("fleet.key") + " >&3";
-  if (geteuid() != 0 || access("/usr/bin/setpriv", X_OK) != 0)
-    GTEST_SKIP() << "only root can change its group, by setpriv";
+                             "; head -c 65536 /dev/zero >&3; echo filled >&2; " +
+                             in_a_group_of_its_own("key show " + path("fleet.key") + " >&3");
   Command command({"-c", script}, "/bin/sh");
   command.wait_for_err("filled");
   EXPECT_TRUE(eventually([&] {
-    struct stat facts {};
-    return stat(("/proc/" + std::to_string(command.pid()) + "/status").c_str(), &facts) == 0 &&
-           line_of_process(command.pid(), "comm", "tendon") == "tendon" && facts.st_gid == 0;
+    return line_of_process(command.pid(), "comm", "tendon") == "tendon" &&
+           !leaves_dumps(command.pid());
   })) << "the process may be dumped";
   EXPECT_THAT(line_of_process(command.pid(), "status", "Gid:"), HasSubstr("65534"));
   EXPECT_THAT(line_of_process(command.pid(), "limits", "Max core file size"),
               MatchesRegex("Max core file size +0 +0 .*"));
+}
+
+TEST_F(KeyCommand, WhatListensWithAKeyLeavesNoDump) {
+  if (!may_change_group()) GTEST_SKIP() << "only root can change its group, by setpriv";
+  ASSERT_EQ(key({"new", path("fleet.key")}).code, 0);
+  const std::string recv = "recv 127.0.0.1:0 -o " + folder_.path().string();
+  Command with_key({"-c", in_a_group_of_its_own(recv + " --key " + path("fleet.key"))}, "/bin/sh");
+  with_key.wait_for_err("tendon: listening on ");
+  EXPECT_FALSE(leaves_dumps(with_key.pid()));
+  EXPECT_THAT(line_of_process(with_key.pid(), "limits", "Max core file size"),
+              MatchesRegex("Max core file size +0 +0 .*"));
+  Command without({"-c", in_a_group_of_its_own(recv)}, "/bin/sh");
+  without.wait_for_err("tendon: listening on ");
+  EXPECT_TRUE(leaves_dumps(without.pid())) << "it has nothing to hide";
 }
 
 }  // namespace

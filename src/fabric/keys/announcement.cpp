@@ -125,17 +125,9 @@ class Fields {
 
 // Exactly the digits that to_hex() writes.
 template <std::size_t kSize>
-std::optional<std::array<std::byte, kSize>> from_hex(std::string_view text) {
+std::optional<std::array<std::byte, kSize>> bytes_in(std::string_view text) {
   std::array<std::byte, kSize> bytes{};
-  if (text.size() != 2 * kSize) return std::nullopt;
-  for (std::size_t i = 0; i < kSize; ++i) {
-    unsigned value = 0;
-    const char* begin = text.data() + 2 * i;
-    const auto [stop, failure] = std::from_chars(begin, begin + 2, value, 16);
-    if (failure != std::errc() || stop != begin + 2) return std::nullopt;
-    bytes[i] = static_cast<std::byte>(value);
-  }
-  return to_hex(bytes) == text ? std::optional(bytes) : std::nullopt;
+  return from_hex(text, bytes) && to_hex(bytes) == text ? std::optional(bytes) : std::nullopt;
 }
 
 // Exactly the digits that std::to_string() writes.
@@ -149,7 +141,7 @@ std::optional<T> from_decimal(std::string_view text) {
 }
 
 Result<ContextId> context_from(std::string_view chunk) {
-  const auto bytes = from_hex<16>(chunk);
+  const auto bytes = bytes_in<16>(chunk);
   if (!bytes) return bad_field("context", chunk, "32 digits of 0-9 and a-f");
   return ContextId{*bytes};
 }
@@ -197,7 +189,7 @@ Result<void> read_addresses(NodeAnnouncement& node, std::string_view chunk) {
     const std::size_t end = std::min(rest.find(','), rest.size());
     const std::string_view one = rest.substr(0, end);
     if (rest.data() == chunk.data() && one.starts_with(kUnixOn)) {
-      node.unix_on = from_hex<8>(one.substr(kUnixOn.size()));
+      node.unix_on = bytes_in<8>(one.substr(kUnixOn.size()));
       if (!node.unix_on) return bad_field("addresses", one, "unix= and 16 digits of 0-9 and a-f");
     } else {
       TENDON_TRY(address, Address::parse(one));
@@ -236,7 +228,7 @@ Result<Announcement> read_entity(std::string domain, EntityKind kind, Fields fie
   const auto entity = from_decimal<std::uint32_t>(number);
   if (!entity) return bad_field("entity", number, "0-4294967295");
   const std::string_view schema = fields.take();
-  const auto hash = from_hex<16>(schema);
+  const auto hash = bytes_in<16>(schema);
   if (!hash && schema != kAnySchema) {
     return bad_field("schema", schema, "'any', or 32 digits of 0-9 and a-f");
   }

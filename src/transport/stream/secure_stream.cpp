@@ -85,6 +85,7 @@ Result<std::unique_ptr<SecureStream>> SecureStream::make(std::unique_ptr<ByteStr
 }
 
 StreamIo SecureStream::read(std::span<const iovec> pieces) noexcept {
+  if (is_of_parent()) return StreamIo::lost(EPROTO);
   const Lock lock(mutex_);
   try {
     return read_locked(pieces);
@@ -95,6 +96,7 @@ StreamIo SecureStream::read(std::span<const iovec> pieces) noexcept {
 }
 
 StreamIo SecureStream::write(std::span<const iovec> pieces) noexcept {
+  if (is_of_parent()) return StreamIo::lost(EPROTO);
   const Lock lock(mutex_);
   try {
     return write_locked(pieces);
@@ -125,11 +127,11 @@ void SecureStream::shake() {
 }
 
 Result<void> SecureStream::begin_records() {
-  session_ = handshake_->take_session();
+  secure::TlsSession& session = session_.emplace(handshake_->take_session());
   handshake_.reset();
-  input_.begin(std::exchange(session_.records, {}));
-  TENDON_TRY(records, secure::RecordLayer::make({.sending = std::move(session_.sending),
-                                                 .receiving = std::move(session_.receiving)},
+  input_.begin(std::exchange(session.records, {}));
+  TENDON_TRY(records, secure::RecordLayer::make({.sending = std::move(session.sending),
+                                                 .receiving = std::move(session.receiving)},
                                                 sealer_, limits_));
   records_.emplace(std::move(records));
   stage_ = Stage::open;
@@ -253,6 +255,7 @@ void SecureStream::flush() {
 }
 
 void SecureStream::end_output() noexcept {
+  if (is_of_parent()) return;
   const Lock lock(mutex_);
   if (stage_ == Stage::lost || write_error_ != 0 || ends_output_) return;
   if (!records_) return below_->end_output();  // nothing was said
@@ -296,6 +299,10 @@ bool SecureStream::wants_room() const noexcept {
 }
 
 std::optional<Error> SecureStream::why_lost() const {
+  if (is_of_parent()) {
+    return Error{ErrorCode::forked, "secure.stream",
+                 "the link is of the process from which this one was forked: connect again here"};
+  }
   const Lock lock(mutex_);
   return why_lost_;
 }
@@ -307,7 +314,7 @@ bool SecureStream::has_answered() const noexcept {
 
 const secure::TlsSession* SecureStream::session() const noexcept {
   const Lock lock(mutex_);
-  return stage_ == Stage::handshake || !records_ ? nullptr : &session_;
+  return stage_ == Stage::handshake || !records_ ? nullptr : &*session_;
 }
 
 }  // namespace tendon::v0::detail

@@ -8,6 +8,7 @@
 #include <tendon/core/result.hpp>
 #include <vector>
 
+#include "core/fork_guard.hpp"
 #include "secure/record_layer.hpp"
 #include "secure/tls_handshake.hpp"
 #include "transport/stream/byte_stream.hpp"
@@ -37,8 +38,8 @@ struct SecureStreamOptions {
 /// Threads: as a ByteStream. Its reader and its writer take turns, for a few records each.
 /// Errors:  StreamIo::lost with EPROTO, or the error of the stream below; after a write that is
 ///          lost, reading goes on to the end of what has arrived. why_lost() has the reason:
-///          authentication_failed, protocol_violation, or peer_lost where the stream ended without
-///          close_notify.
+///          authentication_failed, protocol_violation, peer_lost where the stream ended without
+///          close_notify, or `forked` in a child, where nothing is read or written.
 /// Blocks:  never, but for the other thread's turn.
 /// Cost:    one pass over the bytes each way, beside the cost of the stream below.
 class SecureStream final : public ByteStream {
@@ -91,6 +92,10 @@ class SecureStream final : public ByteStream {
   /// What a read returns although the descriptor has nothing.
   [[nodiscard]] std::size_t readable_inside() const TENDON_REQUIRES(mutex_);
 
+  /// A child has none of the keys, and its parent's threads may hold the lock.
+  [[nodiscard]] bool is_of_parent() const noexcept { return process_ != process_number(); }
+
+  const std::uint32_t process_ = process_number();
   const std::unique_ptr<ByteStream> below_;
   const secure::SealerKind sealer_;
   const secure::RecordLimits limits_;
@@ -98,7 +103,7 @@ class SecureStream final : public ByteStream {
   Stage stage_ TENDON_GUARDED_BY(mutex_) = Stage::handshake;
   std::unique_ptr<secure::TlsHandshake> handshake_ TENDON_GUARDED_BY(mutex_);
   std::optional<secure::RecordLayer> records_ TENDON_GUARDED_BY(mutex_);
-  secure::TlsSession session_ TENDON_GUARDED_BY(mutex_);
+  std::optional<secure::TlsSession> session_ TENDON_GUARDED_BY(mutex_);
   SealedInput input_ TENDON_GUARDED_BY(mutex_);
   SealedOutput output_ TENDON_GUARDED_BY(mutex_);
   bool ends_output_ TENDON_GUARDED_BY(mutex_) = false;  // once all was sent

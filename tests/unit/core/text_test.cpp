@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cctype>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -99,6 +100,21 @@ TEST(Text, NeitherACharacterNorAnEscapeIsCutInHalf) {
   constexpr std::array<std::size_t, 12> kWhole{0, 1, 1, 3, 3, 3, 3, 7, 7, 7, 7, 11};
   for (std::size_t limit = 0; limit < kWhole.size(); ++limit)
     EXPECT_EQ(escaped(text, limit), whole.substr(0, kWhole[limit])) << limit;
+}
+
+TEST(Text, HexIsReadInEitherCaseAndNothingElseIs) {
+  std::array<std::byte, 3> bytes{};
+  EXPECT_TRUE(from_hex("09afAF", bytes));
+  EXPECT_EQ(to_hex(bytes), "09afaf");
+  EXPECT_TRUE(from_hex("", MutableBytes()));
+  for (const std::string_view other : {"09afa", "09afaf0", "", "09afag"})
+    EXPECT_FALSE(from_hex(other, bytes)) << other;
+  for (int value = 0; value < 256; ++value) {
+    const std::string text = {'0', static_cast<char>(value)};
+    const bool is_digit = std::isxdigit(value) != 0;
+    EXPECT_EQ(from_hex(text, MutableBytes(bytes).first(1)), is_digit) << value;
+    EXPECT_TRUE(!is_digit || std::to_integer<int>(bytes[0]) == std::stoi(text, nullptr, 16));
+  }
 }
 
 }  // namespace

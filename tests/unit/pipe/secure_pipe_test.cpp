@@ -2,6 +2,7 @@
 // Pipes, listeners and servers with Profile::secure, on each path.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <openssl/evp.h>
 
 #include <string>
 #include <tendon/tendon.hpp>
@@ -11,12 +12,15 @@
 #include "secure/certificate_maker.hpp"
 #include "secure/key_file.hpp"
 #include "support/expect.hpp"
+#include "support/sanitizer.hpp"
 #include "support/scratch_dir.hpp"
+#include "support/secure/process_memory.hpp"
 
 namespace tendon::test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
 class SecurePipe : public ::testing::Test {
@@ -165,6 +169,37 @@ TEST_F(SecurePipe, AServerHasItToo) {
   request.set("text", "hello");
   EXPECT_TRUE(succeeds(pipe.send(request, kPatience)));
   EXPECT_TRUE(succeeds(pipe.recv(kPatience)));
+}
+
+// Bytes of a key and its text in base64 are in the memory of keys alone: not in what libssl had for
+// the handshake, not where a file was read, and on no stack.
+TEST_F(SecurePipe, TheKeyIsNowhereElseInTheProcess) {
+  if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer maps more memory than can be searched";
+  (void)key("fleet.key");
+  SoughtBytes sought;
+  {
+    const auto keys = detail::load_keys(file("fleet.key")).value();
+    const Bytes secret = keys.front().secret.bytes();
+    sought.add(secret);
+    detail::SecretBytes text(45);
+    EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.writable().data()),
+                    reinterpret_cast<const unsigned char*>(secret.data()), 32);
+    sought.add(text.bytes().first(44));
+  }
+  EXPECT_THAT(sought.places_outside(), IsEmpty()) << "a file was written and read";
+  const Security security = key("fleet.key");
+  EXPECT_THAT(sought.places_outside(), IsEmpty()) << "a file was read";
+  EXPECT_EQ(sought.count_inside(), 4U) << "the key, and not its text";
+
+  open("127.0.0.1:0", security, Transport::tcp);
+  EXPECT_THAT(sought.places_outside(), IsEmpty()) << "a link is open";
+  expect_moved(1);
+  expect_moved(1 << 20);
+  EXPECT_TRUE(fails_with(
+      Pipe::connect(*here_, listener_->address(), kPatience, {.security = key("other.key")}),
+      ErrorCode::authentication_failed));
+  EXPECT_THAT(sought.places_outside(), IsEmpty()) << "lanes are open, and a peer was refused";
+  EXPECT_EQ(sought.count_inside(), 4U);
 }
 
 }  // namespace

@@ -423,18 +423,4 @@ TEST_P(Records, SequenceNumbersEndBeforeTheyRepeat) {
   EXPECT_EQ(from.sequence(), 0U);
 }
 
-TEST(Secrets, AreWipedWhenTheyAreMovedFrom) {
-  Secret<4> first;
-  first.bytes()[2] = std::byte{7};
-  const Secret<4> second(std::move(first));
-  EXPECT_EQ(second.bytes()[2], std::byte{7});
-  EXPECT_EQ(first.bytes()[2],
-            std::byte{0});  // NOLINT(bugprone-use-after-move): that is the question
-  alignas(Secret<4>) std::array<std::byte, sizeof(Secret<4>)> memory{};
-  auto* const third = new (memory.data()) Secret<4>(std::move(first));
-  third->bytes()[1] = std::byte{9};
-  third->~Secret();
-  EXPECT_EQ(memory, (std::array<std::byte, sizeof(Secret<4>)>{}));
-}
-
 }  // namespace

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 
+#include "support/child.hpp"
+#include "support/expect.hpp"
 #include "support/secure/certificates.hpp"
 
 namespace tendon::test {
@@ -548,6 +550,18 @@ TEST(Credentials, SayWhichPartIsWrong) {
   key_alone.certificate_key = own.key();
   EXPECT_THAT(why(std::move(key_alone)), HasSubstr("has no certificate"));
   EXPECT_EQ(why(parts_of(own, {}, authority)), "nothing");
+}
+
+TEST(TlsHandshake, IsOfTheProcessThatLoadedTheCredentials) {
+  auto ends = Ends::between(with_key("fleet", 'a'), with_key("fleet", 'a'));
+  const auto credentials = with_key("fleet", 'a');
+  const int status = run_in_child([&] {
+    std::vector<std::byte> said;
+    if (!fails_with(ends.client->advance({}, said), ErrorCode::forked) || !said.empty()) return 1;
+    const auto begun = TlsHandshake::make(credentials, Role::client);
+    return fails_with(begun, ErrorCode::forked) ? 0 : 2;
+  });
+  EXPECT_TRUE(exited_with(status, 0)) << status;
 }
 
 }  // namespace

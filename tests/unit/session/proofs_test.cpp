@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include "secure/credentials.hpp"
+#include "support/child.hpp"
+#include "support/expect.hpp"
+
 namespace tendon::test {
 namespace {
 
@@ -22,6 +26,19 @@ TEST(Proofs, NeverSatisfyAProfileThatIsUnknown) {
   const auto later = static_cast<Profile>(4);
   EXPECT_FALSE(Proofs{}.satisfy(later));
   EXPECT_FALSE(Proofs{.host = Proofs::Host::same_user}.satisfy(later));
+}
+
+TEST(Proofs, CredentialsAreOfTheProcessThatLoadedThem) {
+  detail::secure::CredentialParts parts;
+  parts.keys.push_back(detail::make_shared_key("fleet").value());
+  const Security security{
+      .profile = Profile::secure,
+      .credentials = detail::secure::Credentials::make(std::move(parts)).value()};
+  EXPECT_TRUE(detail::check_credentials(security, "test"));
+  const int status = run_in_child([&] {
+    return fails_with(detail::check_credentials(security, "test"), ErrorCode::forked) ? 0 : 1;
+  });
+  EXPECT_TRUE(exited_with(status, 0)) << status;
 }
 
 }  // namespace

@@ -3,13 +3,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <numeric>
 #include <string>
 
+#include "support/child.hpp"
 #include "support/memory_stream.hpp"
+#include "support/sanitizer.hpp"
+#include "support/secure/process_memory.hpp"
 #include "transport/stream/socket_stream.hpp"
 
 namespace tendon::test {
@@ -265,6 +269,111 @@ TEST(SecureStream, KeysChangeUnderWay) {
   expect_moved(*pair.client, *pair.server, counted(1 << 20), 1 << 16);
   expect_moved(*pair.server, *pair.client, counted(1 << 20), 1 << 16);
 }
+
+// The socket is its parent's, whose records it would break, and the keys are zeros there.
+TEST(SecureStream, AChildReadsAndWritesNothing) {
+  SecurePair pair;
+  pair.shake();
+  const int status = run_in_child([&] {
+    auto bytes = counted(100);
+    const iovec piece = piece_of(bytes);
+    for (SecureStream* const end : {pair.client.get(), pair.server.get()}) {
+      if (end->write({&piece, 1}).state != State::lost) return 1;
+      if (end->read({&piece, 1}).state != State::lost) return 2;
+      end->end_output();
+      if (!end->why_lost() || end->why_lost()->code != ErrorCode::forked) return 3;
+    }
+    // Nothing was handed to the streams below, whose memory is the child's own.
+    std::array<std::byte, 1> byte{};
+    const iovec one = piece_of(byte);
+    return pair.server_below->read({&one, 1}).state == State::later ? 0 : 4;
+  });
+  EXPECT_TRUE(exited_with(status, 0)) << status;
+  expect_moved(*pair.client, *pair.server, counted(1000), 1000);
+}
+
+TEST(SecureStream, WipesTheKeysOfItsSession) {
+  SecurePair pair;
+  pair.shake();
+  std::vector<Bytes> keys;
+  for (const SecureStream* const end : {pair.client.get(), pair.server.get()}) {
+    keys.emplace_back(end->session()->lane_key.bytes());
+    keys.emplace_back(end->session()->host_key.bytes());
+  }
+  const auto is_zero = [](Bytes bytes) {
+    return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; });
+  };
+  EXPECT_TRUE(std::ranges::none_of(keys, is_zero));
+  pair.client.reset();
+  pair.server.reset();
+  EXPECT_TRUE(std::ranges::all_of(keys, is_zero));
+}
+
+// Another's stream.
+class LentStream final : public ByteStream {
+ public:
+  explicit LentStream(ByteStream& stream) : stream_(stream) {}
+  StreamIo read(std::span<const iovec> pieces) noexcept override { return stream_.read(pieces); }
+  StreamIo write(std::span<const iovec> pieces) noexcept override { return stream_.write(pieces); }
+  void end_output() noexcept override { stream_.end_output(); }
+  int fd() const noexcept override { return stream_.fd(); }
+  const StreamPeer& peer() const noexcept override { return stream_.peer(); }
+
+ private:
+  ByteStream& stream_;
+};
+
+class SecureStreamMemory : public ::testing::TestWithParam<secure::SealerKind> {};
+
+// docs/limits.md says it.
+TEST_P(SecureStreamMemory, IsLittleOnceTheHandshakeIsDone) {
+  if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer brings a malloc of its own";
+  if (!secure::make_sealer(GetParam(), {})) GTEST_SKIP() << "this build does not have it";
+  constexpr std::size_t kPairs = 100;
+  const auto credentials = fleet_key();
+  std::vector<MemoryStream::Pair> below;
+  std::vector<std::unique_ptr<SecureStream>> ends(2 * kPairs);
+  for (std::size_t n = 0; n < kPairs; ++n) below.push_back(MemoryStream::make_pair({}));
+  const auto fill_pair = [&](std::size_t n) {
+    const auto make = [&](ByteStream& stream, Role role) {
+      return SecureStream::make(std::make_unique<LentStream>(stream),
+                                {.role = role, .credentials = credentials, .sealer = GetParam()})
+          .value();
+    };
+    ends[2 * n] = make(*below[n].first, Role::client);
+    ends[2 * n + 1] = make(*below[n].second, Role::server);
+    for (int turn = 0; turn < 20; ++turn) {
+      (void)ends[2 * n]->write({});
+      (void)ends[2 * n + 1]->write({});
+    }
+    ASSERT_NE(ends[2 * n]->session(), nullptr);
+    ASSERT_NE(ends[2 * n + 1]->session(), nullptr);
+    expect_moved(*ends[2 * n], *ends[2 * n + 1], counted(100), 100);
+    expect_moved(*ends[2 * n + 1], *ends[2 * n], counted(100), 100);
+  };
+  for (std::size_t n = 0; n < kPairs; ++n) fill_pair(n);
+  const std::size_t secret_before = secret_memory_bytes();
+  ends.clear();
+  const auto heap_bytes = [] {
+    const auto facts = mallinfo2();
+    return facts.uordblks + facts.hblkhd;
+  };
+  // What the streams below have grown to stays, and what libcrypto makes once.
+  const std::size_t heap_before = heap_bytes();
+  ends.resize(2 * kPairs);
+  for (std::size_t n = 0; n < kPairs; ++n) fill_pair(n);
+  const std::size_t heap = (heap_bytes() - heap_before) / (2 * kPairs);
+  const std::size_t secret = secret_before / (2 * kPairs);
+  EXPECT_EQ(secret_memory_bytes(), secret_before) << "what was given back was not used again";
+  RecordProperty("heap_bytes", std::to_string(heap));
+  RecordProperty("secret_bytes", std::to_string(secret));
+  std::printf("%zu bytes of the heap, %zu of secret memory\n", heap, secret);
+  EXPECT_LE(heap + secret, 4096U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sealers, SecureStreamMemory,
+                         ::testing::Values(secure::SealerKind::openssl,
+                                           secure::SealerKind::ipsec_mb));
 
 }  // namespace
 }  // namespace tendon::test

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <tendon/core/bytes.hpp>
+#include <tendon/core/mutex.hpp>
+
+namespace tendon::v0::detail {
+
+/// The memory of keys: pages that are never swapped (mlock), are in no core file (MADV_DONTDUMP)
+/// and are zero in a forked child (MADV_WIPEONFORK).
+///
+///   size            place                                     of a slab's 8 KiB
+///   <= 64 bytes     a block of a slab: a key, a secret, an IV  127 blocks
+///   <= 1152 bytes   a block of a slab: an expanded key         7 blocks
+///   more            pages of its own: the text of a file
+///
+/// A secure link has two large blocks, where libipsec-mb seals, and six small ones: 2.7 KiB. A lane
+/// has the same.
+///
+/// Owns:    the slabs, for good: a block that is given back is used again.
+/// Threads: thread-safe.
+/// Errors:  std::bad_alloc. Where RLIMIT_MEMLOCK forbids to lock pages they are used unlocked, and
+///          the log warns once.
+/// Blocks:  never.
+/// Cost:    a lock and a few loads; five system calls for each slab, and for pages of their own.
+class SecretMemory {
+ public:
+  SecretMemory() = default;
+  SecretMemory(const SecretMemory&) = delete;
+  SecretMemory& operator=(const SecretMemory&) = delete;
+
+  static constexpr std::size_t kAlignment = 64;
+
+  /// All zero, at kAlignment. Precondition: not empty.
+  [[nodiscard]] static MutableBytes take(std::size_t size_bytes);
+  /// Wipes what take() returned. A child keeps the address space of what its parent took.
+  static void give_back(MutableBytes memory) noexcept;
+
+ private:
+  struct Slab;
+  static constexpr std::size_t kSizes = 2;
+
+  [[nodiscard]] static SecretMemory& of_process();
+  [[nodiscard]] static Slab* make_slab(std::size_t size);
+  [[nodiscard]] std::byte* take_block(std::size_t size) TENDON_EXCLUDES(mutex_);
+  void give_block(Slab* slab, const std::byte* block) noexcept TENDON_EXCLUDES(mutex_);
+
+  Mutex mutex_;
+  // The first with a free block; the others follow.
+  std::array<Slab*, kSizes> roomy_ TENDON_GUARDED_BY(mutex_) = {};
+};
+
+}  // namespace tendon::v0::detail
