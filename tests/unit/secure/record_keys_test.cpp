@@ -20,8 +20,8 @@ namespace {
 using namespace tendon::detail::secure;
 using ::testing::IsEmpty;
 
-constexpr unsigned kThere = 1;
-constexpr unsigned kBack = 2;
+constexpr unsigned kSeedThere = 1;
+constexpr unsigned kSeedBack = 2;
 
 // Made in its place: no copy of it is left.
 TrafficSecret traffic_secret(unsigned seed) {
@@ -32,7 +32,7 @@ TrafficSecret traffic_secret(unsigned seed) {
 }
 
 // That secret and the key of its records. The IV is no secret: nonces are made of it.
-SoughtBytes keys_of(unsigned seed) {
+SoughtBytes sought_of(unsigned seed) {
   const TrafficSecret secret = traffic_secret(seed);
   AeadKey key;
   EXPECT_TRUE(succeeds(expand_label("SHA2-384", secret.bytes(), "key", key.bytes())));
@@ -68,11 +68,11 @@ TEST(Secrets, AMoveLeavesNoCopyAndTheEndWipes) {
 TEST_P(RecordKeys, AreWipedWithTheirDirection) {
   if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer maps more memory than can be searched";
   const bool is_ours = GetParam() == SealerKind::ipsec_mb;
-  const SoughtBytes there = keys_of(kThere);
-  const SoughtBytes back = keys_of(kBack);
+  const SoughtBytes there = sought_of(kSeedThere);
+  const SoughtBytes back = sought_of(kSeedBack);
   ASSERT_EQ(there.count_inside() + back.count_inside(), 0U);
-  auto sender = std::optional(end_with(kThere, kBack));
-  auto receiver = std::optional(end_with(kBack, kThere));
+  auto sender = std::optional(end_with(kSeedThere, kSeedBack));
+  auto receiver = std::optional(end_with(kSeedBack, kSeedThere));
   // An end has six times eight bytes of the secret, and four times of the key, which OpenSSL keeps
   // in its own memory.
   const std::size_t of_end = is_ours ? 10 : 6;
@@ -97,8 +97,8 @@ TEST_P(RecordKeys, AreWipedWithTheirDirection) {
 }
 
 TEST_P(RecordKeys, AreWipedWhenTheNextOneIsDerived) {
-  const SoughtBytes first = keys_of(kThere);
-  auto protection = RecordProtection::make(traffic_secret(kThere), GetParam()).value();
+  const SoughtBytes first = sought_of(kSeedThere);
+  auto protection = RecordProtection::make(traffic_secret(kSeedThere), GetParam()).value();
   EXPECT_NE(first.count_inside(), 0U);
   ASSERT_TRUE(succeeds(protection.advance()));
   EXPECT_EQ(first.count_inside(), 0U);
@@ -106,8 +106,8 @@ TEST_P(RecordKeys, AreWipedWhenTheNextOneIsDerived) {
 
 // It shares the sequence with its parent, and the socket: nothing may be sealed there.
 TEST_P(RecordKeys, AreOfOneProcess) {
-  auto sender = end_with(kThere, kBack);
-  auto receiver = end_with(kBack, kThere);
+  auto sender = end_with(kSeedThere, kSeedBack);
+  auto receiver = end_with(kSeedBack, kSeedThere);
   const Buffer content = random_bytes(100, 1);
   const Buffer record = sealed(sender, content);
   const int status = run_in_child([&] {
@@ -123,7 +123,7 @@ TEST_P(RecordKeys, AreOfOneProcess) {
 }
 
 TEST_P(RecordKeys, AChildDerivesNoNextOne) {
-  auto protection = RecordProtection::make(traffic_secret(kThere), GetParam()).value();
+  auto protection = RecordProtection::make(traffic_secret(kSeedThere), GetParam()).value();
   const int status =
       run_in_child([&] { return fails_with(protection.advance(), ErrorCode::forked) ? 0 : 1; });
   EXPECT_TRUE(exited_with(status, 0)) << status;

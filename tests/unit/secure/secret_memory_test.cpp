@@ -33,7 +33,7 @@ namespace secure = detail::secure;
 bool is_zero(Bytes bytes) {
   return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; });
 }
-void fill(MutableBytes bytes) { std::ranges::fill(bytes, std::byte{0x7e}); }
+void fill_up(MutableBytes bytes) { std::ranges::fill(bytes, std::byte{0x7e}); }
 
 // Blocks of both sizes, and pages of their own.
 constexpr std::size_t kSizes[] = {1, 32, 48, 64, 65, 1152, 1153, 5000, 65537};
@@ -58,7 +58,7 @@ TEST(SecretMemory, IsNeitherSwappedNorDumpedNorForked) {
 TEST(SecretMemory, BlocksAreWipedAndUsedAgain) {
   for (const std::size_t size : {48, 1000}) {
     const MutableBytes first = SecretMemory::take(size);
-    fill(first);
+    fill_up(first);
     SecretMemory::give_back(first);
     EXPECT_TRUE(is_zero(first));
     const MutableBytes second = SecretMemory::take(size);
@@ -81,7 +81,7 @@ TEST(SecretMemory, NoTwoShareAByteAndAllAreUsedAgain) {
   std::ranges::sort(blocks, {}, &MutableBytes::data);
   for (std::size_t n = 1; n < blocks.size(); ++n)
     ASSERT_LE(blocks[n - 1].data() + blocks[n - 1].size(), blocks[n].data());
-  for (const MutableBytes block : blocks) fill(block);
+  for (const MutableBytes block : blocks) fill_up(block);
   give_some(1);
   for (std::size_t n = 0; n < blocks.size(); n += 2)
     ASSERT_TRUE(std::ranges::none_of(blocks[n], [](std::byte b) { return b == std::byte{0}; }));
@@ -117,12 +117,12 @@ TEST(SecretMemory, AChildHasZerosAndMemoryOfItsOwn) {
   SecretBytes small(32);
   SecretBytes expanded(1100);
   SecretBytes text(9000);
-  for (SecretBytes* each : {&small, &expanded, &text}) fill(each->writable());
+  for (SecretBytes* each : {&small, &expanded, &text}) fill_up(each->writable());
   const auto check = [&] {
     if (!is_zero(small.bytes()) || !is_zero(expanded.bytes()) || !is_zero(text.bytes())) return 1;
     SecretBytes own(32);
     if (mapping_of(own.bytes().data()).is_secret() == false) return 2;
-    fill(own.writable());
+    fill_up(own.writable());
     // It gives nothing back to memory that it does not have.
     small = SecretBytes();
     expanded = SecretBytes();
@@ -150,7 +150,7 @@ TEST(SecretMemory, WhereNothingMayBeLockedItGoesOnAndWarnsOnce) {
     const LogLines log;
     std::vector<SecretBytes> keys;
     for (int n = 0; n < 300; ++n) keys.emplace_back(n % 2 == 0 ? 48 : 2000);
-    fill(keys.front().writable());
+    fill_up(keys.front().writable());
     const auto said = log.all();
     if (said.size() != 1) return 1;
     if (said.front().find("mlock(") == std::string::npos) return 2;
