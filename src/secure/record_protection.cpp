@@ -82,6 +82,7 @@ Result<Nonce> RecordProtection::next_nonce() {
 
 Result<std::size_t> RecordProtection::seal(ContentType type, std::span<const Bytes> pieces,
                                            MutableBytes record) {
+  TENDON_TRY(nonce, next_nonce());
   const auto type_byte = static_cast<std::byte>(type);
   std::array<Bytes, kMaxPieces + 1> text;
   auto* const end = std::copy(pieces.begin(), pieces.end(), text.data());
@@ -91,7 +92,6 @@ Result<std::size_t> RecordProtection::seal(ContentType type, std::span<const Byt
 
   const auto header = header_of(sealed_bytes);
   std::copy(header.begin(), header.end(), record.begin());
-  TENDON_TRY(nonce, next_nonce());
   if (!sealer_->seal(nonce, header, std::span(text).first(pieces.size() + 1),
                      record.subspan(kRecordHeaderBytes, sealed_bytes))) {
     return Error{ErrorCode::internal, kWhere, "libcrypto failed to seal a record"};
