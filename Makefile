@@ -39,6 +39,7 @@ bench: ## measure beside memcpy, sockets, MPI, UCX and Python peers; writes docs
 	@tools/setup.sh build bench zenoh control secure
 	@tools/build.sh release
 	@tools/bench.sh
+	@tools/bench_secure.py
 	@tools/bench_hand_over.sh 3
 	@tools/bench_python.sh
 	@tools/bench_engine.sh

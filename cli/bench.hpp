@@ -38,6 +38,7 @@ struct BenchPipeOptions {
   Check check = Check::none;
   Pinning pinning = Pinning::two_cpus;
   std::string device;  ///< a GPU that batches lie on and are received on; without it, host memory
+  SecurityOptions security;
   Format format = Format::text;
 };
 [[nodiscard]] int run_bench_pipe(const BenchPipeOptions& options);

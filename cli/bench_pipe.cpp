@@ -337,7 +337,8 @@ Result<Row> measure_row(const BenchPipeOptions& options, Transport transport, Se
                               {.name = "bench pipe",
                                .wait_policy = options.policy,
                                .transport = transport,
-                               .streams = options.streams}));
+                               .streams = options.streams},
+                              {.security = options.security}));
   row.path = to_string(link.pipe.path().kind);
   TENDON_TRY(end, End::make(link.pipe, plan));
   Result<void> measured;

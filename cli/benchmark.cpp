@@ -14,6 +14,7 @@
 #include <tendon/memory/storage.hpp>
 #include <utility>
 
+#include "cli/security_flags.hpp"
 #include "core/failpoint.hpp"
 #include "runtime/settings.hpp"
 
@@ -23,6 +24,26 @@ namespace {
 constexpr std::string_view kWhere = "cli.bench";
 /// The longest a peer may take to start and connect.
 constexpr std::chrono::seconds kStartLimit{30};
+
+/// What the second process needs to make the same of it.
+void add_security(Value::Map& parameters, const SecurityOptions& options) {
+  parameters.emplace_back("profile", to_string(options.profile));
+  parameters.emplace_back("key", options.files.key);
+  parameters.emplace_back("cert", options.files.cert);
+  parameters.emplace_back("cert_key", options.files.cert_key);
+  parameters.emplace_back("ca", options.files.ca);
+  parameters.emplace_back("expected", options.peer);
+}
+Result<Security> security_of(const Value& parameters) {
+  if (parameters.find("profile") == nullptr) return Security{};
+  const auto text = [&](std::string_view key) { return parameter(parameters, key).as_string(); };
+  SecurityOptions options;
+  options.profile = choice<Profile>(parameters, "profile");
+  options.files = {
+      .key = text("key"), .cert = text("cert"), .cert_key = text("cert_key"), .ca = text("ca")};
+  options.peer = text("expected");
+  return load_security(options);
+}
 
 std::string cpu_model() {
   std::ifstream cpuinfo("/proc/cpuinfo");
@@ -119,19 +140,24 @@ Result<ParentLink> connect_to_parent(const Value& parameters) {
                                        .streams = static_cast<std::uint32_t>(
                                            parameter(parameters, "streams").as_u64()),
                                        .lease = std::chrono::minutes(5)}));
-  TENDON_TRY(pipe,
-             Pipe::connect(context, parameter(parameters, "address").as_string(), kStartLimit));
+  TENDON_TRY(security, security_of(parameters));
+  TENDON_TRY(pipe, Pipe::connect(context, parameter(parameters, "address").as_string(), kStartLimit,
+                                 {.security = std::move(security)}));
   return ParentLink{std::move(context), std::move(pipe)};
 }
 
-Result<PeerLink> start_peer(std::string_view role, Value::Map parameters, ContextOptions options) {
+Result<PeerLink> start_peer(std::string_view role, Value::Map parameters, ContextOptions options,
+                            const PeerPlace& place) {
+  TENDON_TRY(security, place.security ? load_security(*place.security) : Security{});
   parameters.emplace_back("path", to_string(options.transport));
   parameters.emplace_back("policy", to_string(options.wait_policy));
   parameters.emplace_back("streams", options.streams);
   TENDON_TRY(context, Context::create(std::move(options)));
-  TENDON_TRY(listener, Listener::bind(context, "127.0.0.1:0"));
+  TENDON_TRY(listener,
+             Listener::bind(context, place.host + ":0", {.security = std::move(security)}));
   parameters.emplace_back("address", listener.address());
-  TENDON_TRY(process, PeerProcess::start(role, std::move(parameters)));
+  if (place.security) add_security(parameters, *place.security);
+  TENDON_TRY(process, PeerProcess::start(role, std::move(parameters), place.by));
   auto pipe = listener.accept(kStartLimit);
   if (!pipe) {
     return Error{pipe.error().code, kWhere,

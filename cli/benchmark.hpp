@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tendon/core/deadline.hpp>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "cli/process.hpp"
+#include "cli/verbs.hpp"
 
 namespace tendon::cli {
 
@@ -72,8 +74,15 @@ struct PeerLink {
   PeerProcess process;
   Pipe pipe;
 };
-/// Starts a peer in `role` and takes its pipe; "address" is added to the parameters.
+/// Where a second process is, and what protects the pipe to it.
+struct PeerPlace {
+  std::string host = "127.0.0.1";  ///< where this process listens
+  std::vector<std::string> by{};   ///< executes the second process, as PeerProcess::start() says
+  /// Both ends load it. Without it the pipe is local, whatever the environment says.
+  std::optional<SecurityOptions> security{};
+};
+/// Starts a peer in `role` and takes its pipe; the parameters get what connect_to_parent() reads.
 [[nodiscard]] Result<PeerLink> start_peer(std::string_view role, Value::Map parameters,
-                                          ContextOptions options);
+                                          ContextOptions options, const PeerPlace& place = {});
 
 }  // namespace tendon::cli

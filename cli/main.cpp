@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/bench.hpp"
+#include "cli/bench_secure.hpp"
 #include "cli/collective_flags.hpp"
 #include "cli/flags.hpp"
 #include "cli/key_flags.hpp"
@@ -363,8 +364,32 @@ void add_bench_pipe(CLI::App* bench, int& exit_code) {
   add_switch(verb, "--check", options->check, Check::every_byte, "Verify every byte, both ways");
   add_switch(verb, "--no-pin", options->pinning, Pinning::none, "Leave both processes unpinned");
   verb->add_option("--device", options->device, "A GPU that batches are sent from and arrive on");
+  add_security_flags(verb, options->security);
+  verb->add_option("--peer", options->security.peer, "A name that the certificate has [127.0.0.1]");
   add_json(verb, options->format);
   verb->callback([options, &exit_code] { exit_code = run_bench_pipe(*options); });
+}
+
+void add_bench_secure(CLI::App* bench, int& exit_code) {
+  auto options = std::make_shared<BenchSecureOptions>();
+  CLI::App* verb = bench->add_subcommand("secure", "What the encryption of a link takes");
+  add_choice<BenchLink>(verb, "--link", options->link,
+                        "Between the processes; veth needs root, and limits the rate [loopback]");
+  add_choice<SoftirqPlace>(verb, "--softirq", options->softirq,
+                           "Whose CPU takes packets out of a veth [as the kernel likes]");
+  add_choice<detail::secure::SealerKind>(verb, "--sealer", options->sealer,
+                                         "What seals and opens records [automatic]");
+  verb->add_option("--messages", options->messages,
+                   "Sizes, with commas; from 1M on rates are measured, else times [64,4K,1M,16M]")
+      ->delimiter(',')
+      ->transform(size_value());
+  verb->add_option("--rounds", options->rounds, "Rounds, in which the ways take turns [9]")
+      ->check(CLI::Range(1, 1000));
+  verb->add_option("-n", options->iteration_count, "Messages of a way in each round [by the size]")
+      ->check(CLI::PositiveNumber);
+  add_switch(verb, "--no-pin", options->pinning, Pinning::none, "Leave both processes unpinned");
+  add_json(verb, options->format);
+  verb->callback([options, &exit_code] { exit_code = run_bench_secure(*options); });
 }
 
 void add_bench_collectives(CLI::App* bench, int& exit_code) {
@@ -383,10 +408,12 @@ void add_bench(CLI::App& app, int& exit_code) {
   bench->require_subcommand(1);
   add_bench_pipe(bench, exit_code);
   add_bench_topic(bench, exit_code);
+  add_bench_secure(bench, exit_code);
   add_bench_collectives(bench, exit_code);
   add_peer_role(app,
                 {{"collective", play_collective_rank},
                  {"pipe", play_pipe_peer},
+                 {"secure", play_secure_peer},
                  {"topic", play_topic_readers}},
                 exit_code);
 }

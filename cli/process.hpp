@@ -49,6 +49,8 @@ void follow_parent(std::int64_t parent);
 
 /// Keeps the calling thread on the `index`-th CPU it may use; where there are fewer, on any.
 void pin_thread(std::size_t index);
+/// The number of that CPU; -1 where there are fewer.
+[[nodiscard]] int usable_cpu(std::size_t index);
 /// CPUs this process may use.
 [[nodiscard]] std::size_t usable_cpu_count();
 

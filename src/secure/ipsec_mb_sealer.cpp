@@ -141,4 +141,6 @@ Result<std::unique_ptr<Sealer>> make_ipsec_mb_sealer(const AeadKey& key) {
   return std::make_unique<IpsecMbSealer>(*functions, key);
 }
 
+std::string_view ipsec_mb_version() { return imb_get_version_str(); }
+
 }  // namespace tendon::v0::detail::secure

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 #include <tendon/core/result.hpp>
 
 #include "secure/sealer.hpp"
@@ -13,5 +14,7 @@ namespace tendon::v0::detail::secure {
 /// Errors: not_supported, where this build has no libipsec-mb, the one that was loaded is of
 ///         another version, or this processor has no AES-NI.
 [[nodiscard]] Result<std::unique_ptr<Sealer>> make_ipsec_mb_sealer(const AeadKey& key);
+/// The version of the libipsec-mb that was loaded; empty where this build has none.
+[[nodiscard]] std::string_view ipsec_mb_version();
 
 }  // namespace tendon::v0::detail::secure

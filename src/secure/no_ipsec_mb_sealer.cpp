@@ -8,4 +8,6 @@ Result<std::unique_ptr<Sealer>> make_ipsec_mb_sealer(const AeadKey& /*key*/) {
                "this build has no libipsec-mb (" TENDON_IPSEC_MB_WHY ")"};
 }
 
+std::string_view ipsec_mb_version() { return {}; }
+
 }  // namespace tendon::v0::detail::secure

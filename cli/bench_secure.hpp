@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tendon bench secure`: what the encryption of a link costs, beside a link without it and beside
+// SSL_read and SSL_write.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <tendon/core/result.hpp>
+#include <tendon/tensor/value.hpp>
+#include <vector>
+
+#include "cli/bench.hpp"
+#include "cli/bench_hosts.hpp"
+#include "secure/sealer_choice.hpp"
+
+namespace tendon::cli {
+
+struct BenchSecureOptions {
+  BenchLink link = BenchLink::loopback;
+  std::optional<SoftirqPlace> softirq;
+  detail::secure::SealerKind sealer = detail::secure::SealerKind::automatic;
+  /// Bytes of messages: below 1 MiB latencies are measured, from there on rates.
+  std::vector<std::uint64_t> messages = {64, 4 << 10, 1 << 20, 16 << 20};
+  std::uint64_t rounds = 9;
+  std::uint64_t iteration_count = 0;  ///< 0: by the size
+  Pinning pinning = Pinning::two_cpus;
+  Format format = Format::text;
+};
+[[nodiscard]] int run_bench_secure(const BenchSecureOptions& options);
+
+/// The role of its second process.
+[[nodiscard]] Result<void> play_secure_peer(const Value& parameters);
+
+}  // namespace tendon::cli
