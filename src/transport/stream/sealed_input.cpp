@@ -31,6 +31,7 @@ StreamIo SealedInput::fetch(ByteStream& below, std::size_t wanted_bytes) {
       std::min(wanted_bytes, kMaxFetchBytes - kMaxRecordBytes) + kMaxRecordBytes;
   const iovec piece{memory.data() + held, most};
   const StreamIo io = below.read({&piece, 1});
+  is_drained_ = io.bytes < most && io.inside_bytes == 0;
   unopened_ = memory.first(held + io.bytes);
   plain_ = {};
   is_lent_ = true;

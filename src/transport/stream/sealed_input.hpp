@@ -43,6 +43,8 @@ class SealedInput {
   /// Reads more behind what is not opened, about as much as the reader wants. Precondition: no
   /// plain() is left, and what is unopened is less than a record.
   [[nodiscard]] StreamIo fetch(ByteStream& below, std::size_t wanted_bytes);
+  /// The last fetch() had room for more than there was: the descriptor says when more arrives.
+  [[nodiscard]] bool is_drained() const noexcept { return is_drained_; }
   /// Before the thread leaves the stream: its memory is used for the next one.
   void keep();
 
@@ -51,6 +53,7 @@ class SealedInput {
   Bytes plain_;
   MutableBytes unopened_;
   bool is_lent_ = false;  // both lie in memory of the thread
+  bool is_drained_ = false;
 };
 
 }  // namespace tendon::v0::detail

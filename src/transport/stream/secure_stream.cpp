@@ -174,6 +174,11 @@ StreamIo SecureStream::read_locked(std::span<const iovec> wanted) {
   Pieces pieces(wanted);
   std::size_t moved = 0;
   std::size_t fetches = 0;
+  // A read that got something does not ask a drained stream again: that would be a system call for
+  // each small message.
+  const auto has_fetched_enough = [&] {
+    return fetches == kMostFetches || (fetches != 0 && input_.is_drained());
+  };
   while (!pieces.empty() && stage_ == Stage::open) {
     std::size_t written = std::min(input_.plain().size(), pieces.front().size());
     if (written != 0) {
@@ -181,7 +186,7 @@ StreamIo SecureStream::read_locked(std::span<const iovec> wanted) {
       input_.drop_plain(written);
     } else if (const auto opened = open_record(pieces.front())) {
       written = *opened;
-    } else if (stage_ != Stage::open || (moved != 0 && fetches == kMostFetches) ||
+    } else if (stage_ != Stage::open || (moved != 0 && has_fetched_enough()) ||
                !fetch(pieces.size_bytes())) {
       break;
     } else {

@@ -131,4 +131,14 @@ TEST(Sealer, AutomaticIsTheFasterOneWhereItIsBuilt) {
   EXPECT_TRUE(succeeds(make_sealer(SealerKind::automatic, {})));
 }
 
+TEST(Sealer, AMeasurementChoosesWhatIsAutomatic) {
+  const SealerKind before = automatic_sealer();
+  prefer_sealer(SealerKind::openssl);
+  EXPECT_EQ(automatic_sealer(), SealerKind::openssl);
+  EXPECT_TRUE(succeeds(make_sealer(SealerKind::automatic, {})));
+  prefer_sealer(SealerKind::automatic);
+  EXPECT_EQ(automatic_sealer(), before);
+  EXPECT_EQ(before == SealerKind::ipsec_mb, make_sealer(SealerKind::ipsec_mb, {}).has_value());
+}
+
 }  // namespace

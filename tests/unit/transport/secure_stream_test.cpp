@@ -127,6 +127,45 @@ TEST(SecureStream, OverAStreamThatKeepsBytesInside) {
   expect_moved(*pair.server, *pair.client, counted(100000), 1000);
 }
 
+/// Counts the reads of the stream that it stands before.
+class CountedReads final : public ByteStream {
+ public:
+  CountedReads(std::unique_ptr<ByteStream> below, std::size_t& count)
+      : below_(std::move(below)), count_(count) {}
+  StreamIo read(std::span<const iovec> pieces) noexcept override {
+    ++count_;
+    return below_->read(pieces);
+  }
+  StreamIo write(std::span<const iovec> pieces) noexcept override { return below_->write(pieces); }
+  void end_output() noexcept override { below_->end_output(); }
+  int fd() const noexcept override { return below_->fd(); }
+  const StreamPeer& peer() const noexcept override { return below_->peer(); }
+
+ private:
+  std::unique_ptr<ByteStream> below_;
+  std::size_t& count_;
+};
+
+TEST(SecureStream, ASmallMessageIsOneReadOfTheStreamBelow) {
+  auto [near, far] = MemoryStream::make_pair({});
+  std::size_t reads = 0;
+  const auto client =
+      SecureStream::make(std::move(near), {.role = Role::client, .credentials = fleet_key()})
+          .value();
+  const auto server = SecureStream::make(std::make_unique<CountedReads>(std::move(far), reads),
+                                         {.role = Role::server, .credentials = fleet_key()})
+                          .value();
+  expect_moved(*client, *server, counted(1), 64);
+  auto bytes = counted(64);
+  const iovec message = piece_of(bytes);
+  ASSERT_EQ(client->write({&message, 1}).bytes, 64u);
+  std::array<std::byte, 4096> room;
+  const iovec piece = piece_of(room);
+  reads = 0;
+  EXPECT_EQ(server->read({&piece, 1}).bytes, 64u);
+  EXPECT_EQ(reads, 1u) << "it was drained, as its short read said";
+}
+
 TEST(SecureStream, SaysWhatIsLeftInside) {
   SecurePair pair;
   pair.shake();
