@@ -121,6 +121,10 @@ Result<void> check_file_name(std::string_view name) {
   return {};
 }
 
+std::string proved_text(const PeerIdentity& peer) {
+  return fmt::format("{}, proof {}", peer.to_string(), to_string(peer.proof));
+}
+
 Result<Tensor> tensor_of(const SafetensorsFile& file, const Piece& piece) {
   const SafetensorsEntry& entry = file.header().entries[piece.entry_index];
   const std::uint64_t offset = file.header().size_bytes + entry.begin_bytes + piece.offset_bytes;

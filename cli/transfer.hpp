@@ -14,6 +14,7 @@
 #include <tendon/core/bytes.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/pipe/message.hpp>
+#include <tendon/session/identity.hpp>
 #include <tendon/tensor/safetensors.hpp>
 #include <vector>
 
@@ -48,6 +49,9 @@ struct Announcement {
 
 /// Refuses a name that could leave the directory or confuse a terminal: permission_denied.
 [[nodiscard]] Result<void> check_file_name(std::string_view name);
+
+/// "tendon send (key:fleet, host a, pid 4711), proof key".
+[[nodiscard]] std::string proved_text(const PeerIdentity& peer);
 
 /// A run of bytes of one tensor of a file.
 struct Piece {

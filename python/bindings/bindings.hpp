@@ -19,6 +19,7 @@ void bind_pool(nb::module_& module);
 void bind_memory_faults(nb::module_& module);
 void bind_log(nb::module_& module);
 void bind_loan(nb::module_& module);
+void bind_peer(nb::module_& module);
 void bind_pipe(nb::module_& module);
 void bind_listener(nb::module_& module);
 void bind_security(nb::module_& module);

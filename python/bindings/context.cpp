@@ -202,12 +202,12 @@ void bind_context(nb::module_& module) {
       .def(
           "members",
           [](const ContextHandle& self) {
-            nb::list names;
-            for (const PeerIdentity& peer : self.context->members())
-              names.append(nb::cast(peer.to_string()));
-            return names;
+            nb::list peers;
+            for (PeerIdentity& peer : self.context->members())
+              peers.append(nb::cast(std::move(peer)));
+            return peers;
           },
-          "The peers it has links to now.", nb::sig("def members(self) -> list[str]"))
+          "The peers it has links to now.", nb::sig("def members(self) -> list[Peer]"))
       .def("events", events_of_context, "What happens to its peers from now on.",
            nb::sig("def events(self) -> MemberEvents"))
       .def(

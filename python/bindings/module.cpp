@@ -18,6 +18,7 @@ NB_MODULE(_tendon, module) {
   bind_pool(module);
   bind_loan(module);
   bind_security(module);
+  bind_peer(module);
   bind_pipe(module);
   bind_listener(module);
   bind_context(module);

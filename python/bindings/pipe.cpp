@@ -598,8 +598,8 @@ void bind_life(Class& pipe) {
           "path", [](const PipeHandle& self) { return self.pipe->path().to_string(); },
           "The path bytes take, and why: 'shm: same host, ...'.")
       .def_prop_ro(
-          "peer", [](const PipeHandle& self) { return self.pipe->peer().to_string(); },
-          "The peer at the other end: 'learner (host a, pid 4711)'.")
+          "peer", [](const PipeHandle& self) { return self.pipe->peer(); },
+          "The peer at the other end, and what it has proved.")
       .def_ro("context", &PipeHandle::context, "The Context it was made from.",
               nb::sig("def context(self) -> Context"))
       .def(

@@ -48,7 +48,7 @@ __all__ = [
     "InvalidArgument", "LimitExceeded", "Listener", "LoadedDict", "Loan", "LogLine", "MemberEvent",
     "MemberEvents", "Message", "MessageTooLarge", "Mismatch", "NoCredit", "NoQuorum", "Node",
     "NotContiguous", "NotDirect", "NotFound", "NotSupported", "Overlapping", "ParallelCoordinates",
-    "ParallelLayout", "PeerLost", "PeerStats", "PermissionDenied", "Pipe", "PipeClosed",
+    "ParallelLayout", "Peer", "PeerLost", "PeerStats", "PermissionDenied", "Pipe", "PipeClosed",
     "PipeStats", "Pool", "PoolSummary", "ProtocolViolation", "Published", "Publisher",
     "PublisherStats", "ReadOnly", "Received", "ReduceOp", "Rendezvous", "Reply", "Request",
     "ResourceExhausted", "Responder", "ResponderStats", "RosterClosed", "Sample", "Schema",

@@ -313,11 +313,11 @@ bool Admission::on_attach(const HelloMessage& attach) {
 
 bool Admission::on_ready_frame() {
   context().loop().forget(visitor_->fd());
-  auto link = proof_->make_link(visitor_->release(), *peer_, context());
+  const Proofs proofs = parent_->connection_.proved_here();
+  auto link = proof_->make_link(visitor_->release(), *peer_, proofs, context());
   if (link) {
     const auto added =
-        context().add_link(*link, LinkRole::acceptor, parent_->connection_.proved_here(),
-                           Features(peer_->features), origin());
+        context().add_link(*link, LinkRole::acceptor, proofs, Features(peer_->features), origin());
     if (!added) note_refused(added.error().detail);
   }
   return false;
@@ -366,7 +366,7 @@ bool Admission::accept_stream(const HelloMessage& path) {
   context().loop().forget(stream_.stream()->fd());
   const secure::TlsSession* const session = stream_.stream()->session();
   StreamLinkOptions options =
-      stream_options(context(), *peer_, {path.path, std::move(reason)}, stream_.release());
+      stream_options(context(), *peer_, proofs, {path.path, std::move(reason)}, stream_.release());
   options.lanes = lanes_of(path.path, context().options(), *peer_->limits);
   auto link = make_stream_link(std::move(options));
   if (link && session != nullptr) acceptor_->lane_keys_.add(*session, *link);

@@ -64,11 +64,11 @@ Result<void> SameHostProof::receive_attach(RendezvousSocket& socket, const Hello
 
 Result<std::shared_ptr<Link>> SameHostProof::make_link(OwnedFd socket,
                                                        const HelloMessage& peer_hello,
-                                                       ContextCore& context) {
+                                                       const Proofs& proofs, ContextCore& context) {
   mine_->release_fd();
   return make_shm_link(ShmLinkOptions{
       .path = {PathKind::shm, "same host, proved by a shared mapping"},
-      .peer = identity_of(peer_hello),
+      .peer = with_proofs(identity_of(peer_hello), proofs),
       .cap_bytes = context.options().link_cap_bytes,
       .peer_cap_bytes = peer_hello.limits->link_cap_bytes,
       .socket = std::move(socket),

@@ -12,6 +12,7 @@
 #include "runtime/handshake_stream.hpp"
 #include "runtime/rendezvous_socket.hpp"
 #include "secure/tls_handshake.hpp"
+#include "session/proofs.hpp"
 
 namespace tendon::v0::detail {
 
@@ -31,10 +32,11 @@ class SameHostProof {
   /// Maps what the peer attached; its nonce must stand in its memory.
   [[nodiscard]] Result<void> receive_attach(RendezvousSocket& socket, const HelloMessage& attach);
 
-  /// The link over the socket that the proof was made on. Call after receive_attach().
+  /// The link over the socket that the proof was made on, to the peer that said `peer_hello` and
+  /// has shown `proofs`, this one among them. Call after receive_attach().
   [[nodiscard]] Result<std::shared_ptr<Link>> make_link(OwnedFd socket,
                                                         const HelloMessage& peer_hello,
-                                                        ContextCore& context);
+                                                        const Proofs& proofs, ContextCore& context);
 
  private:
   SameHostProof(std::shared_ptr<Segment> mine, Nonce128 nonce, OwnedFd process)

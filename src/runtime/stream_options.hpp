@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime/context_core.hpp"
+#include "session/proofs.hpp"
 #include "transport/stream/stream_link.hpp"
 
 namespace tendon::v0::detail {
@@ -18,15 +19,17 @@ namespace tendon::v0::detail {
   return kind == PathKind::routed ? 1 : std::min(ours.streams, peers.streams);
 }
 
-/// What a link over `control` is made with, after the peer has said `peer`, on either side.
+/// What a link over `control` is made with, after the peer has said `peer` and shown `proofs`, on
+/// either side.
 [[nodiscard]] inline StreamLinkOptions stream_options(const ContextCore& context,
-                                                      const HelloMessage& peer, Path path,
+                                                      const HelloMessage& peer,
+                                                      const Proofs& proofs, Path path,
                                                       std::unique_ptr<ByteStream> control) {
   const ContextOptions& ours = context.options();
   // Member by member: g++ 12 warns falsely of the cleanup of a half-made aggregate.
   StreamLinkOptions options;
   options.path = std::move(path);
-  options.peer = identity_of(peer);
+  options.peer = with_proofs(identity_of(peer), proofs);
   options.cap_bytes = ours.link_cap_bytes;
   options.peer_cap_bytes = peer.limits->link_cap_bytes;
   options.control = std::move(control);

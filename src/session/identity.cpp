@@ -4,7 +4,8 @@
 namespace tendon::v0 {
 
 std::string PeerIdentity::to_string() const {
-  const std::string place = "host " + host + ", pid " + std::to_string(pid);
+  const std::string proved = identity.empty() ? identity : identity + ", ";
+  const std::string place = proved + "host " + host + ", pid " + std::to_string(pid);
   return name.empty() ? place : name + " (" + place + ")";
 }
 

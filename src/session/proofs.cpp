@@ -5,6 +5,19 @@
 
 namespace tendon::v0::detail {
 
+PeerIdentity with_proofs(PeerIdentity claims, const Proofs& proofs) {
+  claims.identity = proofs.identity;
+  // No name of a certificate begins so: names_in() leaves it out.
+  if (proofs.identity.starts_with("key:"))
+    claims.proof = IdentityProof::key;
+  else if (!proofs.identity.empty())
+    claims.proof = IdentityProof::certificate;
+  else
+    claims.proof =
+        proofs.host == Proofs::Host::same_user ? IdentityProof::local : IdentityProof::none;
+  return claims;
+}
+
 Result<void> check_credentials(const Security& security, std::string_view where) {
   const bool is_secure = security.profile == Profile::secure;
   if (is_secure && security.credentials != nullptr)

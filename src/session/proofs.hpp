@@ -5,6 +5,7 @@
 #include <string_view>
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/session/identity.hpp>
 #include <tendon/session/profile.hpp>
 #include <utility>
 
@@ -42,6 +43,9 @@ struct Proofs {
 
   friend bool operator==(const Proofs&, const Proofs&) = default;
 };
+
+/// `claims`, with the identity and the proof that `proofs` have of the peer.
+[[nodiscard]] TENDON_API PeerIdentity with_proofs(PeerIdentity claims, const Proofs& proofs);
 
 /// invalid_argument for a `secure` without credentials, and for credentials beside another profile;
 /// `forked` for those that a parent of this process loaded.

@@ -73,7 +73,7 @@ async def handler(pipe: tendon.Pipe) -> None:
 
 async def accept(listener: tendon.Listener, group: tendon.Group) -> None:
     async with await listener.aaccept() as pipe:
-        print(pipe.peer)
+        print(pipe.peer, pipe.peer.identity.upper(), pipe.peer.proof.upper(), pipe.peer.pid + 1)
     await group.all_reduce(np.zeros(3), async_op=True)
 
 

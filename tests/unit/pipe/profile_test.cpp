@@ -33,7 +33,11 @@ TEST_F(Profiles, ATicketOfALocalListenerIsNoneOnAnUnprovedLink) {
   EXPECT_TRUE(fails_with(local_.accept(kBriefly), ErrorCode::timeout));
   // Its own listener still takes it.
   link.open(2, link.ticket());
-  EXPECT_TRUE(succeeds(open_.accept(kPatience)));
+  const auto taken = open_.accept(kPatience);
+  ASSERT_TRUE(succeeds(taken));
+  EXPECT_EQ(taken->peer().name, "stranger");
+  EXPECT_EQ(taken->peer().identity, "");
+  EXPECT_EQ(taken->peer().proof, IdentityProof::none);
 }
 
 TEST_F(Profiles, ALocalListenerRefusesTheReuseOfAnUnprovedLink) {

@@ -33,6 +33,10 @@ TEST(PeerIdentity, ReadsAsAPersonWouldSayIt) {
   EXPECT_EQ(peer.to_string(), "host a, pid 4711");
   peer.name = "learner";
   EXPECT_EQ(peer.to_string(), "learner (host a, pid 4711)");
+  peer.identity = "key:fleet";
+  EXPECT_EQ(peer.to_string(), "learner (key:fleet, host a, pid 4711)");
+  peer.name = "";
+  EXPECT_EQ(peer.to_string(), "key:fleet, host a, pid 4711");
 }
 
 }  // namespace

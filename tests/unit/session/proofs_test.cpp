@@ -22,6 +22,29 @@ TEST(Proofs, AreNeededForWhatAProfileRequires) {
   EXPECT_TRUE(Proofs{.host = Proofs::Host::same_user}.satisfy(Profile::plaintext));
 }
 
+TEST(Proofs, SayWhoAPeerIsBesideItsClaims) {
+  const PeerIdentity claims{
+      .context = {}, .incarnation = 7, .pid = 4711, .uid = 0, .host = "a", .name = "key:fleet"};
+  struct Row {
+    Proofs proofs;
+    IdentityProof proof;
+  };
+  for (const auto& [proofs, proof] : {
+           Row{{}, IdentityProof::none},
+           Row{{.host = Proofs::Host::same_user}, IdentityProof::local},
+           Row{{.identity = "key:fleet", .credential = "1"}, IdentityProof::key},
+           Row{{.host = Proofs::Host::same_user, .identity = "key:a"}, IdentityProof::key},
+           Row{{.identity = "tendon:robot-7"}, IdentityProof::certificate},
+           Row{{.identity = "dns:a.example"}, IdentityProof::certificate},
+       }) {
+    const PeerIdentity peer = detail::with_proofs(claims, proofs);
+    EXPECT_EQ(peer.identity, proofs.identity);
+    EXPECT_EQ(peer.proof, proof) << proofs.identity;
+    EXPECT_EQ(peer.name, "key:fleet") << "a claim, whatever it says";
+    EXPECT_EQ(peer.pid, 4711);
+  }
+}
+
 TEST(Proofs, NeverSatisfyAProfileThatIsUnknown) {
   const auto later = static_cast<Profile>(4);
   EXPECT_FALSE(Proofs{}.satisfy(later));
