@@ -177,6 +177,8 @@ void add_router(CLI::App& app, int& exit_code) {
       ->allow_extra_args(false);
   verb->add_option("--connect", options->connect, "Another router, HOST:PORT; once for each")
       ->allow_extra_args(false);
+  add_switch(verb, "--insecure-plaintext", options->profile, Profile::plaintext,
+             "Listen where other machines reach it: whoever connects sees names and keys");
   add_json(verb, options->format);
   verb->callback([options, &exit_code] { exit_code = run_router(*options); });
 }

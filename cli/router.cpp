@@ -40,7 +40,8 @@ int run_router(const RouterOptions& options) {
     TENDON_TRY(connect, detail::zenoh_endpoints(options.connect));
     TENDON_TRY(router, detail::open_zenoh({.mode = detail::ZenohMode::router,
                                            .connect = std::move(connect),
-                                           .listen = listen},
+                                           .listen = listen,
+                                           .profile = options.profile},
                                           Deadline::now()));
     if (options.format == Format::json) {
       print_json({{"listening", Value::List(listen.begin(), listen.end())}});

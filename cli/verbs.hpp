@@ -33,6 +33,7 @@ TENDON_WORDS(SendMode, loan, copy);
 struct SecurityOptions {
   Profile profile = Profile::local;
   CredentialFiles files;
+  std::optional<int> key_descriptor;  ///< in place of files.key: inherited, and read once
   std::string peer;  ///< a name of the peer's certificate; empty: the host that is dialled
 };
 
@@ -129,6 +130,7 @@ struct FabricOptions {
 struct RouterOptions {
   std::vector<std::string> listen;
   std::vector<std::string> connect;
+  Profile profile = Profile::local;  ///< of a routable place to listen at: `plaintext`
   Format format = Format::text;
 };
 

@@ -88,7 +88,8 @@ def server(command: list[str], ready: str) -> Iterator[None]:
 def routed_hosts(tendon: str, delay_ms: float) -> Iterator[list[Placed]]:
     """Two hosts that reach only a third one, with a router; or only a slow wire to it."""
     with placed(3, apart=True) as hosts, contextlib.ExitStack() as stack:
-        stack.enter_context(server(hosts[2].command([tendon, "router", "--listen", ROUTER]), "router on"))
+        router = [tendon, "router", "--insecure-plaintext", "--listen", ROUTER]
+        stack.enter_context(server(hosts[2].command(router), "router on"))
         for host in hosts[:2] if delay_ms else []:
             wire = ["python3", "benchmarks/peers/python/slow_wire.py", "--listen", WIRE, "--to", ROUTER, "--delay-ms",
                     str(delay_ms)]

@@ -40,7 +40,7 @@ Result<Controller> Controller::bind(Context& context, const ParallelLayout& layo
                  "hang_timeout is " + std::to_string(options.hang_timeout.count()) +
                      " ms; legal is at least 1 ms"};
   }
-  TENDON_CHECK(detail::refuse_secure(detail::profile_of(options), "control.bind",
+  TENDON_CHECK(detail::refuse_secure(detail::security_of(options), "control.bind",
                                      "controllers and workers"));
   TENDON_CHECK(detail::require_service_thread(context, "control.bind"));
   TENDON_TRY(network, detail::zmq_network());

@@ -263,7 +263,9 @@ Result<void> ControllerCore::fill_seats(Deadline deadline) {
 Result<void> ControllerCore::open_roster() {
   StepPlace place;
   if (profile_of(options_) == Profile::plaintext)
-    place = {.host = host_of(address()), .worker_keys = machine_.seats().public_keys()};
+    place = {.host = host_of(address()),
+             .profile = profile_of(options_),
+             .worker_keys = machine_.seats().public_keys()};
   // A worker has taken all but the steps in flight; a stranger that never reads keeps no more.
   place.queued_inputs = machine_.steps().limit() + kProbesInQueue;
   place.most_subscriptions = kSubscriptionsPerWorker * layout_.world_size();

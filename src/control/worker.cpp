@@ -33,7 +33,7 @@ Result<Worker> Worker::connect(Context& context, std::string_view address,
                                const ParallelLayout& layout, GlobalRank rank, Deadline deadline,
                                WorkerOptions options) {
   TENDON_TRY(place, layout.place_of(rank));
-  TENDON_CHECK(detail::refuse_secure(detail::profile_of(options), "control.connect",
+  TENDON_CHECK(detail::refuse_secure(detail::security_of(options), "control.connect",
                                      "controllers and workers"));
   TENDON_CHECK(detail::require_service_thread(context, "control.connect"));
   TENDON_TRY(network, detail::zmq_network());

@@ -68,7 +68,7 @@ Result<Group> Group::join(Context& context, const Rendezvous& rendezvous, Deadli
 Result<Group> Group::join(const std::shared_ptr<detail::ContextCore>& context,
                           const Rendezvous& rendezvous, Deadline deadline,
                           const GroupOptions& options) {
-  TENDON_CHECK(detail::refuse_secure(detail::profile_of(options), "group.join", "groups"));
+  TENDON_CHECK(detail::refuse_secure(detail::security_of(options), "group.join", "groups"));
   auto core = GroupCore::join(context, rendezvous, options, deadline);
   if (core) return Group(*std::move(core));
   Error error = std::move(core).error();

@@ -11,10 +11,10 @@
 
 #include "runtime/admission.hpp"
 #include "runtime/strangers.hpp"
+#include "session/bind_permission.hpp"
 #include "session/holder.hpp"
 #include "session/interfaces.hpp"
 #include "session/machine.hpp"
-#include "session/proofs.hpp"
 #include "session/socket_names.hpp"
 #include "transport/stream/secure_stream.hpp"
 #include "transport/stream/socket_stream.hpp"
@@ -91,7 +91,6 @@ Result<std::shared_ptr<Acceptor>> Acceptor::bind(std::shared_ptr<ContextCore> co
                                                  std::weak_ptr<OpenHandler> handler) {
   TENDON_CHECK(context->usable(kWhere));
   TENDON_TRY(address, Address::parse(text));
-  TENDON_CHECK(check_credentials(security, kWhere));
   auto acceptor =
       std::make_shared<Acceptor>(std::move(context), std::move(security), std::move(handler));
   TENDON_CHECK(acceptor->open(address));
@@ -110,14 +109,7 @@ std::shared_ptr<Acceptor> Acceptor::without_socket(std::shared_ptr<ContextCore> 
 Result<void> Acceptor::open(const Address& address) {
   TENDON_TRY(addresses, resolve(address, kLookUp, ResolveFor::bind));
   const SocketAddress& chosen = addresses.front();
-  if (security_.profile == Profile::local && !chosen.is_loopback()) {
-    return Error{ErrorCode::permission_denied, kWhere,
-                 address.to_string() +
-                     " can be reached from other machines, and profile 'local' serves this "
-                     "user on this host only; bind to 127.0.0.1, give it a key (Security::load()), "
-                     "or ask for profile 'plaintext' by name (Profile::plaintext, `tendon "
-                     "--insecure-plaintext`)"};
-  }
+  TENDON_CHECK(may_bind(security_, chosen, address.to_string(), kWhere));
   const bool is_unix = chosen.family() == AF_UNIX;
   const bool has_file = is_unix && !address.path().starts_with('@');
   if (has_file && is_own_socket_name(name_of(address.path()))) {

@@ -30,8 +30,9 @@ Result<void> check_credentials(const Security& security, std::string_view where)
                                "', which does not use them: leave one of the two out"};
 }
 
-Result<void> refuse_secure(Profile profile, std::string_view where, std::string_view what) {
-  if (profile != Profile::secure) return {};
+Result<void> refuse_secure(const Security& security, std::string_view where,
+                           std::string_view what) {
+  if (security.profile != Profile::secure) return check_credentials(security, where);
   return Error{ErrorCode::not_supported, where,
                std::string(what) +
                    " have no profile 'secure' yet: pipes, listeners and servers "

@@ -51,9 +51,9 @@ struct Proofs {
 /// `forked` for those that a parent of this process loaded.
 [[nodiscard]] TENDON_API Result<void> check_credentials(const Security& security,
                                                         std::string_view where);
-/// not_supported for a `secure` where there is none yet, naming `what`.
-[[nodiscard]] TENDON_API Result<void> refuse_secure(Profile profile, std::string_view where,
-                                                    std::string_view what);
+/// not_supported for a `secure` where there is none yet, naming `what`; check_credentials().
+[[nodiscard]] TENDON_API Result<void> refuse_secure(const Security& security,
+                                                    std::string_view where, std::string_view what);
 
 /// The protection that options ask for, by its former name too.
 template <class Options>

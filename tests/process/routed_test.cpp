@@ -47,7 +47,8 @@ class RoutedHosts : public ProcessTest {
   void start_router() { router_ = start_router_at(kRouter); }
   [[nodiscard]] std::unique_ptr<Command> start_router_at(
       std::uint32_t host, const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> words{"router", "--listen", std::string("0.0.0.0") + kPort};
+    std::vector<std::string> words{"router", "--insecure-plaintext", "--listen",
+                                   std::string("0.0.0.0") + kPort};
     words.insert(words.end(), more.begin(), more.end());
     std::unique_ptr<Command> router;
     network_->inside(host, [&] { router = std::make_unique<Command>(words); });
@@ -228,7 +229,8 @@ TEST_F(RoutedHosts, ThePortOfARouterIsFreeBesideNodes) {
   });
   for (Command* const node : {first.get(), second.get()})
     (void)node->wait_for_err("tendon: no node was found");
-  const std::vector<std::string> router_words{"router", "--listen", "[::]:7447"};
+  const std::vector<std::string> router_words{"router", "--insecure-plaintext", "--listen",
+                                              "[::]:7447"};
   network_->inside(0, [&] { router = std::make_unique<Command>(router_words); });
   EXPECT_THAT(router->wait_for_err("tendon: "), HasSubstr("7447"));
   Ended list;

@@ -13,6 +13,7 @@
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/memory/storage.hpp>
+#include <tendon/session/profile.hpp>
 #include <vector>
 
 #include "tendon/v1/control.pb.h"
@@ -44,6 +45,7 @@ struct CurveKeys {
 /// The place where a controller binds its flows.
 struct StepPlace {
   std::string host;                      ///< empty: the runtime directory
+  Profile profile = Profile::local;      ///< as of the controller: may `host` be routable?
   std::vector<std::string> worker_keys;  ///< public ones of the workers that may connect
   /// StepInputs that may wait for one subscriber; it misses further ones.
   std::size_t queued_inputs = 64;

@@ -26,6 +26,7 @@
 #include "core/process_wide.hpp"
 #include "core/text.hpp"
 #include "core/thread_room.hpp"
+#include "session/bind_permission.hpp"
 #include "session/machine.hpp"
 
 namespace tendon::v0::detail {
@@ -395,6 +396,7 @@ class ZmqNetwork final : public StepNetwork {
     IpcNames names;
     CurveKeys keys;
     if (!place.host.empty()) {
+      TENDON_CHECK(may_bind_host({place.profile}, place.host, "control.bind"));
       TENDON_TRY(made, make_keys());
       keys = std::move(made);
       endpoints.server_key = keys.public_key;

@@ -62,7 +62,7 @@ Result<std::vector<Address>> announced_for(const Address& address) {
 Result<Node> NodeCore::join(const std::shared_ptr<ContextCore>& context, NodeOptions options,
                             Deadline deadline) {
   TENDON_CHECK(context->usable("node.join"));
-  TENDON_CHECK(refuse_secure(profile_of(options), "node.join", "topics and calls"));
+  TENDON_CHECK(refuse_secure(security_of(options), "node.join", "topics and calls"));
   options.domain = domain_or_default(std::move(options.domain));
   options.plain_keys = options.plain.over(std::move(options.plain_keys));
   TENDON_CHECK(name_to_chunk(options.domain));

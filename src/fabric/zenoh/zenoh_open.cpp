@@ -7,6 +7,7 @@
 #include "core/environment.hpp"
 #include "fabric/zenoh/endpoint_look.hpp"
 #include "fabric/zenoh/zenoh_session.hpp"
+#include "session/bind_permission.hpp"
 #include "session/holder.hpp"
 
 namespace tendon::v0::detail {
@@ -101,6 +102,15 @@ Result<std::unique_ptr<ZenohPort>> open_client(const ZenohOptions& options, Dead
   }
 }
 
+/// Also of "tcp/[::1]:7447#iface=lo", as Zenoh has it.
+Result<void> may_listen(const std::string& endpoint, Profile profile) {
+  constexpr std::string_view kUnix = "unixsock-stream/";
+  if (endpoint.starts_with(kUnix)) return {};
+  const std::string place = endpoint.substr(endpoint.find('/') + 1);
+  const std::string bare = place.substr(0, place.find_first_of("?#"));
+  return may_bind_host({profile}, bare.substr(0, bare.rfind(':')), "fabric.zenoh");
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ZenohPort>> open_zenoh_once(const ZenohOptions& options) {
@@ -115,6 +125,8 @@ Result<std::unique_ptr<ZenohPort>> open_zenoh_once(const ZenohOptions& options) 
 
 Result<std::unique_ptr<ZenohPort>> open_zenoh(const ZenohOptions& options, Deadline deadline) {
   if (options.mode == ZenohMode::client) return open_client(options, deadline);
+  for (const std::string& endpoint : options.listen)
+    TENDON_CHECK(may_listen(endpoint, options.profile));
   auto opened = try_zenoh(options);
   if (is_final(opened)) return opened;
   for (const std::string& endpoint : options.listen)

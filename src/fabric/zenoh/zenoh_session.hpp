@@ -10,6 +10,7 @@
 #include <tendon/core/result.hpp>
 #include <tendon/core/words.hpp>
 #include <tendon/fabric/limits.hpp>
+#include <tendon/session/profile.hpp>
 #include <vector>
 
 #include "fabric/zenoh/zenoh_port.hpp"
@@ -35,6 +36,7 @@ struct ZenohOptions {
   /// Names of these endpoints in errors and in absence(); empty: as they are.
   std::vector<std::string> connect_as = {};
   std::vector<std::string> listen = {};  ///< nothing listens unasked
+  Profile profile = Profile::local;      ///< `plaintext`: they may be routable
   /// How long one endpoint has for its handshake, at the beginning and whenever a session connects
   /// again. A client that open_zenoh() opens has at most this at first.
   std::chrono::milliseconds patience{10'000};
@@ -73,9 +75,9 @@ inline constexpr std::chrono::milliseconds kLeastRouterTry{200};
 /// Threads: a thread that tells, and those of Zenoh, which all sessions of the process share.
 /// Errors:  unreachable (a client that reaches nobody until the deadline; it has a reason for each
 ///          endpoint); address_in_use, permission_denied and invalid_argument for places to listen
-///          at; invalid_argument; not_supported where Tendon was built without Zenoh. A session
-///          whose connection is lost later is down, and connects again by itself. Zenoh's own words
-///          are logged, at `info`.
+///          at, those of may_bind() too; invalid_argument; not_supported where Tendon was built
+///          without Zenoh. A session whose connection is lost later is down, and connects again by
+///          itself. Zenoh's own words are logged, at `info`.
 /// Blocks:  a client until it is connected; the destructor of the session for two seconds at most.
 ///          A session is closed before the process ends: never one in a static.
 /// Cost:    about 10 MB and some threads.
