@@ -62,6 +62,9 @@ struct KeyCertificateOptions {
 
 struct KeyCheckOptions {
   std::vector<std::string> files;
+  std::string address;  ///< of a listener that is asked; empty: none is
+  std::string peer;     ///< a name that its certificate has; empty: the host of the address
+  double timeout_s = 5;
   Format format = Format::text;
 };
 /// The exit code is that of the first fault.

@@ -9,6 +9,8 @@
 #include <string_view>
 
 #include "cli/key.hpp"
+#include "cli/key_check_peer.hpp"
+#include "cli/verbs.hpp"
 #include "secure/certificate.hpp"
 #include "secure/certificate_check.hpp"
 #include "secure/credential_file.hpp"
@@ -158,6 +160,38 @@ Value::Map document_of(const CheckedFile& file) {
   return document;
 }
 
+/// What a program would be given of the files. invalid_argument where there are two of a kind.
+Result<CredentialFiles> credentials_of(const std::vector<CheckedFile>& files) {
+  CredentialFiles found;
+  for (const CheckedFile& file : files) {
+    const auto use = [&](std::string& place, bool holds) -> Result<void> {
+      if (!holds) return {};
+      if (place.empty()) {
+        place = file.name;
+        return {};
+      }
+      return Error{ErrorCode::invalid_argument, "cli.key",
+                   fmt::format("'{}' and '{}' are of one kind, and a peer is shown one of each: "
+                               "name the files that a program has",
+                               place, file.name)};
+    };
+    TENDON_CHECK(use(found.key, !file.keys.empty()));
+    TENDON_CHECK(use(found.cert, !file.chain.empty() && !file.is_authority()));
+    TENDON_CHECK(use(found.cert_key, file.private_key != nullptr));
+    TENDON_CHECK(use(found.ca, file.is_authority()));
+  }
+  return found;
+}
+
+/// The listener of --peer, where there is one.
+std::optional<CheckedPeer> ask_peer(const KeyCheckOptions& options,
+                                    const std::vector<CheckedFile>& files) {
+  if (options.address.empty()) return std::nullopt;
+  const auto credentials = credentials_of(files);
+  if (!credentials) return CheckedPeer{options.address, {}, credentials.error()};
+  return check_peer(*credentials, options.address, options.peer, to_duration(options.timeout_s));
+}
+
 }  // namespace
 
 int run_key_check(const KeyCheckOptions& options) {
@@ -175,7 +209,15 @@ int run_key_check(const KeyCheckOptions& options) {
     if (exit_code == 0 && !file.faults.empty())
       exit_code = error_info(file.faults.front().code).exit_code;
   }
-  if (options.format == Format::json) print_json({{"files", std::move(documents)}});
+  const auto peer = ask_peer(options, files);
+  if (exit_code == 0 && peer && peer->fault) exit_code = error_info(peer->fault->code).exit_code;
+  if (options.format == Format::json) {
+    Value::Map document = {{"files", std::move(documents)}};
+    if (peer) document.emplace_back("peer", document_of(*peer));
+    print_json(std::move(document));
+  } else if (peer) {
+    print_peer(*peer);
+  }
   const bool has_authority = std::ranges::any_of(files, &CheckedFile::is_authority);
   const bool has_member = std::ranges::any_of(
       files, [](const CheckedFile& file) { return !file.chain.empty() && !file.is_authority(); });

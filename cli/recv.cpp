@@ -209,15 +209,17 @@ void print_result(const RecvOptions& options, const Pipe& pipe, const Received& 
                 {"sha256", received.sha256},
                 {"verified", true},
                 {"peer", pipe.peer().to_string()},
+                {"peer_identity", pipe.peer().identity},
+                {"peer_proof", to_string(pipe.peer().proof)},
                 {"path", to_string(path.kind)},
                 {"path_reason", path.reason},
                 {"copies", stats.copies},
                 {"bytes_copied", stats.bytes_copied}});
     return;
   }
-  print_line(fmt::format("{}  {} bytes  {}  {}  {}  sha256 {}  verified", received.file,
+  print_line(fmt::format("{}  {} bytes  {}  {}  {}  sha256 {}  verified  from {}", received.file,
                          received.size_bytes, format_seconds(received.seconds), format_rate(rate),
-                         to_string(path.kind), received.sha256));
+                         to_string(path.kind), received.sha256, proved_text(pipe.peer())));
 }
 
 Result<Pipe> accept(Listener& listener, const RecvOptions& options, const Interrupt& interrupt) {
@@ -258,10 +260,10 @@ int run_recv(const RecvOptions& options) {
     const int code = report(error, options.format);
     return interrupt.requested() ? interrupt.exit_code() : code;
   };
-  if (auto started = interrupt.start(); !started) return fail(started.error());
-  if (auto checked = check_directory(options.directory); !checked) return fail(checked.error());
   auto security = load_security(options.security);
   if (!security) return fail(security.error());
+  if (auto started = interrupt.start(); !started) return fail(started.error());
+  if (auto checked = check_directory(options.directory); !checked) return fail(checked.error());
   auto context = Context::create({.name = "tendon recv",
                                   .transport = options.transport,
                                   .link_cap_bytes = kTransferCapBytes,

@@ -3,33 +3,48 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <chrono>
+#include <limits>
 #include <string>
 #include <tendon/session/profile.hpp>
+#include <utility>
 
 #include "cli/flags.hpp"
 #include "cli/key.hpp"
+#include "cli/output.hpp"
 #include "core/environment.hpp"
+#include "secure/credentials.hpp"
+#include "secure/inherited_keys.hpp"
 
 namespace tendon::cli {
 
-/// Adds --key, --cert, --cert-key and --ca to --insecure-plaintext. Left out, the first four
-/// are what TENDON_KEY, TENDON_CERT, TENDON_CERT_KEY and TENDON_CA say.
+/// How long the program that writes keys into the descriptor of --key-fd has: it may ask a person.
+inline constexpr std::chrono::seconds kKeyPatience{60};
+
+/// Adds --key, --key-fd, --cert, --cert-key, --ca and --tls-keylog to --insecure-plaintext. Left
+/// out, the files are what TENDON_KEY, TENDON_CERT, TENDON_CERT_KEY and TENDON_CA say.
 inline void add_security_flags(CLI::App* verb, SecurityOptions& options) {
   add_switch(verb, "--insecure-plaintext", options.profile, Profile::plaintext,
              "Other users and machines too; nothing is encrypted");
-  verb->add_option("--key", options.files.key,
-                   "Keys that both ends have: the link is encrypted [TENDON_KEY]");
+  CLI::Option* key = verb->add_option(
+      "--key", options.files.key, "Keys that both ends have: the link is encrypted [TENDON_KEY]");
+  verb->add_option("--key-fd", options.key_descriptor,
+                   "The same from an inherited descriptor, which is read and closed")
+      ->check(CLI::Range(0, std::numeric_limits<int>::max()))
+      ->excludes(key);
   verb->add_option("--cert", options.files.cert, "This end's certificate [TENDON_CERT]");
   verb->add_option("--cert-key", options.files.cert_key, "Its private key [TENDON_CERT_KEY]");
   verb->add_option("--ca", options.files.ca, "The CA of the peers' certificates [TENDON_CA]");
+  verb->add_option("--tls-keylog", options.files.keylog,
+                   "Append the link's secrets here, for Wireshark: who has them reads everything");
 }
 
-/// Reads the files that were asked for. Errors: those of Security::load(), and invalid_argument for
+/// Reads the files that were asked for. First of all, before this process has descriptors of its
+/// own. Errors: those of Security::load() and read_inherited_keys(), and invalid_argument for
 /// credentials beside --insecure-plaintext.
 [[nodiscard]] inline Result<Security> load_security(const SecurityOptions& options) {
   CredentialFiles files = options.files;
-  const bool is_asked_for =
-      !files.key.empty() || !files.cert.empty() || !files.cert_key.empty() || !files.ca.empty();
+  const bool is_asked_for = files != CredentialFiles{} || options.key_descriptor;
   if (options.profile == Profile::plaintext) {
     // The environment is for all commands, and this one has said that it wants none of it.
     if (!is_asked_for) return Security{Profile::plaintext};
@@ -39,13 +54,20 @@ inline void add_security_flags(CLI::App* verb, SecurityOptions& options) {
   const auto use = [](std::string& file, std::string_view said) {
     if (file.empty()) file = said;
   };
-  use(files.key, detail::environment_variable("TENDON_KEY"));
+  if (!options.key_descriptor) use(files.key, detail::environment_variable("TENDON_KEY"));
   use(files.cert, detail::environment_variable("TENDON_CERT"));
   use(files.cert_key, detail::environment_variable("TENDON_CERT_KEY"));
   use(files.ca, detail::environment_variable("TENDON_CA"));
-  if (files == CredentialFiles{}) return Security{options.profile};
+  if (files == CredentialFiles{} && !options.key_descriptor) return Security{options.profile};
   forbid_dumps();
-  return Security::load(files, options.peer);
+  if (!files.keylog.empty()) {
+    say("tendon: anyone who has " + files.keylog +
+        " reads everything that the link carries: it gets the link's secrets (--tls-keylog)");
+  }
+  if (!options.key_descriptor) return Security::load(files, options.peer);
+  TENDON_TRY(keys, detail::read_inherited_keys(*options.key_descriptor, kKeyPatience));
+  TENDON_TRY(credentials, detail::secure::Credentials::load(files, std::move(keys)));
+  return Security{Profile::secure, std::move(credentials), options.peer};
 }
 
 }  // namespace tendon::cli

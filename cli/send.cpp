@@ -80,9 +80,9 @@ class SaysThatItDials {
 };
 
 // Dials until the receiver is there, or the deadline.
-Result<Pipe> connect(Context& context, const SendOptions& options, Interrupt& interrupt) {
+Result<Pipe> connect(Context& context, const SendOptions& options, const Security& security,
+                     Interrupt& interrupt) {
   const Interrupt::Guard end_on_signal(interrupt, [&] { (void)context.close(Deadline::now()); });
-  TENDON_TRY(security, load_security(options.security));
   const SaysThatItDials says;
   auto pipe = Pipe::connect(context, options.address, options.step(), {.security = security});
   if (interrupt.requested()) return interrupt.error(kWhere);
@@ -264,6 +264,8 @@ int print_result(const SendOptions& options, const Pipe& pipe, std::uint64_t siz
                 {"sha256", sha256},
                 {"verified", true},
                 {"peer", pipe.peer().to_string()},
+                {"peer_identity", pipe.peer().identity},
+                {"peer_proof", to_string(pipe.peer().proof)},
                 {"path", to_string(path.kind)},
                 {"path_reason", path.reason},
                 {"mode", to_string(options.mode)},
@@ -275,7 +277,7 @@ int print_result(const SendOptions& options, const Pipe& pipe, std::uint64_t siz
   print_line(fmt::format("{}  {} bytes  {}  {}  {}  sha256 {}  verified by {}", options.file,
                          size_bytes, format_seconds(seconds),
                          format_rate(static_cast<double>(size_bytes) / seconds),
-                         to_string(path.kind), sha256, pipe.peer().to_string()));
+                         to_string(path.kind), sha256, proved_text(pipe.peer())));
   return 0;
 }
 
@@ -289,6 +291,8 @@ int run_send(SendOptions options) {
     return interrupt.requested() ? interrupt.exit_code() : code;
   };
   if (auto named = check_file_name(options.name); !named) return fail(named.error());
+  auto security = load_security(options.security);
+  if (!security) return fail(security.error());
   if (auto started = interrupt.start(); !started) return fail(started.error());
   auto file = open_file(options.file);
   if (!file) return fail(file.error());
@@ -301,7 +305,7 @@ int run_send(SendOptions options) {
                                   .link_cap_bytes = kTransferCapBytes,
                                   .pool_cap_bytes = kTransferCapBytes});
   if (!context) return fail(context.error());
-  auto pipe = connect(*context, options, interrupt);
+  auto pipe = connect(*context, options, *security, interrupt);
   if (!pipe) return fail(pipe.error());
   const Interrupt::Guard cancel_on_signal(interrupt, [&] { pipe->cancel(); });
   const auto start = std::chrono::steady_clock::now();

@@ -22,17 +22,23 @@ constexpr const char* kSecurityDoc =
     "private key, and the CA of the peers' certificates.\n"
     "peer: a name that the listener's certificate has to have: 'robot-7' for the\n"
     "URI 'tendon:robot-7', a URI, a DNS name or an address; by default the host\n"
-    "that is dialled.\n\n"
+    "that is dialled.\n"
+    "keylog: a file that gets the secrets of each link, for Wireshark: anyone who has\n"
+    "it reads all that the links carry. Made with mode 0600, and appended to.\n\n"
     "Raises FileNotFound; PermissionDenied for a file of secrets that others may\n"
     "read; CorruptData, InvalidArgument.";
 
 void make_security(Security* self, const nb::object& key, const nb::object& cert,
-                   const nb::object& cert_key, const nb::object& ca, std::string peer) {
+                   const nb::object& cert_key, const nb::object& ca, std::string peer,
+                   const nb::object& keylog) {
   const auto name_of = [](const nb::object& file) {
     return file.is_none() ? std::string() : file_name(file);
   };
-  const CredentialFiles files{
-      .key = name_of(key), .cert = name_of(cert), .cert_key = name_of(cert_key), .ca = name_of(ca)};
+  const CredentialFiles files{.key = name_of(key),
+                              .cert = name_of(cert),
+                              .cert_key = name_of(cert_key),
+                              .ca = name_of(ca),
+                              .keylog = name_of(keylog)};
   auto loaded = [&] {
     const WithoutGil unlocked;
     return Security::load(files, std::move(peer));
@@ -60,10 +66,11 @@ void bind_security(nb::module_& module) {
   nb::class_<Security>(module, "Security", kSecurityDoc)
       .def("__init__", make_security, nb::kw_only(), nb::arg("key") = nb::none(),
            nb::arg("cert") = nb::none(), nb::arg("cert_key") = nb::none(),
-           nb::arg("ca") = nb::none(), nb::arg("peer") = "",
+           nb::arg("ca") = nb::none(), nb::arg("peer") = "", nb::arg("keylog") = nb::none(),
            nb::sig("def __init__(self, *, key: str | os.PathLike[str] | None = None, cert: str | "
                    "os.PathLike[str] | None = None, cert_key: str | os.PathLike[str] | None = "
-                   "None, ca: str | os.PathLike[str] | None = None, peer: str = '') -> None"));
+                   "None, ca: str | os.PathLike[str] | None = None, peer: str = '', keylog: str | "
+                   "os.PathLike[str] | None = None) -> None"));
 }
 
 }  // namespace tendon::python

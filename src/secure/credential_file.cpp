@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <string>
 #include <system_error>
+#include <vector>
 
 namespace tendon::v0::detail {
 namespace {
@@ -62,7 +63,22 @@ Result<struct stat> facts_of(int fd, const std::filesystem::path& path) {
   return facts;
 }
 
+Result<std::vector<gid_t>> own_groups() {
+  const int count = getgroups(0, nullptr);
+  std::vector<gid_t> groups(static_cast<std::size_t>(std::max(count, 0)));
+  const int got = getgroups(static_cast<int>(groups.size()), groups.data());
+  if (got < 0) return system_error(kWhere, "getgroups", errno);
+  groups.resize(static_cast<std::size_t>(got));
+  groups.push_back(getegid());
+  return groups;
+}
+
 }  // namespace
+
+bool is_for_group(const struct stat& file, uid_t user, std::span<const gid_t> groups_of_user) {
+  return file.st_uid == 0 && user != 0 && (file.st_mode & 077) == S_IRGRP &&
+         std::ranges::find(groups_of_user, file.st_gid) != groups_of_user.end();
+}
 
 Result<void> check_size(Bytes text, const std::filesystem::path& file) {
   if (text.size() <= kMaxCredentialFileBytes) return {};
@@ -95,7 +111,9 @@ Result<CredentialFile> CredentialFile::open(const std::filesystem::path& path) {
 Result<void> CredentialFile::check_access(FileReaders readers) const {
   TENDON_TRY(facts, facts_of(fd_.get(), path_));
   if (!is_trusted(facts.st_uid)) return foreign_owner(quoted(path_), facts.st_uid);
-  if (readers == FileReaders::owner_only && (facts.st_mode & 077) != 0) {
+  TENDON_TRY(groups, own_groups());
+  if (readers == FileReaders::owner_only && (facts.st_mode & 077) != 0 &&
+      !is_for_group(facts, geteuid(), groups)) {
     return Error{ErrorCode::permission_denied, kWhere,
                  quoted(path_) + " has mode " + mode_text(facts.st_mode) +
                      ": others may read or write it; legal is 0600 or less: chmod 600 " +

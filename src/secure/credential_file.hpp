@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/stat.h>
+#include <sys/types.h>
+
 #include <cstddef>
 #include <filesystem>
+#include <span>
 #include <tendon/core/result.hpp>
 #include <tendon/tensor/atomic_file.hpp>
 
@@ -22,6 +26,13 @@ inline constexpr std::size_t kMaxCredentialFileBytes = std::size_t{64} << 10;
 /// may write it, but for one like /tmp, where files can be removed by their owners only.
 [[nodiscard]] Result<void> check_directories(const std::filesystem::path& directory);
 
+/// Is it the one case in which a group may read a file of secrets? Root has made it for the group
+/// alone (0440), and a user who is not root, and is in that group, reads it so: this is how
+/// Kubernetes hands a secret to the user of a pod (`fsGroup`), and there is no other way. A process
+/// of root needs no group, and a user's own file is the user's alone.
+[[nodiscard]] bool is_for_group(const struct stat& file, uid_t user,
+                                std::span<const gid_t> groups_of_user);
+
 /// An open file of keys or of certificates, which the rest of the machine may not read or write.
 ///
 /// Owns:    the descriptor.
@@ -35,8 +46,8 @@ class CredentialFile {
   /// A symbolic link is followed.
   [[nodiscard]] static Result<CredentialFile> open(const std::filesystem::path& path);
 
-  /// Nobody but this user and root may write the file, or, with `owner_only`, read it:
-  /// permission_denied, which says who could and what to do.
+  /// Nobody but this user and root may write the file, or, with `owner_only`, read it, but for
+  /// is_for_group(): permission_denied, which says who could and what to do.
   [[nodiscard]] Result<void> check_access(FileReaders readers) const;
   /// From its beginning: limit_exceeded beyond kMaxCredentialFileBytes.
   [[nodiscard]] Result<SecretBytes> read() const;

@@ -59,14 +59,18 @@ Result<std::shared_ptr<const Credentials>> Credentials::make(CredentialParts par
   if (made->context_ == nullptr) return errors.failed(kWhere, "offer TLS 1.3 with AES-256-GCM");
   TENDON_CHECK(made->take_certificates(parts));
   made->keys_ = std::move(parts.keys);
+  made->key_log_ = std::move(parts.key_log);
   return std::shared_ptr<const Credentials>(made);
 }
 
-Result<std::shared_ptr<const Credentials>> Credentials::load(const CredentialFiles& files) {
+Result<std::shared_ptr<const Credentials>> Credentials::load(const CredentialFiles& files,
+                                                             std::vector<SharedKey> keys) {
   CredentialParts parts;
+  parts.keys = std::move(keys);
   if (!files.key.empty()) {
-    TENDON_TRY(keys, load_keys(files.key));
-    parts.keys = std::move(keys);
+    if (!parts.keys.empty()) return wrong("keys are given twice: leave '" + files.key + "' out");
+    TENDON_TRY(loaded, load_keys(files.key));
+    parts.keys = std::move(loaded);
   }
   if (!files.cert.empty()) {
     TENDON_TRY(text, read_file(files.cert, FileReaders::by_umask));
@@ -82,6 +86,10 @@ Result<std::shared_ptr<const Credentials>> Credentials::load(const CredentialFil
     TENDON_TRY(text, read_file(files.ca, FileReaders::by_umask));
     TENDON_TRY(authorities, parse_certificates(text.bytes(), files.ca));
     parts.authorities = std::move(authorities);
+  }
+  if (!files.keylog.empty()) {
+    TENDON_TRY(opened, KeyLog::open(files.keylog));
+    parts.key_log = std::move(opened);
   }
   return make(std::move(parts));
 }

@@ -10,6 +10,7 @@
 #include "core/fork_guard.hpp"
 #include "secure/certificate.hpp"
 #include "secure/crypto_library.hpp"
+#include "secure/key_log.hpp"
 #include "secure/shared_key.hpp"
 
 namespace tendon::v0::detail::secure {
@@ -19,7 +20,8 @@ struct CredentialParts {
   std::vector<SharedKey> keys;  ///< the first is dialled with, all are accepted
   CertificateChain chain;       ///< this end's own, then those that lead to its authority
   CryptoOwned<EVP_PKEY> certificate_key;
-  CertificateChain authorities;  ///< who signs the certificates of peers
+  CertificateChain authorities;           ///< who signs the certificates of peers
+  std::shared_ptr<const KeyLog> key_log;  ///< null: nobody else learns a secret
 };
 
 /// How one end of secure links proves itself, and whom it believes: keys, or certificates of given
@@ -34,14 +36,17 @@ struct CredentialParts {
 class Credentials {
  public:
   [[nodiscard]] static Result<std::shared_ptr<const Credentials>> make(CredentialParts parts);
+  /// `keys` stand for those of a file: there is one of the two at the most.
   [[nodiscard]] static Result<std::shared_ptr<const Credentials>> load(
-      const CredentialFiles& files);
+      const CredentialFiles& files, std::vector<SharedKey> keys = {});
 
   /// Null: this end has none.
   [[nodiscard]] const SharedKey* key_to_dial() const noexcept {
     return keys_.empty() ? nullptr : &keys_.front();
   }
   [[nodiscard]] const SharedKey* find_key(std::string_view label) const noexcept;
+  /// Null: there is none.
+  [[nodiscard]] const KeyLog* key_log() const noexcept { return key_log_.get(); }
   /// `forked` in a child of the process that loaded them: the keys are zeros there, and OpenSSL's
   /// locks are the parent's.
   [[nodiscard]] Result<void> check_process(std::string_view where) const;
@@ -54,6 +59,7 @@ class Credentials {
 
   const std::uint32_t process_ = process_number();
   std::vector<SharedKey> keys_;
+  std::shared_ptr<const KeyLog> key_log_;
   CryptoOwned<SSL_CTX> context_;
 };
 

@@ -209,6 +209,7 @@ struct TlsHandshake::Callbacks {
       if (self.options_.keylog) self.options_.keylog(line);
       return 1;
     });
+    if (const KeyLog* const log = self.credentials_->key_log()) log->add(line);
   }
 };
 

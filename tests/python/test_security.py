@@ -34,6 +34,38 @@ def test_both_ends_have_the_key(fleet):
             np.testing.assert_array_equal(received["x"], sent["x"])
             assert received["text"] == "hello"
             assert str(out.path).startswith("tcp")
+            for peer, name in (out.peer, "server"), (into.peer, "client"):
+                assert (peer.identity, peer.proof, peer.name) == ("key:fleet", "key", name)
+                assert str(peer).startswith(f"{name} (key:fleet, host ")
+                assert repr(peer) == f"tendon.Peer({peer})"
+            assert client.members() == [out.peer] and hash(out.peer) == hash(client.members()[0])
+
+
+def test_on_one_host_the_identity_stays_with_the_link(fleet):
+    security = tendon.Security(key=fleet)
+    with tendon.Context("server") as server, tendon.Context("client") as client:
+        with server.listen("127.0.0.1:0", security=security) as listener, \
+                client.connect(listener.address, security=security) as out, listener.accept() as into:
+            assert out.path.startswith("shm")
+            assert [pipe.peer.identity for pipe in (out, into)] == ["key:fleet"] * 2
+
+
+def test_without_keys_the_proof_is_that_of_the_host():
+    with tendon.listen("127.0.0.1:0") as listener, tendon.connect(listener.address) as out, \
+            listener.accept() as into:
+        assert [(pipe.peer.identity, pipe.peer.proof) for pipe in (out, into)] == [("", "local")] * 2
+
+
+def test_a_key_log_is_for_its_owner(fleet, tmp_path):
+    log = tmp_path / "keys.log"
+    security = tendon.Security(key=fleet, keylog=log)
+    with tendon.listen("127.0.0.1:0", security=security) as listener, \
+            tendon.connect(listener.address, security=security), listener.accept():
+        assert "CLIENT_TRAFFIC_SECRET_0 " in log.read_text()
+    assert log.stat().st_mode & 0o777 == 0o600
+    log.chmod(0o644)
+    with pytest.raises(PermissionError, match="keys.log"):
+        tendon.Security(key=fleet, keylog=log)
 
 
 def test_a_wrong_key(fleet, tmp_path):
@@ -76,3 +108,7 @@ def test_what_is_refused(fleet, tmp_path):
         tendon.listen("127.0.0.1:0", profile="secure")
     with pytest.raises(tendon.NotSupported, match="secure"):
         tendon.Node("vision", profile="secure")
+    with pytest.raises(PermissionError, match="other machines"):
+        tendon.listen("0.0.0.0:0")
+    tendon.listen("0.0.0.0:0", security=security).close()
+    tendon.listen("0.0.0.0:0", profile="plaintext").close()

@@ -14,6 +14,9 @@ struct CredentialFiles {
   std::string cert = {};      ///< PEM: this end's own certificate, then those between it and its CA
   std::string cert_key = {};  ///< PEM, without a passphrase
   std::string ca = {};        ///< PEM
+  /// Gets the secrets of each link, in the format NSS Key Log, for a debugger of networks: anyone
+  /// who has this file reads all that the links carry. Appended; made with mode 0600.
+  std::string keylog = {};
 
   friend bool operator==(const CredentialFiles&, const CredentialFiles&) = default;
 };

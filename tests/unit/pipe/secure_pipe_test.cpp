@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <openssl/evp.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <tendon/tendon.hpp>
 #include <thread>
@@ -12,6 +15,7 @@
 #include "secure/certificate_maker.hpp"
 #include "secure/key_file.hpp"
 #include "support/expect.hpp"
+#include "support/log_lines.hpp"
 #include "support/sanitizer.hpp"
 #include "support/scratch_dir.hpp"
 #include "support/secure/process_memory.hpp"
@@ -43,6 +47,16 @@ class SecurePipe : public ::testing::Test {
     out_ = *std::move(pipe);
     in_ = listener_->accept(kPatience).value();
   }
+  /// What both ends know of each other.
+  void expect_proved(const std::string& identity, IdentityProof proof) const {
+    for (const Pipe* pipe : {&*out_, &*in_}) {
+      EXPECT_EQ(pipe->peer().identity, identity);
+      EXPECT_EQ(pipe->peer().proof, proof);
+    }
+    EXPECT_EQ(out_->peer().name, "there");
+    EXPECT_EQ(in_->peer().name, "here");
+    EXPECT_EQ(here_->members().at(0).identity, identity);
+  }
   void expect_moved(std::int64_t count) {
     TensorDict sent;
     std::vector<std::int64_t> values(static_cast<std::size_t>(count));
@@ -68,6 +82,7 @@ class SecurePipe : public ::testing::Test {
 TEST_F(SecurePipe, OverTcp) {
   open("127.0.0.1:0", key("fleet.key"), Transport::tcp);
   EXPECT_THAT(out_->path().to_string(), StartsWith("tcp"));
+  expect_proved("key:fleet", IdentityProof::key);
   expect_moved(1);
   expect_moved(1 << 20);  // over the lanes
   std::swap(out_, in_);
@@ -76,6 +91,7 @@ TEST_F(SecurePipe, OverTcp) {
 
 TEST_F(SecurePipe, OverAUnixSocket) {
   open("unix:" + file("socket"), key("fleet.key"), Transport::tcp);
+  expect_proved("key:fleet", IdentityProof::key);
   expect_moved(1);
   expect_moved(1 << 20);
 }
@@ -83,6 +99,7 @@ TEST_F(SecurePipe, OverAUnixSocket) {
 TEST_F(SecurePipe, OnOneHostItIsSharedMemory) {
   open("127.0.0.1:0", key("fleet.key"), Transport::automatic);
   EXPECT_THAT(out_->path().to_string(), StartsWith("shm"));
+  expect_proved("key:fleet", IdentityProof::key);
   expect_moved(1 << 20);
 }
 
@@ -102,6 +119,7 @@ TEST_F(SecurePipe, ByCertificates) {
                                     .cert_key = files.key.string(),
                                     .ca = files.authority.string()};
   open("127.0.0.1:0", Security::load(credentials, "robot-7").value(), Transport::tcp);
+  expect_proved("tendon:robot-7", IdentityProof::certificate);
   expect_moved(1 << 20);
   // The dialled address is not a name of the certificate.
   const auto refused = Pipe::connect(*here_, listener_->address(), kPatience,
@@ -137,6 +155,54 @@ TEST_F(SecurePipe, ALinkWithoutProofServesNoSecureListener) {
   auto again =
       Pipe::connect(*here_, listener_->address(), kPatience, {.security = key("fleet.key")});
   ASSERT_TRUE(succeeds(again));
+}
+
+TEST_F(SecurePipe, WithoutKeysTheProofIsThatOfTheHost) {
+  for (const Profile profile : {Profile::local, Profile::plaintext}) {
+    for (const Transport transport : {Transport::tcp, Transport::automatic}) {
+      open("127.0.0.1:0", {profile}, transport);
+      expect_proved("", IdentityProof::local);
+      out_.reset();
+      in_.reset();
+    }
+  }
+}
+
+TEST_F(SecurePipe, AKeyLogHasTheSecretsOfBothEndsAndIsForItsOwner) {
+  (void)key("fleet.key");
+  const auto logging = [&](const std::string& name) {
+    return Security::load({.key = file("fleet.key"), .keylog = file(name)});
+  };
+  const auto lines_of = [&](const std::string& name) {
+    std::ifstream log(file(name));
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(log, line);) lines.push_back(line);
+    std::ranges::sort(lines);
+    return lines;
+  };
+  const LogLines said;
+  open("127.0.0.1:0", logging("log").value(), Transport::tcp);
+  EXPECT_TRUE(said.have("reads all"));
+  EXPECT_EQ(std::filesystem::status(file("log")).permissions(), std::filesystem::perms(0600));
+  std::vector<std::string> lines = lines_of("log");
+  // Both ends write the same.
+  EXPECT_GE(
+      std::ranges::count_if(
+          lines, [](const auto& line) { return line.starts_with("CLIENT_TRAFFIC_SECRET_0 "); }),
+      2);
+  lines.erase(std::ranges::unique(lines).begin(), lines.end());
+  EXPECT_EQ(lines.size() * 2, lines_of("log").size());
+  auto again =
+      Pipe::connect(*here_, listener_->address(), kPatience, {.security = logging("log").value()});
+  EXPECT_TRUE(succeeds(again));
+  EXPECT_GT(lines_of("log").size(), lines.size() * 2) << "it is appended to";
+
+  std::filesystem::permissions(file("log"), std::filesystem::perms(0644));
+  EXPECT_TRUE(fails_with(logging("log"), ErrorCode::permission_denied, "0644"));
+  std::filesystem::permissions(file("log"), std::filesystem::perms(0600));
+  std::filesystem::create_symlink(file("log"), file("link"));
+  EXPECT_TRUE(fails_with(logging("link"), ErrorCode::permission_denied, "symbolic link"));
+  EXPECT_TRUE(fails_with(logging("none/log"), ErrorCode::file_not_found, "none/log"));
 }
 
 TEST_F(SecurePipe, NeedsCredentials) {

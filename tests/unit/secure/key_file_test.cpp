@@ -2,11 +2,13 @@
 #include "secure/key_file.hpp"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -15,6 +17,7 @@
 
 #include "core/fd.hpp"
 #include "secure/credential_file.hpp"
+#include "support/child.hpp"
 #include "support/expect.hpp"
 #include "support/scratch_dir.hpp"
 
@@ -232,6 +235,65 @@ TEST_F(KeyFiles, AModeThatLetsOthersInIsNamed) {
     set_mode(path(), mode);
     EXPECT_TRUE(succeeds(detail::load_keys(path()))) << std::oct << mode;
   }
+}
+
+TEST(KeyFileModes, RootMayHandAFileToAGroupAndNobodyElseMay) {
+  struct Row {
+    mode_t mode;
+    uid_t owner;
+    gid_t group;
+    uid_t user;
+    bool may;
+  };
+  constexpr std::array<gid_t, 2> kGroups{7, 2000};
+  for (const auto& [mode, owner, group, user, may] : {
+           Row{0440, 0, 2000, 1000, true},
+           Row{0640, 0, 7, 1000, true},
+           Row{0440, 0, 3, 1000, false},        // of a group of others
+           Row{0440, 1000, 2000, 1000, false},  // a file of this user needs no group
+           Row{0440, 1001, 2000, 1000, false},
+           Row{0440, 0, 2000, 0, false},  // nor does root
+           Row{0460, 0, 2000, 1000, false},
+           Row{0450, 0, 2000, 1000, false},
+           Row{0444, 0, 2000, 1000, false},
+           Row{0442, 0, 2000, 1000, false},
+           Row{0404, 0, 2000, 1000, false},
+       }) {
+    struct stat file {};
+    file.st_mode = S_IFREG | mode;
+    file.st_uid = owner;
+    file.st_gid = group;
+    EXPECT_EQ(detail::is_for_group(file, user, kGroups), may)
+        << std::oct << mode << std::dec << ' ' << owner << ':' << group << " for " << user;
+  }
+}
+
+TEST_F(KeyFiles, ASecretOfKubernetesIsReadThroughTheGroupOfItsPod) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file to a group";
+  constexpr gid_t kPod = 4242;
+  constexpr uid_t kUser = 65534;
+  set_mode(folder_.path(), 03777);
+  std::filesystem::create_directories(path("..dated"));
+  set_mode(path("..dated"), 02755);
+  std::ofstream(path("..dated/fleet.key")) << line_of("fleet", kOne);
+  ASSERT_EQ(chown(path("..dated/fleet.key").c_str(), 0, kPod), 0);
+  set_mode(path("..dated/fleet.key"), 0440);
+  std::filesystem::create_symlink("..dated", path("..data"));
+  std::filesystem::create_symlink("..data/fleet.key", path());
+  // The code of the error, or 0.
+  const auto load_in = [&](gid_t group) {
+    return run_in_child([&] {
+      if (setgroups(1, &group) != 0 || setgid(kUser) != 0 || setuid(kUser) != 0) return 255;
+      const auto keys = detail::load_keys(path());
+      return keys ? 0 : error_info(keys.error().code).exit_code;
+    });
+  };
+  const int refused = error_info(ErrorCode::permission_denied).exit_code;
+  EXPECT_TRUE(exited_with(load_in(kPod), 0));
+  EXPECT_TRUE(exited_with(load_in(kPod + 1), refused)) << "the kernel";
+  EXPECT_TRUE(fails_with(detail::load_keys(path()), ErrorCode::permission_denied, "chmod 600"));
+  set_mode(path("..dated/fleet.key"), 0444);
+  EXPECT_TRUE(exited_with(load_in(kPod), refused));
 }
 
 TEST_F(KeyFiles, ADirectoryThatOthersMayWriteIsNamed) {

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// The identity of the other end of `tendon send` and `recv`, where their keys come from, and the
+// listener that `tendon key check` asks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "process/command.hpp"
+#include "support/expect.hpp"
+#include "support/scratch_dir.hpp"
+
+namespace tendon::test {
+namespace {
+
+using Json = nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+using Words = std::vector<std::string>;
+
+Words operator+(Words first, const Words& more) {
+  first.insert(first.end(), more.begin(), more.end());
+  return first;
+}
+
+class SecureCommand : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const Words& words :
+         {Words{"key", "new", path("fleet.key")},
+          Words{"key", "new", path("other.key"), "--label", "fleet"},
+          Words{"make-checkpoint", path("a.safetensors"), "--size-mb", "0.01"}})
+      ASSERT_EQ(run_tendon(words).code, 0);
+    std::filesystem::create_directory(path("in"));
+  }
+  [[nodiscard]] std::string path(const std::string& name) const {
+    return (folder_.path() / name).string();
+  }
+  [[nodiscard]] std::string text_of(const std::string& name) const {
+    std::ifstream file(path(name));
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  /// `tendon recv` with these words, at `address_`.
+  [[nodiscard]] std::unique_ptr<Command> start_recv(const Words& words) {
+    auto receiver = std::make_unique<Command>(
+        Words{"recv", "127.0.0.1:0", "--force", "--output", path("in")} + words);
+    address_ = receiver->wait_for_err("tendon: listening on ");
+    return receiver;
+  }
+  [[nodiscard]] Ended send(const Words& words) const {
+    return run_tendon(Words{"send", path("a.safetensors"), address_} + words);
+  }
+  [[nodiscard]] Ended check(const Words& words) const {
+    return run_tendon(Words{"key", "check"} + words);
+  }
+  static testing::AssertionResult failed(const Ended& ended, ErrorCode code,
+                                         const std::string& text) {
+    if (ended.code == error_info(code).exit_code &&
+        (ended.out + ended.err).find(text) != std::string::npos)
+      return testing::AssertionSuccess();
+    return testing::AssertionFailure() << "wanted " << to_string(code) << " with '" << text
+                                       << "', got " << testing::PrintToString(ended);
+  }
+
+  ScratchDir folder_;
+  std::string address_;
+};
+
+TEST_F(SecureCommand, BothEndsNameWhomTheOtherProvedToBe) {
+  const Words key{"--key", path("fleet.key")};
+  for (const Words& how : {Words{}, Words{"--path", "tcp"}}) {
+    auto receiver = start_recv(key + how + Words{"--json"});
+    const Ended sent = send(key + Words{"--json"});
+    const Ended received = receiver->finish();
+    for (const Ended& end : {sent, received}) {
+      ASSERT_EQ(end.code, 0) << testing::PrintToString(end);
+      const Json said = Json::parse(end.out);
+      EXPECT_EQ(said.at("peer_identity"), "key:fleet");
+      EXPECT_EQ(said.at("peer_proof"), "key");
+      EXPECT_THAT(said.at("peer").get<std::string>(), HasSubstr("key:fleet"));
+    }
+  }
+  auto receiver = start_recv({});
+  EXPECT_THAT(send({}).out, HasSubstr("proof local"));
+  EXPECT_THAT(receiver->finish().out, HasSubstr("verified  from tendon send (host"));
+}
+
+TEST_F(SecureCommand, KeysComeByADescriptor) {
+  const std::string tendon = std::string("exec '") + TENDON_CLI_PATH + "' ";
+  Command receiver({"-c", tendon + "recv 127.0.0.1:0 -o '" + path("in") + "' --key-fd 3 3< '" +
+                              path("fleet.key") + "'"},
+                   "/bin/sh");
+  address_ = receiver.wait_for_err("tendon: listening on ");
+  Command sender({"-c", "cat '" + path("fleet.key") + "' | '" + TENDON_CLI_PATH + "' send '" +
+                            path("a.safetensors") + "' " + address_ + " --key-fd 0"},
+                 "/bin/sh");
+  const Ended sent = sender.finish();
+  EXPECT_EQ(sent.code, 0) << testing::PrintToString(sent);
+  EXPECT_THAT(sent.out, HasSubstr("key:fleet"));
+  EXPECT_EQ(receiver.finish().code, 0);
+}
+
+TEST_F(SecureCommand, ADescriptorThatHasNoKeysIsNamed) {
+  address_ = "127.0.0.1:1";
+  EXPECT_TRUE(failed(send({"--key-fd", "77"}), ErrorCode::invalid_argument,
+                     "descriptor 77 was not inherited"));
+  EXPECT_TRUE(failed(send({"--key-fd", "77", "--key", path("fleet.key")}),
+                     ErrorCode::invalid_argument, "--key"));
+  EXPECT_TRUE(failed(send({"--key-fd", "77", "--insecure-plaintext"}), ErrorCode::invalid_argument,
+                     "leave one of the two out"));
+  Command empty({"-c", std::string("'") + TENDON_CLI_PATH + "' send '" + path("a.safetensors") +
+                           "' 127.0.0.1:1 --key-fd 0 < /dev/null"},
+                "/bin/sh");
+  EXPECT_TRUE(failed(empty.finish(), ErrorCode::corrupt_data, "'descriptor 0' has no key"));
+}
+
+TEST_F(SecureCommand, AKeyLogIsForItsOwnerAndNobodyGetsOneUnawares) {
+  const Words key{"--key", path("fleet.key")};
+  auto receiver = start_recv(key + Words{"--path", "tcp"});
+  const Ended sent = send(key + Words{"--tls-keylog", path("log")});
+  EXPECT_EQ(sent.code, 0) << testing::PrintToString(sent);
+  EXPECT_THAT(sent.err, HasSubstr("reads everything"));
+  EXPECT_EQ(receiver->finish().code, 0);
+  EXPECT_THAT(text_of("log"), HasSubstr("CLIENT_TRAFFIC_SECRET_0 "));
+  EXPECT_EQ(std::filesystem::status(path("log")).permissions(), std::filesystem::perms(0600));
+  EXPECT_TRUE(failed(send({"--tls-keylog", path("log")}), ErrorCode::invalid_argument, "a key"));
+  EXPECT_TRUE(failed(send({"--tls-keylog", path("log"), "--insecure-plaintext"}),
+                     ErrorCode::invalid_argument, "leave one"));
+}
+
+TEST_F(SecureCommand, ACheckAsksAPeerThatHasTheKey) {
+  auto receiver = start_recv({"--key", path("fleet.key")});
+  const Ended accepted = check({path("fleet.key"), "--peer", address_});
+  EXPECT_EQ(accepted.code, 0) << testing::PrintToString(accepted);
+  EXPECT_THAT(accepted.out, HasSubstr("ok     " + address_ +
+                                      ": accepts them, and has proved to be key:fleet: "
+                                      "tendon recv (key:fleet, host "));
+  const Json said =
+      Json::parse(check({path("fleet.key"), "--peer", address_, "--json"}).out).at("peer");
+  EXPECT_EQ(said.at("accepts"), true);
+  EXPECT_EQ(said.at("identity"), "key:fleet");
+  EXPECT_EQ(said.at("proof"), "key");
+
+  const Ended refused = check({path("other.key"), "--peer", address_});
+  EXPECT_TRUE(failed(refused, ErrorCode::authentication_failed, "refuse " + address_));
+  EXPECT_THAT(refused.out, HasSubstr("tendon key id"));
+  EXPECT_TRUE(failed(check({path("fleet.key"), path("other.key"), "--peer", address_}),
+                     ErrorCode::invalid_argument, "of one kind"));
+  const Json fault =
+      Json::parse(check({path("other.key"), "--peer", address_, "--json"}).out).at("peer");
+  EXPECT_EQ(fault.at("accepts"), false);
+  EXPECT_EQ(fault.at("fault").at("name"), "authentication_failed");
+  // The program there has seen nothing of it.
+  EXPECT_EQ(send({"--key", path("fleet.key")}).code, 0);
+  EXPECT_EQ(receiver->finish().code, 0);
+}
+
+TEST_F(SecureCommand, ACheckAsksAPeerByCertificatesAndByItsName) {
+  ASSERT_EQ(run_tendon({"key", "ca", path("ca")}).code, 0);
+  ASSERT_EQ(run_tendon({"key", "cert", "--ca", path("ca"), "--name", "worker-3", path("out")}).code,
+            0);
+  const std::string cert = path("out/worker-3.crt");
+  const std::string key = path("out/worker-3.key");
+  const std::string ca = path("out/ca.crt");
+  auto receiver = start_recv({"--cert", cert, "--cert-key", key, "--ca", ca});
+  const Words files{cert, key, ca, "--peer", address_};
+  const Ended accepted = check(files + Words{"--peer-name", "worker-3"});
+  EXPECT_EQ(accepted.code, 0) << testing::PrintToString(accepted);
+  EXPECT_THAT(accepted.out, HasSubstr("has proved to be tendon:worker-3"));
+  EXPECT_TRUE(failed(check(files), ErrorCode::authentication_failed, "'127.0.0.1' is expected"));
+  EXPECT_TRUE(failed(check({path("fleet.key"), "--peer", address_}),
+                     ErrorCode::authentication_failed, "refuse " + address_));
+}
+
+TEST_F(SecureCommand, ACheckSaysWhatElseIsWrongWithAPeer) {
+  const Words key{path("fleet.key"), "--peer"};
+  EXPECT_TRUE(
+      failed(check(key + Words{"unix:" + path("nobody")}), ErrorCode::unreachable, "refuse unix:"));
+  auto receiver = start_recv({"--insecure-plaintext"});
+  EXPECT_TRUE(failed(check(key + Words{address_}), ErrorCode::protocol_violation, "TLS"));
+  std::filesystem::permissions(path("fleet.key"), std::filesystem::perms(0644));
+  EXPECT_TRUE(failed(check(key + Words{address_}), ErrorCode::permission_denied, "chmod 600"));
+}
+
+TEST_F(SecureCommand, NoVerbListensElsewhereUnasked) {
+  struct Row {
+    Words words;
+    bool takes_keys;
+  };
+  for (const auto& [words, takes_keys] : {
+           Row{{"recv", "0.0.0.0:0", "--timeout", "0.05"}, true},
+           Row{{"topic", "list", "--listen", "0.0.0.0:0", "--timeout", "0.05"}, false},
+           Row{{"node", "list", "--listen", "0.0.0.0:0", "--timeout", "0.05"}, false},
+           Row{{"call", "a/b", "--listen", "0.0.0.0:0", "--timeout", "0.05"}, false},
+       }) {
+    SCOPED_TRACE(words[0]);
+    const std::string refusal = "can be reached from other machines";
+    EXPECT_TRUE(failed(run_tendon(words), ErrorCode::permission_denied, refusal));
+    EXPECT_THAT(run_tendon(words + Words{"--insecure-plaintext"}).err, Not(HasSubstr(refusal)));
+    if (!takes_keys) continue;
+    EXPECT_THAT(run_tendon(words + Words{"--key", path("fleet.key")}).err, Not(HasSubstr(refusal)));
+    EXPECT_TRUE(
+        failed(run_tendon(words + Words{"--key", path("fleet.key"), "--insecure-plaintext"}),
+               ErrorCode::invalid_argument, "leave one of the two out"));
+  }
+  const Ended router = run_tendon({"router", "--listen", "0.0.0.0:17447"});
+  EXPECT_NE(router.code, 0);
+  if (router.code != error_info(ErrorCode::not_supported).exit_code) {
+    EXPECT_TRUE(failed(router, ErrorCode::permission_denied, "can be reached from other machines"));
+  }
+}
+
+}  // namespace
+}  // namespace tendon::test
