@@ -84,6 +84,9 @@ test-long: ## run the tests 20 times each in random order, the engine in all lay
 	@# Not by ctest, whose limits are those of short tests.
 	@TENDON_TEST_LONG=1 build/test/tests/unit_control --gtest_brief=1 --gtest_filter='ControlCycles.*'
 	@TENDON_TEST_LONG=1 build/test/tests/process --gtest_brief=1 --gtest_filter='Overlap.*:EndOfAPublisher.*:Soak.*'
+	@tools/build.sh test unit_runtime
+	@TENDON_TEST_LONG=1 build/test/tests/unit_runtime --gtest_brief=1 --gtest_filter='SecureFlood.*'
+	@tools/planted_faults.py
 	@tools/run_tests.sh test -LE 'lint|install' --repeat until-fail:20 --schedule-random
 	@$(MAKE) --no-print-directory fuzz
 

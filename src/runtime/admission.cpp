@@ -59,23 +59,36 @@ Result<void> Admission::start() {
   if (finished_) return {};  // its place is gone already
   timer_ = context().add_timed(parent_ == nullptr ? acceptor_->due(number_) : kHandshakeTimeout,
                                weak_from_this());
-  return context().loop().watch(stream_.stream()->fd(), EPOLLIN | EPOLLRDHUP, weak_from_this());
+  return context().loop().watch_in_turns(stream_.stream()->fd(), EPOLLIN | EPOLLRDHUP,
+                                         weak_from_this());
 }
 
 void Admission::on_time() {
   const Lock lock(mutex_);
-  // What has come counts: this Context may have made no progress for a while.
-  advance();
   if (finished_) return;
   if (rendezvous_) context().loop().change(rendezvous_.get(), EPOLLIN);
   const Deadline due = acceptor_->due(number_);
+  if (parent_ == nullptr && due.time_point() == Door::Time::min())
+    return end_late("its place before the door went to another connection");
   if (!due.has_passed()) {
     timer_ = context().add_timed(due, weak_from_this());
     return;
   }
-  const bool has_place = parent_ != nullptr || due.time_point() != Door::Time::min();
-  note_refused(has_place ? "it did not go on with its handshake in time"
-                         : "its place before the door went to another connection");
+  // What has come counts: this Context may have made no progress for a while. Many may be late at
+  // once, so it is read in their turns.
+  is_late_ = true;
+  context().loop().call_in_turn(stream_.stream()->fd());
+}
+
+void Admission::end_if_late() {
+  if (!std::exchange(is_late_, false) || finished_) return;
+  const Deadline due = acceptor_->due(number_);
+  if (due.has_passed()) return end_late("it did not go on with its handshake in time");
+  timer_ = context().add_timed(due, weak_from_this());
+}
+
+void Admission::end_late(std::string_view why) {
+  note_refused(why);
   (void)stream_.handshake().on_timeout();
   finish();
 }
@@ -98,10 +111,9 @@ void Admission::on_ready(int fd, std::uint32_t) {
   const auto self = shared_from_this();
   const Lock lock(mutex_);
   if (finished_) return;
-  if (rendezvous_ && fd == rendezvous_.get())
-    on_rendezvous();
-  else
-    advance();
+  if (rendezvous_ && fd == rendezvous_.get()) return on_rendezvous();
+  advance();
+  end_if_late();
 }
 
 void Admission::advance() {

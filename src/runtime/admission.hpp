@@ -46,6 +46,9 @@ class Admission final : public FdHandler,
 
  private:
   void advance() TENDON_REQUIRES(mutex_);
+  /// Its time had passed, and what had arrived until then is read.
+  void end_if_late() TENDON_REQUIRES(mutex_);
+  void end_late(std::string_view why) TENDON_REQUIRES(mutex_);
   void on_rendezvous() TENDON_REQUIRES(mutex_);
   /// The peer says that it is this user on this host.
   [[nodiscard]] bool may_be_here() const;
@@ -88,6 +91,7 @@ class Admission final : public FdHandler,
   std::optional<SameHostProof> proof_ TENDON_GUARDED_BY(mutex_);
   std::shared_ptr<StreamLink> lane_of_ TENDON_GUARDED_BY(mutex_);  // which gets the stream then
   bool wants_room_ TENDON_GUARDED_BY(mutex_) = false;
+  bool is_late_ TENDON_GUARDED_BY(mutex_) = false;
   std::atomic<bool> proved_{false};  // a child mapped the connector's memory
 };
 

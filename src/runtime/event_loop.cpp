@@ -14,6 +14,8 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::uint64_t kDoorbellId = 0;
+// No event: epoll reports none without a bit.
+constexpr std::uint32_t kItsTurn = 0;
 
 int control(int epoll, int operation, int fd, std::uint32_t events, std::uint64_t id) {
   epoll_event event{};
@@ -48,21 +50,38 @@ EventLoop::Events EventLoop::dispatch(int timeout_ms) {
       came.rung = true;
       continue;
     }
-    std::shared_ptr<FdHandler> handler;
-    int fd = -1;
-    {
-      const Lock lock(mutex_);
-      const auto found = watched_.find(event.data.u64);
-      if (found == watched_.end()) continue;
-      handler = found->second.handler.lock();
-      fd = found->second.fd;
-    }
-    if (handler != nullptr)
-      handler->on_ready(fd, event.events);
-    else
-      forget(fd);
+    serve(event.data.u64, event.events);
   }
+  const bool are_left = turns_.run(now_, [this](std::uint64_t id) {
+    serve(id, kItsTurn);
+    rearm(id);
+  });
+  if (are_left) ring();
   return came;
+}
+
+void EventLoop::serve(std::uint64_t id, std::uint32_t events) {
+  std::shared_ptr<FdHandler> handler;
+  int fd = -1;
+  {
+    const Lock lock(mutex_);
+    const auto found = watched_.find(id);
+    if (found == watched_.end()) return;
+    if (found->second.manner == Manner::in_turns && events != kItsTurn) return turns_.add(id);
+    handler = found->second.handler.lock();
+    fd = found->second.fd;
+  }
+  if (handler != nullptr)
+    handler->on_ready(fd, events);
+  else
+    forget(fd);
+}
+
+void EventLoop::rearm(std::uint64_t id) {
+  const Lock lock(mutex_);
+  const auto found = watched_.find(id);
+  if (found != watched_.end())
+    control(epoll_.get(), EPOLL_CTL_MOD, found->second.fd, found->second.events, id);
 }
 
 void EventLoop::ring() const noexcept {
@@ -71,11 +90,23 @@ void EventLoop::ring() const noexcept {
 }
 
 Result<void> EventLoop::watch(int fd, std::uint32_t events, std::weak_ptr<FdHandler> handler) {
+  return watch({fd, events, Manner::at_once, std::move(handler)});
+}
+
+// The kernel tells of each event once, of an end and an error too: what waits for its turn does not
+// fill the next events.
+Result<void> EventLoop::watch_in_turns(int fd, std::uint32_t events,
+                                       std::weak_ptr<FdHandler> handler) {
+  return watch({fd, events | EPOLLONESHOT, Manner::in_turns, std::move(handler)});
+}
+
+Result<void> EventLoop::watch(Watched watched) {
   const Lock lock(mutex_);
   const std::uint64_t id = next_id_++;
-  if (control(epoll_.get(), EPOLL_CTL_ADD, fd, events, id) != 0)
+  const int fd = watched.fd;
+  if (control(epoll_.get(), EPOLL_CTL_ADD, fd, watched.events, id) != 0)
     return system_error("context.watch", "epoll_ctl of descriptor " + std::to_string(fd), errno);
-  watched_[id] = {fd, std::move(handler)};
+  watched_[id] = std::move(watched);
   id_of_fd_[fd] = id;
   return {};
 }
@@ -83,7 +114,20 @@ Result<void> EventLoop::watch(int fd, std::uint32_t events, std::weak_ptr<FdHand
 void EventLoop::change(int fd, std::uint32_t events) {
   const Lock lock(mutex_);
   const auto id = id_of_fd_.find(fd);
-  if (id != id_of_fd_.end()) control(epoll_.get(), EPOLL_CTL_MOD, fd, events, id->second);
+  if (id == id_of_fd_.end()) return;
+  Watched& watched = watched_.at(id->second);
+  watched.events = events | (watched.manner == Manner::in_turns ? EPOLLONESHOT : 0u);
+  control(epoll_.get(), EPOLL_CTL_MOD, fd, watched.events, id->second);
+}
+
+void EventLoop::call_in_turn(int fd) {
+  {
+    const Lock lock(mutex_);
+    const auto id = id_of_fd_.find(fd);
+    if (id == id_of_fd_.end()) return;
+    turns_.add(id->second);
+  }
+  ring();
 }
 
 void EventLoop::forget(int fd) {

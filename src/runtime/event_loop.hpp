@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <tendon/core/mutex.hpp>
@@ -8,12 +9,16 @@
 #include <unordered_map>
 
 #include "core/fd.hpp"
+#include "runtime/turn_queue.hpp"
 #include "transport/link.hpp"
 
 namespace tendon::v0::detail {
 
 /// The one epoll of a Context: descriptors with their handlers, and a doorbell that peers and other
 /// threads ring.
+///
+/// One dispatch() is a turn. Handlers that were watched in turns are called after all others, for
+/// TurnQueue::kMostTime; those that are left go first in the next turn, which begins at once.
 ///
 /// Owns:    the epoll and the doorbell, no descriptor that it watches.
 /// Threads: thread-safe. Handlers are called without its lock, by several threads at a time.
@@ -27,6 +32,10 @@ class EventLoop final : public Reactor {
     bool rung = false;  ///< the doorbell was among them; it is silent again
   };
 
+  /// The clock of turns.
+  using Now = TurnQueue::Time (*)();
+  explicit EventLoop(Now now = &std::chrono::steady_clock::now) : now_(now) {}
+
   [[nodiscard]] Result<void> open();
   /// Waits for events and calls the handlers of those that came; -1 ms is no limit.
   Events dispatch(int timeout_ms);
@@ -39,15 +48,31 @@ class EventLoop final : public Reactor {
   Result<void> watch(int fd, std::uint32_t events, std::weak_ptr<FdHandler> handler) override;
   void change(int fd, std::uint32_t events) override;
   void forget(int fd) override;
+  /// As watch(), for a handler that takes long: it is called in its turn, by one thread at a time,
+  /// and is not told which events there were.
+  [[nodiscard]] Result<void> watch_in_turns(int fd, std::uint32_t events,
+                                            std::weak_ptr<FdHandler> handler);
+  /// Calls the handler of `fd` in its turn, whether there is an event or not.
+  void call_in_turn(int fd);
 
  private:
+  enum class Manner : std::uint8_t { at_once, in_turns };
   struct Watched {
     int fd;
+    std::uint32_t events;
+    Manner manner;
     std::weak_ptr<FdHandler> handler;
   };
+  Result<void> watch(Watched watched) TENDON_EXCLUDES(mutex_);
+  /// Calls its handler, if that is still there.
+  void serve(std::uint64_t id, std::uint32_t events) TENDON_EXCLUDES(mutex_);
+  /// Listens to it again: it is silent from its event to the end of its turn.
+  void rearm(std::uint64_t id) TENDON_EXCLUDES(mutex_);
 
+  const Now now_;
   OwnedFd epoll_;
   OwnedFd doorbell_;
+  TurnQueue turns_;
   Mutex mutex_;
   // By a number of its own: an event that is on its way may outlive its descriptor.
   std::unordered_map<std::uint64_t, Watched> watched_ TENDON_GUARDED_BY(mutex_);

@@ -15,13 +15,19 @@ namespace tendon::v0::detail::secure {
 
 /// When keys change.
 struct RecordLimits {
+  static constexpr std::uint64_t kRecordsOfKey = std::uint64_t{1} << 24;
+  static constexpr std::uint64_t kBytesOfKey = std::uint64_t{64} << 30;
+  static constexpr std::chrono::minutes kAgeOfKey{10};
+  static constexpr std::uint32_t kUpdatesOfPeer = 64;
+  static constexpr std::chrono::seconds kUpdatesWithin{32};
+
   /// One key seals no more than that; then it is followed by the next one.
-  std::uint64_t records = std::uint64_t{1} << 24;
-  std::uint64_t bytes = std::uint64_t{64} << 30;
-  std::chrono::nanoseconds age = std::chrono::minutes(10);
+  std::uint64_t records = kRecordsOfKey;
+  std::uint64_t bytes = kBytesOfKey;
+  std::chrono::nanoseconds age = kAgeOfKey;
   /// More KeyUpdates of a peer in that time are an attack on our processor.
-  std::uint32_t updates = 64;
-  std::chrono::nanoseconds updates_within = std::chrono::seconds(32);
+  std::uint32_t updates = kUpdatesOfPeer;
+  std::chrono::nanoseconds updates_within = kUpdatesWithin;
 };
 
 /// The traffic secrets that a handshake of TLS 1.3 ends with.

@@ -226,7 +226,9 @@ Result<std::unique_ptr<TlsHandshake>> TlsHandshake::make(
     std::shared_ptr<const Credentials> credentials, Role role, TlsHandshakeOptions options) {
   std::unique_ptr<TlsHandshake> made(
       new TlsHandshake(std::move(credentials), role, std::move(options)));
-  TENDON_CHECK(made->begin());
+  TENDON_CHECK(made->credentials_->check_process(kWhere));
+  // A server has nothing of OpenSSL's for a peer that has said nothing.
+  if (role == Role::client) TENDON_CHECK(made->begin());
   return made;
 }
 
@@ -238,7 +240,6 @@ void TlsHandshake::prepare(SSL_CTX* context) {
 
 Result<void> TlsHandshake::begin() {
   const CryptoErrors errors;
-  TENDON_CHECK(credentials_->check_process(kWhere));
   SSL_CTX* const context = credentials_->context();
   ssl_.reset(SSL_new(context));
   CryptoOwned<BIO> input(BIO_new(BIO_s_mem()));
@@ -312,6 +313,7 @@ Result<void> TlsHandshake::take_hello(Bytes input, std::vector<std::byte>& outpu
     return fail(verdict.error());
   }
   if (*verdict == ClientHello::incomplete) return {};
+  TENDON_CHECK(begin());
   state_ = State::answer;
   return answer(std::exchange(hello_, {}), output);
 }

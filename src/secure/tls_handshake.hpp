@@ -73,14 +73,16 @@ struct TlsHandshakeOptions {
 ///   answer   both    what TLS expects                 answer, done
 ///   any      both    anything else, too much          failed
 ///
-/// Owns:    OpenSSL's object, until it is done; a share of the credentials.
+/// Owns:    OpenSSL's object, of a server from its whole ClientHello on, until it is done; a share
+///          of the credentials.
 /// Threads: one at a time.
 /// Errors:  authentication_failed where the peer, or this end for it, is not who it has to be;
 ///          protocol_violation for everything else. A refused peer learns one of two alerts, for
 ///          keys or for certificates, whatever the reason; the reason is in the error here.
 ///          `forked` in a child of the process that loaded the credentials.
 /// Blocks:  never.
-/// Cost:    0.2 ms of CPU with a key, 0.7 ms with certificates; some 60 KiB until it is done.
+/// Cost:    0.2 ms of CPU with a key, 0.7 ms with certificates; some 60 KiB while OpenSSL's object
+///          lives.
 class TlsHandshake {
  public:
   enum class Role : std::uint8_t { client, server };

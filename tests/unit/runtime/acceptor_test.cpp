@@ -4,6 +4,8 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -11,6 +13,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <future>
@@ -21,6 +24,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/context_core.hpp"
 #include "session/hello.hpp"
 #include "session/resolve.hpp"
 #include "support/batches.hpp"
@@ -59,6 +63,42 @@ TEST(AcceptorLimits, AtMostSixteenConnectionsAreTakenInOneEvent) {
   EXPECT_EQ(open_descriptors() - before, 16u);
   EXPECT_TRUE(
       eventually([&] { return open_descriptors() - before == 40; }, [&] { context.progress(); }));
+}
+
+// Takes all the time of one turn.
+class Busy final : public detail::FdHandler {
+ public:
+  void on_ready(int fd, std::uint32_t) override {
+    const auto begun = std::chrono::steady_clock::now();
+    while (std::chrono::steady_clock::now() - begun <= detail::TurnQueue::kMostTime) continue;
+    eventfd_t all = 0;
+    eventfd_read(fd, &all);
+  }
+};
+
+// What a hello costs is a handshake's, with TLS most of all: links go first.
+TEST(AcceptorLimits, HellosAreReadInTurns) {
+  Context context = Context::create({.progress = Progress::manual}).value();
+  Listener listener =
+      Listener::bind(context, "127.0.0.1:0", {.security = {Profile::plaintext}}).value();
+  const auto busy = std::make_shared<Busy>();
+  const detail::OwnedFd begins(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  auto& loop = detail::ContextCore::of(context)->loop();
+  ASSERT_TRUE(succeeds(loop.watch_in_turns(begins.get(), EPOLLIN, busy)));
+  const std::size_t before = open_descriptors();
+  RawWire stranger(connect_raw(listener.address()));
+  // Its own descriptor, and that of the listener's side.
+  ASSERT_TRUE(
+      eventually([&] { return open_descriptors() == before + 2; }, [&] { context.progress(); }));
+  eventfd_write(begins.get(), 1);
+  stranger.say(claims());
+  context.progress();
+  char byte = 0;
+  EXPECT_EQ(recv(stranger.fd(), &byte, 1, MSG_DONTWAIT | MSG_PEEK), -1);
+  EXPECT_TRUE(
+      eventually([&] { return recv(stranger.fd(), &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 1; },
+                 [&] { context.progress(); }));
+  loop.forget(begins.get());
 }
 
 TEST(AcceptorLimits, DescriptorsBesideAHelloEndTheHandshake) {

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <tendon/core/mutex.hpp>
+
+namespace tendon::v0::detail {
+
+/// Work that takes long and may wait, as the handshake of a stranger does: in the order in which it
+/// arrived, for so much time of each turn of the engine. Links are served between two turns.
+///
+/// Owns:    the numbers of what waits.
+/// Threads: thread-safe. Several threads may have a turn at once, each with a time of its own.
+/// Errors:  none.
+/// Blocks:  never; it works without its lock.
+/// Cost:    a flag, while nothing waits.
+class TurnQueue {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  static constexpr std::chrono::milliseconds kMostTime{2};
+
+  /// It works behind those that wait already.
+  void add(std::uint64_t id) TENDON_EXCLUDES(mutex_) {
+    const Lock lock(mutex_);
+    waiting_.push_back(id);
+    any_.store(true, std::memory_order_relaxed);
+  }
+
+  /// A turn: calls `work` with the first of them. It stops before one that would end beyond
+  /// kMostTime if it took as long as the longest of this turn; the first one works in any case.
+  /// True: some are left.
+  template <class Now, class Work>
+  bool run(Now now, Work work) TENDON_EXCLUDES(mutex_) {
+    if (!any_.load(std::memory_order_relaxed)) return false;
+    const Time begun = now();
+    Time before = begun;
+    Time::duration longest{};
+    while (before - begun + longest <= kMostTime) {
+      const auto id = take();
+      if (!id) return false;
+      work(*id);
+      const Time after = now();
+      longest = std::max(longest, after - before);
+      before = after;
+    }
+    return any_.load(std::memory_order_relaxed);
+  }
+
+ private:
+  std::optional<std::uint64_t> take() TENDON_EXCLUDES(mutex_) {
+    const Lock lock(mutex_);
+    if (waiting_.empty()) return std::nullopt;
+    const std::uint64_t id = waiting_.front();
+    waiting_.pop_front();
+    any_.store(!waiting_.empty(), std::memory_order_relaxed);
+    return id;
+  }
+
+  Mutex mutex_;
+  std::deque<std::uint64_t> waiting_ TENDON_GUARDED_BY(mutex_);
+  std::atomic<bool> any_{false};
+};
+
+}  // namespace tendon::v0::detail

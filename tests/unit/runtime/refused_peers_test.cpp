@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// Peers that a secure listener refuses, and listeners that a client refuses, with the error that a
+// program gets for it.
+#include <gtest/gtest.h>
+#include <openssl/ssl.h>
+
+#include <array>
+#include <chrono>
+#include <string>
+#include <tendon/pipe/listener.hpp>
+#include <tendon/pipe/pipe.hpp>
+#include <thread>
+#include <vector>
+
+#include "runtime/strangers.hpp"
+#include "support/expect.hpp"
+#include "support/log_lines.hpp"
+#include "support/raw_socket.hpp"
+#include "support/secure/holders.hpp"
+
+namespace tendon::test {
+namespace {
+
+Security secured_by(SharedCredentials credentials) {
+  return {Profile::secure, std::move(credentials), {}};
+}
+
+class RefusedPeers : public testing::Test {
+ protected:
+  struct Row {
+    std::string name;
+    SharedCredentials dials;
+    SharedCredentials listens;
+    std::string why;  // a part of what the end says that found it
+  };
+  void expect_refused(const Row& row) {
+    SCOPED_TRACE(row.name);
+    const LogLines lines;
+    Listener listener =
+        Listener::bind(server_, "127.0.0.1:0", {.security = secured_by(row.listens)}).value();
+    const auto pipe =
+        Pipe::connect(client_, listener.address(), kPatience, {.security = secured_by(row.dials)});
+    EXPECT_TRUE(fails_with(pipe, ErrorCode::authentication_failed));
+    EXPECT_TRUE(fails_with(listener.accept(std::chrono::milliseconds(0)), ErrorCode::timeout));
+    if (pipe || pipe.error().detail.find(row.why) != std::string::npos) return;
+    // It was the listener that found it: in its log, or counted there.
+    EXPECT_TRUE(eventually([&] {
+      detail::tell_refused_strangers();
+      return lines.have(row.why) || lines.have("more that have no line");
+    })) << pipe.error().detail;
+  }
+  [[nodiscard]] SharedCredentials good() const { return holder_of(ours_.sign({}), ours_); }
+
+  const Certificate ours_ = Certificate::authority("ours");
+  Context client_ = Context::create({.name = "client", .transport = Transport::tcp}).value();
+  Context server_ = Context::create({.name = "server"}).value();
+};
+
+TEST_F(RefusedPeers, ByKeys) {
+  detail::secure::CredentialParts two;
+  for (const char fill : {'a', 'b'}) {
+    two.keys.push_back(
+        {std::string("label-") + fill,
+         detail::SecretBytes::copy_of(as_bytes(std::string(detail::kSharedKeyBytes, fill))),
+         {}});
+  }
+  const auto both = detail::secure::Credentials::make(std::move(two)).value();
+  const auto fleet = holder_of_key("fleet", 'a');
+  for (const Row& row : {
+           Row{"a wrong key", holder_of_key("fleet", 'b'), fleet, "has not the key"},
+           Row{"an unknown label", holder_of_key("other", 'a'), fleet, "does not have"},
+           Row{"the keys of two labels swapped", holder_of_key("label-a", 'b'), both,
+               "has not the key"},
+           Row{"a key at a listener of certificates", fleet, good(), "credentials"},
+           Row{"a certificate at a listener of keys", good(), fleet, "credentials"},
+       })
+    expect_refused(row);
+}
+
+TEST_F(RefusedPeers, ByCertificates) {
+  const Certificate first = ours_.sign_authority("the first");
+  const Certificate second = first.sign_authority("the second");
+  const Certificate third = second.sign_authority("the third");
+  const auto bad = [&](const CertificateText& text) { return holder_of(ours_.sign(text), ours_); };
+  struct Bad {
+    std::string name;
+    SharedCredentials holder;
+    std::string why;
+  };
+  const std::vector<Bad> of_either{
+      {"expired", bad({.valid_from_s = -120, .valid_to_s = -60}), "expired"},
+      {"not yet valid", bad({.valid_from_s = 600}), "not yet valid"},
+      {"self-signed", holder_of(Certificate::root({}), ours_), "self-signed"},
+      {"of a foreign CA", holder_of(Certificate::authority("foreign").sign({}), ours_), "issuer"},
+      {"of a CA of the same name", holder_of(Certificate::authority("ours").sign({}), ours_),
+       "certificate"},
+      {"of a chain too long", holder_of(third.sign({}), ours_, {&third, &second, &first}),
+       "certificate"},
+      {"of nobody", bad({.names = ""}), "names nobody"},
+  };
+  for (const Bad& row : of_either) {
+    expect_refused({"a client's, " + row.name, row.holder, good(), row.why});
+    expect_refused({"a listener's, " + row.name, good(), row.holder, row.why});
+  }
+  for (const Row& row : {
+           Row{"a client's, for servers alone", bad({.usage = "serverAuth"}), good(), "purpose"},
+           Row{"a listener's, for clients alone", good(), bad({.usage = "clientAuth"}), "purpose"},
+           Row{"a listener's, of another name", good(),
+               bad({.names = "URI:tendon://robot/8, IP:127.0.0.2"}), "'127.0.0.1' is expected"},
+       })
+    expect_refused(row);
+}
+
+// So the rows above are refused for what is wrong with them.
+TEST_F(RefusedPeers, AreNotThoseWithNothingWrong) {
+  for (const auto& holder : {good(), holder_of_key("fleet", 'a')}) {
+    Listener listener =
+        Listener::bind(server_, "127.0.0.1:0", {.security = secured_by(holder)}).value();
+    EXPECT_TRUE(succeeds(
+        Pipe::connect(client_, listener.address(), kPatience, {.security = secured_by(holder)})));
+    EXPECT_TRUE(succeeds(listener.accept(kPatience)));
+  }
+}
+
+// Each of them has a line or is counted in one, and lines keep their pace whatever arrives.
+TEST_F(RefusedPeers, HaveALineASecondAndAreAllCounted) {
+  Listener listener =
+      Listener::bind(server_, "127.0.0.1:0", {.security = secured_by(holder_of_key("fleet", 'a'))})
+          .value();
+  detail::tell_refused_strangers();
+  const LogLines lines;
+  constexpr std::size_t kRefused = 30;
+  for (std::size_t n = 0; n < kRefused; ++n) {
+    EXPECT_TRUE(fails_with(
+        Pipe::connect(client_, listener.address(), kPatience,
+                      {.security = secured_by(holder_of_key("fleet", static_cast<char>('b' + n)))}),
+        ErrorCode::authentication_failed));
+  }
+  std::size_t said = 0;
+  std::size_t counted = 0;
+  EXPECT_TRUE(eventually([&] {
+    detail::tell_refused_strangers();
+    said = counted = 0;
+    for (const std::string& line : lines.all()) {
+      if (line.find("has not the key") != std::string::npos) ++said;
+      const auto at = line.find("refused ");
+      if (line.find("more that have no line") != std::string::npos)
+        counted += std::stoul(line.substr(at + 8));
+    }
+    return said + counted >= kRefused;
+  }));
+  EXPECT_EQ(said + counted, kRefused);
+  EXPECT_LT(said, kRefused);
+}
+
+/// An end of OpenSSL alone, over a connection, which may do what ours never does.
+class Foreign {
+ public:
+  explicit Foreign(const SSL_METHOD* method)
+      : context_(SSL_CTX_new_ex(detail::crypto_library(), nullptr, method)) {}
+  [[nodiscard]] SSL_CTX* context() const { return context_.get(); }
+  void show(const Certificate& own) const {
+    EXPECT_EQ(SSL_CTX_use_certificate(context_.get(), own.certificate().get()), 1);
+    EXPECT_EQ(SSL_CTX_use_PrivateKey(context_.get(), own.key().get()), 1);
+  }
+  /// Any of them: no protocol of the application is checked.
+  void agree_to_any_protocol() const {
+    SSL_CTX_set_alpn_select_cb(
+        context_.get(),
+        [](SSL*, const unsigned char** chosen, unsigned char* bytes, const unsigned char* offered,
+           unsigned, void*) {
+          *chosen = offered + 1;
+          *bytes = offered[0];
+          return SSL_TLSEXT_ERR_OK;
+        },
+        nullptr);
+  }
+  /// To the end of the handshake and of what is said behind it.
+  void meet(int fd, bool is_server) const {
+    const detail::CryptoOwned<SSL> ssl(SSL_new(context_.get()));
+    SSL_set_fd(ssl.get(), fd);
+    const int done = is_server ? SSL_accept(ssl.get()) : SSL_connect(ssl.get());
+    std::array<char, 100> heard{};
+    if (done == 1) (void)SSL_read(ssl.get(), heard.data(), heard.size());
+  }
+
+ private:
+  detail::CryptoOwned<SSL_CTX> context_;
+};
+
+TEST_F(RefusedPeers, ThatListenAndSpeakOtherTls) {
+  const Certificate own = ours_.sign({});
+  const Foreign older(TLS_server_method());
+  SSL_CTX_set_max_proto_version(older.context(), TLS1_2_VERSION);
+  older.agree_to_any_protocol();
+  const Foreign no_protocol(TLS_server_method());
+  const Foreign other_protocol(TLS_server_method());
+  SSL_CTX_set_alpn_select_cb(
+      other_protocol.context(),
+      [](SSL*, const unsigned char**, unsigned char*, const unsigned char*, unsigned, void*) {
+        return SSL_TLSEXT_ERR_ALERT_FATAL;
+      },
+      nullptr);
+  for (const Foreign* foreign : {&older, &no_protocol, &other_protocol}) {
+    foreign->show(own);
+    const RawListener listener;
+    std::thread serving([&] {
+      const detail::OwnedFd fd = listener.accept();
+      foreign->meet(fd.get(), true);
+    });
+    EXPECT_TRUE(fails_with(
+        Pipe::connect(client_, listener.address(), kPatience, {.security = secured_by(good())}),
+        ErrorCode::protocol_violation));
+    serving.join();
+  }
+}
+
+TEST_F(RefusedPeers, ThatDialAndShowNothing) {
+  Listener listener =
+      Listener::bind(server_, "127.0.0.1:0", {.security = secured_by(good())}).value();
+  const Foreign nobody(TLS_client_method());
+  SSL_CTX_clear_options(nobody.context(), SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
+  SSL_CTX_set_alpn_protos(nobody.context(), reinterpret_cast<const unsigned char*>("\x08tendon/1"),
+                          9);
+  const LogLines lines;
+  EXPECT_TRUE(eventually([&] {
+    const detail::OwnedFd fd = connect_raw(listener.address());
+    nobody.meet(fd.get(), false);
+    detail::tell_refused_strangers();
+    return lines.have("peer did not return a certificate") || lines.have("more that have no line");
+  }));
+  EXPECT_TRUE(fails_with(listener.accept(std::chrono::milliseconds(0)), ErrorCode::timeout));
+}
+
+}  // namespace
+}  // namespace tendon::test
