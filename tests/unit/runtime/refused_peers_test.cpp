@@ -178,10 +178,25 @@ class Foreign {
   /// To the end of the handshake and of what is said behind it.
   void meet(int fd, bool is_server) const {
     const detail::CryptoOwned<SSL> ssl(SSL_new(context_.get()));
-    SSL_set_fd(ssl.get(), fd);
-    const int done = is_server ? SSL_accept(ssl.get()) : SSL_connect(ssl.get());
-    std::array<char, 100> heard{};
-    if (done == 1) (void)SSL_read(ssl.get(), heard.data(), heard.size());
+    SSL_set_bio(ssl.get(), BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));
+    BIO_set_mem_eof_return(SSL_get_rbio(ssl.get()), -1);
+    if (is_server)
+      SSL_set_accept_state(ssl.get());
+    else
+      SSL_set_connect_state(ssl.get());
+    for (;;) {
+      std::array<char, 4096> part{};
+      const int done = SSL_read(ssl.get(), part.data(), part.size());
+      const bool goes_on = done > 0 || SSL_get_error(ssl.get(), done) == SSL_ERROR_WANT_READ;
+      const char* said = nullptr;
+      const long bytes = BIO_get_mem_data(SSL_get_wbio(ssl.get()), &said);
+      send_all(fd, {said, static_cast<std::size_t>(bytes)});
+      (void)BIO_reset(SSL_get_wbio(ssl.get()));
+      if (!goes_on) return;
+      const ssize_t heard = recv(fd, part.data(), part.size(), 0);
+      if (heard <= 0) return;
+      BIO_write(SSL_get_rbio(ssl.get()), part.data(), static_cast<int>(heard));
+    }
   }
 
  private:
