@@ -97,12 +97,14 @@ Result<std::shared_ptr<Acceptor>> Acceptor::bind(std::shared_ptr<ContextCore> co
   return acceptor;
 }
 
-std::shared_ptr<Acceptor> Acceptor::without_socket(std::shared_ptr<ContextCore> context,
-                                                   Profile profile,
-                                                   std::weak_ptr<OpenHandler> handler) {
+Result<std::shared_ptr<Acceptor>> Acceptor::without_socket(std::shared_ptr<ContextCore> context,
+                                                           Security security,
+                                                           std::weak_ptr<OpenHandler> handler) {
+  TENDON_CHECK(check_credentials(security, kWhere));
   auto acceptor =
-      std::make_shared<Acceptor>(std::move(context), Security{profile}, std::move(handler));
-  acceptor->tickets_as_ = acceptor->context_->tickets().add({acceptor->handler_, profile});
+      std::make_shared<Acceptor>(std::move(context), std::move(security), std::move(handler));
+  acceptor->tickets_as_ =
+      acceptor->context_->tickets().add({acceptor->handler_, acceptor->security_.profile});
   return acceptor;
 }
 

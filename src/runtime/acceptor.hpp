@@ -41,9 +41,10 @@ class Acceptor final : public FdHandler,
                                                               std::string_view address,
                                                               Security security,
                                                               std::weak_ptr<OpenHandler> handler);
-  /// It listens nowhere: what it lets in is handed to admit().
-  [[nodiscard]] static std::shared_ptr<Acceptor> without_socket(
-      std::shared_ptr<ContextCore> context, Profile profile, std::weak_ptr<OpenHandler> handler);
+  /// It listens nowhere: what it lets in is handed to admit(), which makes TLS over it where
+  /// `security` asks for that. Errors: invalid_argument, as check_credentials().
+  [[nodiscard]] static Result<std::shared_ptr<Acceptor>> without_socket(
+      std::shared_ptr<ContextCore> context, Security security, std::weak_ptr<OpenHandler> handler);
   Acceptor(std::shared_ptr<ContextCore> context, Security security,
            std::weak_ptr<OpenHandler> handler);
   ~Acceptor() override;

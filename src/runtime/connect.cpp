@@ -96,7 +96,10 @@ Result<OwnedFd> Connector::open_any(std::span<const SocketAddress> addresses) {
 
 Result<std::unique_ptr<ByteStream>> Connector::open_stream(std::span<const SocketAddress> addresses,
                                                            Lane lane) {
-  if (carrier_ != nullptr) return carrier_->open(lane, deadline_);
+  if (carrier_ != nullptr) {
+    TENDON_TRY(stream, carrier_->open(lane, deadline_));
+    return dial_.over(std::move(stream), lane, {});
+  }
   TENDON_TRY(fd, open_any(addresses));
   return dial_.over(std::make_unique<SocketStream>(std::move(fd)), lane, host_dialled());
 }
@@ -441,15 +444,16 @@ Result<Connected> connect(ContextCore& context, std::string_view address, Profil
 }
 
 Result<Connected> connect(ContextCore& context, const ContextId& expected, std::string_view address,
-                          Profile profile, Deadline deadline) {
-  Connector connector(context, address, {.security = {profile}, .absent = Absent::fail}, deadline);
+                          Security security, Deadline deadline) {
+  Connector connector(context, address, {.security = std::move(security), .absent = Absent::fail},
+                      deadline);
   connector.expect(expected);
   return connector.run();
 }
 
-Result<Connected> connect(ContextCore& context, const Carrier& carrier, Profile profile,
+Result<Connected> connect(ContextCore& context, const Carrier& carrier, Security security,
                           Deadline deadline) {
-  return Connector(context, carrier, profile, deadline).run();
+  return Connector(context, carrier, std::move(security), deadline).run();
 }
 
 }  // namespace tendon::v0::detail

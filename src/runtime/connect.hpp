@@ -26,9 +26,11 @@ struct Connected {
   std::string local_host;
 };
 
-/// Connections to one peer that another layer makes, where an address would be dialled.
+/// Connections to one peer that another layer makes, where an address would be dialled. It carries
+/// plain bytes: TLS is made over them, where it is asked for.
 struct Carrier {
-  std::string name;  ///< of the peer, for errors
+  std::string name;   ///< of the peer, for errors
+  ContextId context;  ///< which has to answer: another one is `unreachable`, and gets no link
   std::function<Result<std::unique_ptr<ByteStream>>(Lane, Deadline)> open;
 };
 
@@ -42,11 +44,12 @@ struct Carrier {
 /// The same, to this very Context: another one that listens there is `unreachable`, and gets no
 /// link.
 [[nodiscard]] Result<Connected> connect(ContextCore& context, const ContextId& expected,
-                                        std::string_view address, Profile profile,
+                                        std::string_view address, Security security,
                                         Deadline deadline);
 /// The same over what `carrier` opens: a link to the Context there, which either side may have made
-/// already, else a new one.
+/// already, else a new one. Nobody was dialled by a name, so certificates of any name will do where
+/// `security` names none.
 [[nodiscard]] Result<Connected> connect(ContextCore& context, const Carrier& carrier,
-                                        Profile profile, Deadline deadline);
+                                        Security security, Deadline deadline);
 
 }  // namespace tendon::v0::detail

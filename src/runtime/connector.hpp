@@ -37,12 +37,13 @@ class Connector {
         deadline_(deadline),
         absent_(options.absent),
         stop_(options.stop) {}
-  Connector(ContextCore& context, const Carrier& carrier, Profile profile, Deadline deadline)
+  Connector(ContextCore& context, const Carrier& carrier, Security security, Deadline deadline)
       : context_(context),
         address_text_(carrier.name),
-        dial_(Security{profile}),
+        dial_(std::move(security)),
         deadline_(deadline),
-        carrier_(&carrier) {}
+        carrier_(&carrier),
+        expected_(carrier.context) {}
 
   /// The Context that has to answer; without this call, any.
   void expect(const ContextId& context) { expected_ = context; }

@@ -32,8 +32,8 @@ Deadline share(Deadline deadline, std::size_t addresses_left) {
 /// What one call tries.
 class Reaching {
  public:
-  Reaching(ContextCore& context, const ContextId& peer, Profile profile)
-      : context_(context), peer_(peer), profile_(profile) {}
+  Reaching(ContextCore& context, const ContextId& peer, const Security& security)
+      : context_(context), peer_(peer), security_(security) {}
 
   [[nodiscard]] Result<std::shared_ptr<Link>> run(std::span<const std::string> addresses,
                                                   Deadline deadline);
@@ -51,11 +51,11 @@ class Reaching {
             "there is no link to context " + peer_.to_string() + " and no address to reach it at"};
   }
   [[nodiscard]] std::shared_ptr<Link> known() {
-    return context_.links().usable(peer_, profile_, ReachBy::context);
+    return context_.links().usable(peer_, security_.profile, ReachBy::context);
   }
   /// The last resort: the peer made it, or a stranger that claims its id.
   [[nodiscard]] std::shared_ptr<Link> made_by_peer() {
-    return context_.links().usable(peer_, profile_, ReachBy::any);
+    return context_.links().usable(peer_, security_.profile, ReachBy::any);
   }
   void note(const std::string& address, const Error& error) {
     const auto found = std::ranges::find(tried_, address, &Tried::address);
@@ -68,7 +68,7 @@ class Reaching {
 
   ContextCore& context_;
   const ContextId& peer_;
-  const Profile profile_;
+  const Security& security_;
   std::vector<Tried> tried_;
 };
 
@@ -81,7 +81,7 @@ Result<std::shared_ptr<Link>> Reaching::dial_each(std::span<const std::string> a
   for (std::size_t i = 0; i < addresses.size(); ++i) {
     const std::string& address = addresses[i];
     auto connected =
-        connect(context_, peer_, address, profile_, share(deadline, addresses.size() - i));
+        connect(context_, peer_, address, security_, share(deadline, addresses.size() - i));
     if (connected) return std::move(connected->link);
     last = std::move(connected).error();
     note(address, *last);
@@ -144,16 +144,17 @@ Result<std::shared_ptr<Link>> Reaching::run(std::span<const std::string> address
 }  // namespace
 
 Reached try_to_reach(ContextCore& context, const ContextId& peer,
-                     std::span<const std::string> addresses, Profile profile, Deadline deadline) {
-  Reaching reaching(context, peer, profile);
+                     std::span<const std::string> addresses, const Security& security,
+                     Deadline deadline) {
+  Reaching reaching(context, peer, security);
   auto link = reaching.run(addresses, deadline);
   return {std::move(link), reaching.take_tried()};
 }
 
 Result<std::shared_ptr<Link>> reach_once(ContextCore& context, const ContextId& peer,
-                                         std::span<const std::string> addresses, Profile profile,
-                                         Deadline deadline) {
-  return Reaching(context, peer, profile).run_once(addresses, deadline);
+                                         std::span<const std::string> addresses,
+                                         const Security& security, Deadline deadline) {
+  return Reaching(context, peer, security).run_once(addresses, deadline);
 }
 
 }  // namespace tendon::v0::detail

@@ -35,13 +35,13 @@ struct Reached {
 /// Runs in the calling thread, which makes progress meanwhile. Errors: invalid_argument without an
 /// address, permission_denied, and otherwise `timeout`, which says what was tried last.
 [[nodiscard]] Reached try_to_reach(ContextCore& context, const ContextId& peer,
-                                   std::span<const std::string> addresses, Profile profile,
+                                   std::span<const std::string> addresses, const Security& security,
                                    Deadline deadline);
 /// Tries each address once. It takes no place of kMostDialling, so its callers bound how many of
 /// them run. Links without proofs that the peer made do not count. Errors: that of the last
 /// address.
 [[nodiscard]] Result<std::shared_ptr<Link>> reach_once(ContextCore& context, const ContextId& peer,
                                                        std::span<const std::string> addresses,
-                                                       Profile profile, Deadline deadline);
+                                                       const Security& security, Deadline deadline);
 
 }  // namespace tendon::v0::detail

@@ -22,9 +22,9 @@ class SilentReader {
  public:
   /// Connects to the Context that listens there.
   SilentReader(const ContextId& publisher, const std::string& address)
-      : link_(
-            detail::reach_once(core(), publisher, std::span(&address, 1), Profile::local, kPatience)
-                .value()) {}
+      : link_(detail::reach_once(core(), publisher, std::span(&address, 1), {Profile::local},
+                                 kPatience)
+                  .value()) {}
 
   /// Opens one more channel at this publisher, as a subscriber does.
   void subscribe(std::uint32_t entity) {

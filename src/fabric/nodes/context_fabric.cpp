@@ -82,7 +82,7 @@ Result<ContextFabric::Session> ContextFabric::make_session(ZenohMembership membe
                               (void)context->add_timed(when, std::move(timed));
                             }));
   if (membership.server != nullptr) membership.server->watch_by(port);
-  TENDON_TRY(detours, Detours::create(context_, profile_, entities_, dialler_, port));
+  TENDON_TRY(detours, Detours::create(context_, {profile_}, entities_, dialler_, port));
   return Session{.server = std::move(membership.server),
                  .client = port,
                  .late = membership.late,

@@ -594,7 +594,7 @@ Approach NodeCore::reach(const ContextId& context, const std::vector<std::string
                          const Dialler::Dial& dial) const {
   if (dial.whence == Dialler::Whence::this_host) {
     return {.link = reach_once(*this->context(), context, own_sockets_of(addresses),
-                               fabric_->profile(), dial.deadline),
+                               {fabric_->profile()}, dial.deadline),
             .next = Approach::Next::other_way};
   }
   if (ways_.detours != nullptr) {
@@ -605,7 +605,7 @@ Approach NodeCore::reach(const ContextId& context, const std::vector<std::string
                                 dial.deadline);
   }
   auto [link, tried] =
-      try_to_reach(*this->context(), context, addresses, fabric_->profile(), dial.deadline);
+      try_to_reach(*this->context(), context, addresses, {fabric_->profile()}, dial.deadline);
   return {.link = std::move(link), .tried = std::move(tried)};
 }
 

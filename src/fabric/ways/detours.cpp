@@ -63,14 +63,15 @@ std::string domain_of(const std::string& key) {
 }  // namespace
 
 Result<std::shared_ptr<Detours>> Detours::create(const std::shared_ptr<ContextCore>& context,
-                                                 Profile profile,
+                                                 const Security& security,
                                                  const std::weak_ptr<OpenHandler>& handler,
                                                  const std::shared_ptr<Dialler>& dialler,
                                                  std::shared_ptr<ZenohPort> port) {
-  auto detours = std::make_shared<Detours>(context, profile, dialler, std::move(port));
+  auto detours = std::make_shared<Detours>(context, security, dialler, std::move(port));
   TENDON_TRY(cables, Cables::create(detours->port_, context->id()));
   detours->cables_ = std::move(cables);
-  detours->acceptor_ = Acceptor::without_socket(context, profile, handler);
+  TENDON_TRY(acceptor, Acceptor::without_socket(context, security, handler));
+  detours->acceptor_ = std::move(acceptor);
   TENDON_CHECK(detours->listen());
   return detours;
 }
@@ -133,7 +134,7 @@ std::vector<Tried> Detours::tried_so_far(const ContextId& peer) const {
 Result<std::shared_ptr<Link>> Detours::go(Way way, const PeerTarget& target,
                                           std::vector<Tried>& tried, Deadline deadline) {
   if (way == Way::direct) {
-    auto reached = try_to_reach(*context_, target.context, target.addresses, profile_, deadline);
+    auto reached = try_to_reach(*context_, target.context, target.addresses, security_, deadline);
     tried = std::move(reached.tried);
     if (!reached.link && target.addresses.empty()) {
       tried.push_back({std::string(kDirect),
@@ -142,7 +143,8 @@ Result<std::shared_ptr<Link>> Detours::go(Way way, const PeerTarget& target,
     return std::move(reached.link);
   }
   // Somebody else may have come to one meanwhile: the peer, or another attempt.
-  if (auto link = context_->links().usable(target.context, profile_, ReachBy::any)) return link;
+  if (auto link = context_->links().usable(target.context, security_.profile, ReachBy::any))
+    return link;
   auto link =
       way == Way::dialled_back ? dial_back(target, deadline) : route(target, tried, deadline);
   if (!link)
@@ -161,7 +163,7 @@ Result<std::shared_ptr<Link>> Detours::dial_back(const PeerTarget& target, Deadl
   std::shared_ptr<Link> link;
   const bool came = context_->wait(nullptr, deadline, [&] {
     if (context_->unusable()) return true;
-    link = context_->links().usable(target.context, profile_, ReachBy::any);
+    link = context_->links().usable(target.context, security_.profile, ReachBy::any);
     return link != nullptr;
   });
   TENDON_CHECK(context_->usable(kWhere));
@@ -174,7 +176,7 @@ Result<std::shared_ptr<Link>> Detours::route(const PeerTarget& target,
   if (target.routed == Routed::no)
     return Error{ErrorCode::unreachable, kWhere,
                  "this node takes no routed links (routed = false)"};
-  if (profile_ == Profile::local) {
+  if (security_.profile == Profile::local) {
     return Error{ErrorCode::permission_denied, kWhere,
                  "profile 'local' needs the proof of this user on this host, which no router can "
                  "pass on: ask for profile 'plaintext' by name"};
@@ -187,11 +189,10 @@ Result<std::shared_ptr<Link>> Detours::route(const PeerTarget& target,
   why = cleaned(why, kMostWhyBytes);
   const Carrier carrier{
       .name = "context " + target.context.to_string() + " through routers",
+      .context = target.context,
       .open = [&](Lane lane, Deadline until) { return open_cable(target, why, lane, until); }};
-  TENDON_TRY(connected, connect(*context_, carrier, profile_, deadline));
-  if (connected.link->peer().context == target.context) return std::move(connected.link);
-  return Error{ErrorCode::unreachable, kWhere,
-               "another context answered: " + connected.link->peer_name()};
+  TENDON_TRY(connected, connect(*context_, carrier, security_, deadline));
+  return std::move(connected.link);
 }
 
 Result<std::unique_ptr<ByteStream>> Detours::open_cable(const PeerTarget& target,
@@ -354,10 +355,10 @@ void Detours::dial_for(const DialBackQuestion& asked,
   if (!may) return say(*question, refuse(std::string(kNoCause)));
   const auto counted = std::make_shared<Counted>(shared_from_this(), dials_for_others_);
   const std::string key = "back " + asked.asker.context.to_string();
-  const auto attempt = [context = context_, profile = profile_, peer = asked.asker.context,
+  const auto attempt = [context = context_, security = security_, peer = asked.asker.context,
                         addresses, question, counted, key,
                         weak = std::weak_ptr(dialler_)](const Dialler::Dial&) {
-    const auto link = reach_once(*context, peer, addresses, profile, kPatienceForOthers);
+    const auto link = reach_once(*context, peer, addresses, security, kPatienceForOthers);
     PeerAnswer answer;
     if (!link) answer.why_not = kNoCause;
     say(*question, answer);

@@ -68,13 +68,13 @@ struct Approach {
 class Detours : public std::enable_shared_from_this<Detours> {
  public:
   [[nodiscard]] static Result<std::shared_ptr<Detours>> create(
-      const std::shared_ptr<ContextCore>& context, Profile profile,
+      const std::shared_ptr<ContextCore>& context, const Security& security,
       const std::weak_ptr<OpenHandler>& handler, const std::shared_ptr<Dialler>& dialler,
       std::shared_ptr<ZenohPort> port);
-  Detours(std::shared_ptr<ContextCore> context, Profile profile, std::shared_ptr<Dialler> dialler,
+  Detours(std::shared_ptr<ContextCore> context, Security security, std::shared_ptr<Dialler> dialler,
           std::shared_ptr<ZenohPort> port)
       : context_(std::move(context)),
-        profile_(profile),
+        security_(std::move(security)),
         dialler_(std::move(dialler)),
         port_(std::move(port)) {}
   Detours(const Detours&) = delete;
@@ -140,7 +140,7 @@ class Detours : public std::enable_shared_from_this<Detours> {
   static constexpr std::size_t kMostAttempts = 1024;
 
   const std::shared_ptr<ContextCore> context_;
-  const Profile profile_;
+  const Security security_;
   const std::shared_ptr<Dialler> dialler_;
   const std::shared_ptr<ZenohPort> port_;
   std::shared_ptr<Cables> cables_;

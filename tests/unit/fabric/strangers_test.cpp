@@ -175,7 +175,7 @@ class Strangers : public PipeTest {
   [[nodiscard]] Mouth open(Purpose purpose, Bytes header = {}) {
     const std::vector<std::string> addresses{detail::unix_address_of(node_context_.id()).value()};
     auto link =
-        detail::try_to_reach(stranger(), node_context_.id(), addresses, Profile::local, kPatience)
+        detail::try_to_reach(stranger(), node_context_.id(), addresses, {Profile::local}, kPatience)
             .link.value();
     Mouth mouth{link, 0, std::make_shared<Ear>()};
     EXPECT_TRUE(succeeds(stranger().open_pipe(*link, Opening{.purpose = purpose, .header = header},

@@ -33,7 +33,7 @@ class Reach : public PipeTest {
  protected:
   static auto reach(const Context& from, const ContextId& peer,
                     const std::vector<std::string>& addresses, Deadline deadline = kPatience) {
-    return detail::try_to_reach(core_of(from), peer, addresses, Profile::local, deadline).link;
+    return detail::try_to_reach(core_of(from), peer, addresses, {Profile::local}, deadline).link;
   }
 };
 TENDON_ON_BOTH_PATHS(Reach);
@@ -141,7 +141,7 @@ TEST_P(Reach, ByOneTryNeedsNoPlaceAndIsOverWhenItFailed) {
   for (std::uint8_t i = 0; i < LinkTable::kMostDialling; ++i)
     ASSERT_TRUE(core_of(here).links().dialling().begin(id_of(i)));
   const auto once = [&](const std::vector<std::string>& addresses) {
-    return detail::reach_once(core_of(here), wanted.id(), addresses, Profile::local,
+    return detail::reach_once(core_of(here), wanted.id(), addresses, {Profile::local},
                               Deadline::never());
   };
   EXPECT_FALSE(once({address_of_nobody()})) << "it is not tried again, or this would not end";

@@ -10,7 +10,7 @@
 
 #include "support/child.hpp"
 #include "support/expect.hpp"
-#include "support/secure/certificates.hpp"
+#include "support/secure/credentials.hpp"
 
 namespace tendon::test {
 namespace {
@@ -30,17 +30,6 @@ std::shared_ptr<const Credentials> with_key(const std::string& label, char fill)
   CredentialParts parts;
   parts.keys.push_back(shared_key(label, fill));
   return Credentials::make(std::move(parts)).value();
-}
-
-/// The end's own certificate, then those of `issuers`.
-CredentialParts parts_of(const Certificate& own, const std::vector<const Certificate*>& issuers,
-                         const Certificate& authority) {
-  CredentialParts parts;
-  parts.chain.push_back(own.certificate());
-  for (const Certificate* issuer : issuers) parts.chain.push_back(issuer->certificate());
-  parts.certificate_key = own.key();
-  parts.authorities.push_back(authority.certificate());
-  return parts;
 }
 
 std::shared_ptr<const Credentials> with_certificate(const Certificate& own,

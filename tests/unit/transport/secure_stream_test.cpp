@@ -13,6 +13,7 @@
 #include "support/child.hpp"
 #include "support/memory_stream.hpp"
 #include "support/sanitizer.hpp"
+#include "support/secure/credentials.hpp"
 #include "support/secure/process_memory.hpp"
 #include "transport/stream/socket_stream.hpp"
 
@@ -23,13 +24,6 @@ using namespace tendon::detail;
 using Role = secure::TlsHandshake::Role;
 using State = StreamIo::State;
 using ::testing::HasSubstr;
-
-std::shared_ptr<const secure::Credentials> fleet_key(char fill = 'a') {
-  secure::CredentialParts parts;
-  parts.keys.push_back(
-      {"fleet", SecretBytes::copy_of(as_bytes(std::string(kSharedKeyBytes, fill))), {}});
-  return secure::Credentials::make(std::move(parts)).value();
-}
 
 std::vector<std::byte> counted(std::size_t bytes) {
   std::vector<std::byte> made(bytes);

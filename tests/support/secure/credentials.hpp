@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <tendon/session/profile.hpp>
+#include <vector>
+
+#include "secure/credentials.hpp"
+#include "support/secure/certificates.hpp"
+
+namespace tendon::test {
+
+/// The shared key "fleet", of bytes that say `fill`.
+inline std::shared_ptr<const detail::secure::Credentials> fleet_key(char fill = 'a') {
+  detail::secure::CredentialParts parts;
+  parts.keys.push_back(
+      {"fleet",
+       detail::SecretBytes::copy_of(as_bytes(std::string(detail::kSharedKeyBytes, fill))),
+       {}});
+  return detail::secure::Credentials::make(std::move(parts)).value();
+}
+
+/// The end's own certificate, then those of `issuers`.
+inline detail::secure::CredentialParts parts_of(const Certificate& own,
+                                                const std::vector<const Certificate*>& issuers,
+                                                const Certificate& authority) {
+  detail::secure::CredentialParts parts;
+  parts.chain.push_back(own.certificate());
+  for (const Certificate* issuer : issuers) parts.chain.push_back(issuer->certificate());
+  parts.certificate_key = own.key();
+  parts.authorities.push_back(authority.certificate());
+  return parts;
+}
+
+/// A member of a private CA with two authorities between, and so with a chain of three: as long as
+/// is allowed.
+inline std::shared_ptr<const detail::secure::Credentials> chain_of_three(
+    const CertificateText& text = {}) {
+  static const Certificate kRoot = Certificate::authority("a root authority");
+  static const Certificate kFirst = kRoot.sign_authority("an intermediate authority, the first");
+  static const Certificate kSecond = kFirst.sign_authority("an intermediate authority, the second");
+  return detail::secure::Credentials::make(parts_of(kSecond.sign(text), {&kSecond, &kFirst}, kRoot))
+      .value();
+}
+
+}  // namespace tendon::test
