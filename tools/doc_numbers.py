@@ -17,6 +17,8 @@ NUMBERS = {
         ("at 2^24 records, {} or 10 minutes", "kBytesOfKey"),
         ("than {} times in 32 s", "kUpdatesOfPeer"),
         ("than 64 times in {} is", "kUpdatesWithin"),
+        ("a flight of more than {} bytes takes several", "kMaxInlineBytes"),
+        ("- *Limits*: {} of TLS from a peer", "kMaxHandshakeInputBytes"),
         ("bytes that follow, at most {}: a frame", "kMaxHelloBytes - 16"),
         ("a frame has at most {} bytes", "kMaxHelloBytes"),
         ("| host | text | 1-{} bytes |", "kMaxIdentityTextBytes"),

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <tendon/session/limits.hpp>
 
 #include "runtime/admission.hpp"
@@ -247,10 +248,13 @@ bool Acceptor::serves(ByteStream& stream) const {
 
 Result<std::unique_ptr<ByteStream>> Acceptor::secured(std::unique_ptr<ByteStream> stream) {
   if (security_.profile != Profile::secure) return stream;
-  TENDON_TRY(secure, SecureStream::make(std::move(stream),
-                                        {.role = secure::TlsHandshake::Role::server,
-                                         .credentials = security_.credentials,
-                                         .handshake = {.find_session = lane_keys_.finder()}}));
+  security_.credentials->look(std::chrono::steady_clock::now());
+  TENDON_TRY(secure,
+             SecureStream::make(std::move(stream),
+                                {.role = secure::TlsHandshake::Role::server,
+                                 .credentials = secure::Credentials::latest(security_.credentials),
+                                 .handshake = {.find_session = lane_keys_.finder()},
+                                 .limits = security_.credentials->rotation().records}));
   return std::unique_ptr<ByteStream>(std::move(secure));
 }
 

@@ -13,6 +13,7 @@
 
 #include "core/failpoint.hpp"
 #include "runtime/link_makers.hpp"
+#include "runtime/renewals.hpp"
 #include "runtime/stream_options.hpp"
 #include "session/machine.hpp"
 #include "session/resolve.hpp"
@@ -29,6 +30,14 @@ HelloMessage ready_frame(const Nonce128& ticket = {}) {
   ready.kind = HelloKind::ready;
   ready.ticket = ticket;
   return ready;
+}
+
+// Nothing for a connection without TLS.
+LinkRenewalOptions renewals_after(const AdmittedConnection& connection, const Security& security,
+                                  std::uint32_t lanes) {
+  if (connection.proved().identity.empty()) return {};
+  return renewals_of(security.credentials, secure::TlsHandshake::Role::server,
+                     connection.proved().identity, connection.how(), lanes);
 }
 
 }  // namespace
@@ -326,7 +335,8 @@ bool Admission::on_attach(const HelloMessage& attach) {
 bool Admission::on_ready_frame() {
   context().loop().forget(visitor_->fd());
   const Proofs proofs = parent_->connection_.proved_here();
-  auto link = proof_->make_link(visitor_->release(), *peer_, proofs, context());
+  auto link = proof_->make_link(visitor_->release(), *peer_, proofs, context(),
+                                renewals_after(parent_->connection_, acceptor_->security_, 0));
   if (link) {
     const auto added =
         context().add_link(*link, LinkRole::acceptor, proofs, Features(peer_->features), origin());
@@ -380,6 +390,8 @@ bool Admission::accept_stream(const HelloMessage& path) {
   StreamLinkOptions options =
       stream_options(context(), *peer_, proofs, {path.path, std::move(reason)}, stream_.release());
   options.lanes = lanes_of(path.path, context().options(), *peer_->limits);
+  options.renewal = renewals_after(connection_, acceptor_->security_, options.lanes);
+  if (session != nullptr) options.renewal.on_agreed = acceptor_->lane_keys_.follower(*session);
   auto link = make_stream_link(std::move(options));
   if (link && session != nullptr) acceptor_->lane_keys_.add(*session, *link);
   auto lane = link ? acceptor_->lanes_.issue(*link) : Result<Nonce128>(link.error());

@@ -27,10 +27,13 @@ class AdmittedConnection {
     if (session == nullptr) return;
     proved_.identity = session->identity;
     proved_.credential = session->credential;
+    how_ = session->proof;
     mark_ = mark_of(*session);
   }
   /// The peer, as TLS has proved it; nothing of its host.
   [[nodiscard]] const Proofs& proved() const noexcept { return proved_; }
+  /// How it did.
+  [[nodiscard]] secure::PeerProof how() const noexcept { return how_; }
   /// The same, with this user on this host.
   [[nodiscard]] Proofs proved_here() const {
     Proofs here = proved_;
@@ -47,6 +50,7 @@ class AdmittedConnection {
  private:
   std::string addresses_;
   Proofs proved_;
+  secure::PeerProof how_ = secure::PeerProof::key;
   std::string mark_;
   bool has_begun_ = false;
 };

@@ -369,7 +369,9 @@ Result<std::shared_ptr<Link>> Connector::link_by_memory() {
   ready.kind = HelloKind::ready;
   TENDON_CHECK(exchange(met_->talk, met_->talk.stream.reply(ready)));
   met_->talk.watch.stop();
-  TENDON_TRY(link, met_->proof.make_link(met_->socket->release(), talk_->peer, proofs_, context_));
+  auto renewals = dial_.renewals_of(talk_->stream.stream()->session(), 0);
+  TENDON_TRY(link, met_->proof.make_link(met_->socket->release(), talk_->peer, proofs_, context_,
+                                         std::move(renewals)));
   // The link exists on both sides before the peer may hear of a pipe on it.
   TENDON_CHECK(context_.add_link(link, LinkRole::connector, proofs_, Features(talk_->peer.features),
                                  {.boot_id = talk_->peer.boot_id}));
@@ -403,9 +405,13 @@ Result<std::shared_ptr<Link>> Connector::link_by_stream() {
   TENDON_TRY(ready, say_path(path));
   const HelloMessage& peer = talk_->peer;
   talk_->watch.stop();
-  dial_.use(talk_->stream.stream()->session());
-  TENDON_TRY(link, make_stream_link(
-                       stream_options(context_, peer, proofs_, path, talk_->stream.release())));
+  const secure::TlsSession* const session = talk_->stream.stream()->session();
+  dial_.use(session);
+  auto renewals = dial_.renewals_of(session, lanes_of(path.kind, context_.options(), *peer.limits));
+  StreamLinkOptions options =
+      stream_options(context_, peer, proofs_, path, talk_->stream.release());
+  options.renewal = std::move(renewals);
+  TENDON_TRY(link, make_stream_link(std::move(options)));
   TENDON_CHECK(context_.add_link(link, LinkRole::connector, proofs_, Features(peer.features),
                                  {.boot_id = peer.boot_id}));
   // The next connect would take a link that lives for a whole one.

@@ -24,6 +24,18 @@ bool LaneKeys::are_of(std::string_view identity, const std::shared_ptr<StreamLin
          !link.owner_before(found->link);
 }
 
+std::function<void(const secure::TlsSession&)> LaneKeys::follower(
+    const secure::TlsSession& first) const {
+  return [table = table_, id = first.id](const secure::TlsSession& next) mutable {
+    const Lock lock(table->mutex);
+    const auto found = std::ranges::find(table->lanes, id, &Lane::session_id);
+    id = next.id;
+    if (found == table->lanes.end()) return;
+    found->session_id = next.id;
+    std::ranges::copy(next.lane_key.bytes(), found->key.bytes().begin());
+  };
+}
+
 secure::FindSession LaneKeys::finder() const {
   return [table = table_](std::string_view id) -> std::optional<secure::Secret<kSharedKeyBytes>> {
     std::shared_ptr<StreamLink> link;  // may be the last share: it goes after the lock

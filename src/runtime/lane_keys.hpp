@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -29,6 +30,9 @@ class LaneKeys {
   /// The identity of a connection is that of a lane of `link`.
   [[nodiscard]] bool are_of(std::string_view identity,
                             const std::shared_ptr<StreamLink>& link) const;
+  /// Takes each session that follows this one on its link: lanes join the last one.
+  [[nodiscard]] std::function<void(const secure::TlsSession&)> follower(
+      const secure::TlsSession& first) const;
   /// Asks this table, for as long as it lives.
   [[nodiscard]] secure::FindSession finder() const;
 

@@ -376,6 +376,8 @@ std::string LinkTable::describe() const {
             std::to_string(stats.slots.loaned_count) + ", quarantined " +
             std::to_string(stats.slots.quarantined_count) + ", doorbells " +
             std::to_string(stats.doorbells) + "\n";
+    if (stats.renewals != 0)
+      text += "  session renewed " + std::to_string(stats.renewals) + " times\n";
   }
   for (const auto& link : holders_) {
     text += "ended link to " + link->peer_name() + ": " + std::to_string(link->stats().holds) +

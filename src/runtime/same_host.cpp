@@ -64,7 +64,8 @@ Result<void> SameHostProof::receive_attach(RendezvousSocket& socket, const Hello
 
 Result<std::shared_ptr<Link>> SameHostProof::make_link(OwnedFd socket,
                                                        const HelloMessage& peer_hello,
-                                                       const Proofs& proofs, ContextCore& context) {
+                                                       const Proofs& proofs, ContextCore& context,
+                                                       LinkRenewalOptions renewal) {
   mine_->release_fd();
   return make_shm_link(ShmLinkOptions{
       .path = {PathKind::shm, "same host, proved by a shared mapping"},
@@ -82,6 +83,7 @@ Result<std::shared_ptr<Link>> SameHostProof::make_link(OwnedFd socket,
                               .has(Feature::publish_pool)
                           ? context.publishing().pool()
                           : nullptr,
+      .renewal = std::move(renewal),
   });
 }
 

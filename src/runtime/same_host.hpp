@@ -13,6 +13,7 @@
 #include "runtime/rendezvous_socket.hpp"
 #include "secure/tls_handshake.hpp"
 #include "session/proofs.hpp"
+#include "transport/link_renewal.hpp"
 
 namespace tendon::v0::detail {
 
@@ -33,10 +34,12 @@ class SameHostProof {
   [[nodiscard]] Result<void> receive_attach(RendezvousSocket& socket, const HelloMessage& attach);
 
   /// The link over the socket that the proof was made on, to the peer that said `peer_hello` and
-  /// has shown `proofs`, this one among them. Call after receive_attach().
+  /// has shown `proofs`, this one among them. It renews the session that the proof is bound to.
+  /// Call after receive_attach().
   [[nodiscard]] Result<std::shared_ptr<Link>> make_link(OwnedFd socket,
                                                         const HelloMessage& peer_hello,
-                                                        const Proofs& proofs, ContextCore& context);
+                                                        const Proofs& proofs, ContextCore& context,
+                                                        LinkRenewalOptions renewal);
 
  private:
   SameHostProof(std::shared_ptr<Segment> mine, Nonce128 nonce, OwnedFd process)

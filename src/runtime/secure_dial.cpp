@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/secure_dial.hpp"
 
+#include <chrono>
+#include <functional>
 #include <utility>
 
+#include "runtime/renewals.hpp"
 #include "session/proofs.hpp"
 #include "transport/stream/secure_stream.hpp"
 
@@ -15,8 +18,10 @@ Result<void> SecureDial::check(std::string_view where) const {
 Result<std::unique_ptr<ByteStream>> SecureDial::over(std::unique_ptr<ByteStream> stream, Lane lane,
                                                      std::string_view host) const {
   if (security_.profile != Profile::secure) return stream;
+  security_.credentials->look(std::chrono::steady_clock::now());
   SecureStreamOptions options{.role = secure::TlsHandshake::Role::client,
-                              .credentials = security_.credentials};
+                              .credentials = secure::Credentials::latest(security_.credentials),
+                              .limits = security_.credentials->rotation().records};
   if (lane == Lane::bulk) {
     options.handshake.session_id = session_id_;
     options.handshake.session_key = lane_key_.bytes();
@@ -25,6 +30,16 @@ Result<std::unique_ptr<ByteStream>> SecureDial::over(std::unique_ptr<ByteStream>
   }
   TENDON_TRY(secure, SecureStream::make(std::move(stream), std::move(options)));
   return std::unique_ptr<ByteStream>(std::move(secure));
+}
+
+LinkRenewalOptions SecureDial::renewals_of(const secure::TlsSession* session,
+                                           std::uint32_t lanes) const {
+  if (session == nullptr) return {};
+  auto options = detail::renewals_of(security_.credentials, secure::TlsHandshake::Role::client,
+                                     session->identity, session->proof, lanes);
+  // Random, and no secret.
+  options.terms.earlier = static_cast<std::uint8_t>(std::hash<std::string>()(session->id));
+  return options;
 }
 
 void SecureDial::use(const secure::TlsSession* session) {

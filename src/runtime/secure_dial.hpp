@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 
 #include "runtime/lane.hpp"
 #include "secure/tls_handshake.hpp"
+#include "transport/link_renewal.hpp"
 #include "transport/stream/byte_stream.hpp"
 
 namespace tendon::v0::detail {
@@ -33,6 +35,9 @@ class SecureDial {
   /// unless the program has named somebody.
   [[nodiscard]] Result<std::unique_ptr<ByteStream>> over(std::unique_ptr<ByteStream> stream,
                                                          Lane lane, std::string_view host) const;
+  /// How a link renews this session, which this end has dialled; null: there is none.
+  [[nodiscard]] LinkRenewalOptions renewals_of(const secure::TlsSession* session,
+                                               std::uint32_t lanes) const;
   /// The session that lanes join from now on; null: there is none.
   void use(const secure::TlsSession* session);
 

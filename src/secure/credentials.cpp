@@ -51,6 +51,11 @@ Result<SecretBytes> read_file(const std::string& path, FileReaders readers) {
 }  // namespace
 
 Result<std::shared_ptr<const Credentials>> Credentials::make(CredentialParts parts) {
+  return make(std::move(parts), nullptr);
+}
+
+Result<std::shared_ptr<const Credentials>> Credentials::make(
+    CredentialParts parts, std::shared_ptr<CredentialSource> source) {
   const std::shared_ptr<Credentials> made(new Credentials);
   if (parts.keys.empty() && parts.chain.empty())
     return wrong("secure links need a key, or a certificate with its key and an authority");
@@ -60,13 +65,37 @@ Result<std::shared_ptr<const Credentials>> Credentials::make(CredentialParts par
   TENDON_CHECK(made->take_certificates(parts));
   made->keys_ = std::move(parts.keys);
   made->key_log_ = std::move(parts.key_log);
+  made->rotation_ = parts.rotation;
+  made->source_ = std::move(source);
   return std::shared_ptr<const Credentials>(made);
+}
+
+std::shared_ptr<const Credentials> Credentials::latest(
+    const std::shared_ptr<const Credentials>& loaded) {
+  auto latest = loaded->source_ == nullptr ? nullptr : loaded->source_->latest();
+  return latest == nullptr ? loaded : latest;
+}
+
+Result<std::shared_ptr<const Credentials>> Credentials::load(const CredentialFiles& files,
+                                                             const RotationLimits& rotation) {
+  return load(files, {}, rotation,
+              std::make_shared<CredentialSource>(files, [rotation](const CredentialFiles& again) {
+                return load(again, rotation);
+              }));
 }
 
 Result<std::shared_ptr<const Credentials>> Credentials::load(const CredentialFiles& files,
                                                              std::vector<SharedKey> keys) {
+  if (keys.empty()) return load(files);
+  return load(files, std::move(keys), {}, nullptr);
+}
+
+Result<std::shared_ptr<const Credentials>> Credentials::load(
+    const CredentialFiles& files, std::vector<SharedKey> keys, const RotationLimits& rotation,
+    std::shared_ptr<CredentialSource> source) {
   CredentialParts parts;
   parts.keys = std::move(keys);
+  parts.rotation = rotation;
   if (!files.key.empty()) {
     if (!parts.keys.empty()) return wrong("keys are given twice: leave '" + files.key + "' out");
     TENDON_TRY(loaded, load_keys(files.key));
@@ -91,7 +120,7 @@ Result<std::shared_ptr<const Credentials>> Credentials::load(const CredentialFil
     TENDON_TRY(opened, KeyLog::open(files.keylog));
     parts.key_log = std::move(opened);
   }
-  return make(std::move(parts));
+  return make(std::move(parts), std::move(source));
 }
 
 const SharedKey* Credentials::find_key(std::string_view label) const noexcept {

@@ -9,8 +9,10 @@
 
 #include "core/fork_guard.hpp"
 #include "secure/certificate.hpp"
+#include "secure/credential_source.hpp"
 #include "secure/crypto_library.hpp"
 #include "secure/key_log.hpp"
+#include "secure/rotation_limits.hpp"
 #include "secure/shared_key.hpp"
 
 namespace tendon::v0::detail::secure {
@@ -22,6 +24,7 @@ struct CredentialParts {
   CryptoOwned<EVP_PKEY> certificate_key;
   CertificateChain authorities;           ///< who signs the certificates of peers
   std::shared_ptr<const KeyLog> key_log;  ///< null: nobody else learns a secret
+  RotationLimits rotation{};
 };
 
 /// How one end of secure links proves itself, and whom it believes: keys, or certificates of given
@@ -31,15 +34,26 @@ struct CredentialParts {
 /// Threads: immutable.
 /// Errors:  invalid_argument, which says what is missing or does not belong together; those of the
 ///          files.
-/// Blocks:  load(): on the disk.
+/// Blocks:  load() and look(): on the disk.
 /// Cost:    about a millisecond.
 class Credentials {
  public:
   [[nodiscard]] static Result<std::shared_ptr<const Credentials>> make(CredentialParts parts);
-  /// `keys` stand for those of a file: there is one of the two at the most.
   [[nodiscard]] static Result<std::shared_ptr<const Credentials>> load(
-      const CredentialFiles& files, std::vector<SharedKey> keys = {});
+      const CredentialFiles& files, const RotationLimits& rotation = {});
+  /// The same, with `keys`, if there are any, in place of those of a file. Then nothing is read
+  /// again later.
+  [[nodiscard]] static Result<std::shared_ptr<const Credentials>> load(const CredentialFiles& files,
+                                                                       std::vector<SharedKey> keys);
+  /// The same files, as they were when they were read last; `loaded` where they have not changed.
+  [[nodiscard]] static std::shared_ptr<const Credentials> latest(
+      const std::shared_ptr<const Credentials>& loaded);
+  /// Reads the files again, if they have changed: then latest() returns what they have now.
+  void look(CredentialSource::Clock::time_point now) const {
+    if (source_ != nullptr) source_->look(now, rotation_.looks_every);
+  }
 
+  [[nodiscard]] const RotationLimits& rotation() const noexcept { return rotation_; }
   /// Null: this end has none.
   [[nodiscard]] const SharedKey* key_to_dial() const noexcept {
     return keys_.empty() ? nullptr : &keys_.front();
@@ -55,12 +69,19 @@ class Credentials {
 
  private:
   Credentials() = default;
+  [[nodiscard]] static Result<std::shared_ptr<const Credentials>> load(
+      const CredentialFiles& files, std::vector<SharedKey> keys, const RotationLimits& rotation,
+      std::shared_ptr<CredentialSource> source);
+  [[nodiscard]] static Result<std::shared_ptr<const Credentials>> make(
+      CredentialParts parts, std::shared_ptr<CredentialSource> source);
   [[nodiscard]] Result<void> take_certificates(const CredentialParts& parts);
 
   const std::uint32_t process_ = process_number();
   std::vector<SharedKey> keys_;
   std::shared_ptr<const KeyLog> key_log_;
   CryptoOwned<SSL_CTX> context_;
+  RotationLimits rotation_;
+  std::shared_ptr<CredentialSource> source_;  // null: they are from no file
 };
 
 }  // namespace tendon::v0::detail::secure

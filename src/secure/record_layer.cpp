@@ -116,19 +116,39 @@ Result<RecordLayer::Sealed> RecordLayer::seal(std::span<const Bytes> pieces, Mut
 
 Result<std::size_t> RecordLayer::seal_end(MutableBytes room) {
   if (!sending_ || room.size() < kLeastRoomBytes) return 0;
-  const std::array<std::byte, 2> alert{end_ == Alert::close_notify ? kWarning : kFatal,
-                                       static_cast<std::byte>(end_)};
-  const Bytes content(alert);
-  TENDON_TRY(written, sending_->seal(ContentType::alert, std::span(&content, 1), room));
+  TENDON_TRY(written, seal_alert(end_, room));
   sending_.reset();
+  return written;
+}
+
+Result<std::size_t> RecordLayer::seal_alert(Alert alert, MutableBytes room) {
+  const std::array<std::byte, 2> words{alert == Alert::close_notify ? kWarning : kFatal,
+                                       static_cast<std::byte>(alert)};
+  const Bytes content(words);
+  return sending_->seal(ContentType::alert, std::span(&content, 1), room);
+}
+
+Result<std::size_t> RecordLayer::seal_switch(MutableBytes room, TrafficSecret secret) {
+  if (error_ || !sending_ || room.size() < kLeastRoomBytes) return 0;
+  auto written = seal_alert(Alert::close_notify, room);
+  if (!written) return fail(Alert::internal_error, std::move(written).error());
+  if (auto replaced = sending_->replace(std::move(secret)); !replaced)
+    return fail(Alert::internal_error, std::move(replaced).error());
+  answer_update_ = false;
+  sealed_bytes_ = 0;
   return written;
 }
 
 // --- receiving
 
+void RecordLayer::end_receiving() {
+  receiving_.reset();
+  next_receiving_.reset();
+}
+
 // The last thing that happens, but for seal_end().
 Error RecordLayer::fail(Alert alert, Error why) {
-  receiving_.reset();
+  end_receiving();
   end_ = alert;
   error_ = std::move(why);
   return *error_;
@@ -187,10 +207,11 @@ Result<RecordLayer::Opened> RecordLayer::open(MutableBytes received, MutableByte
   opened.written_bytes = 0;
   opened.rest = {};
   switch (inside->type) {
-    case ContentType::alert:
-      TENDON_CHECK(hear_alert(content));
-      opened.state = Opened::State::ended;
+    case ContentType::alert: {
+      TENDON_TRY(state, hear_alert(content));
+      opened.state = state;
       return opened;
+    }
     case ContentType::handshake:
       TENDON_CHECK(hear_handshake(content, now));
       return opened;
@@ -202,11 +223,19 @@ Result<RecordLayer::Opened> RecordLayer::open(MutableBytes received, MutableByte
 }
 
 // Success: a close_notify.
-Result<void> RecordLayer::hear_alert(Bytes content) {
+Result<RecordLayer::Opened::State> RecordLayer::hear_alert(Bytes content) {
   if (content.size() != 2)
     return fail(Alert::decode_error, violation("a record of alerts has not just one"));
-  receiving_.reset();
-  if (content[1] == static_cast<std::byte>(Alert::close_notify)) return {};
+  const bool is_close_notify = content[1] == static_cast<std::byte>(Alert::close_notify);
+  if (is_close_notify && next_receiving_) {
+    auto replaced = receiving_->replace(*std::move(next_receiving_));
+    next_receiving_.reset();
+    if (!replaced) return fail(Alert::internal_error, std::move(replaced).error());
+    empty_records_ = 0;
+    return Opened::State::opened;
+  }
+  end_receiving();
+  if (is_close_notify) return Opened::State::ended;
   sending_.reset();  // nothing may follow to a peer that has said so
   const auto alert = static_cast<Alert>(content[1]);
   // A client is done with its handshake before the server has looked at its certificate.

@@ -41,7 +41,9 @@ struct RecordSecrets {
 ///
 /// A stream of bytes goes in and the same comes out at the other end, or an error does: a byte that
 /// was changed, left out, repeated or moved on the way is a protocol_violation, and so are
-/// handshake messages other than a whole KeyUpdate. Only close_notify is an orderly end.
+/// handshake messages other than a whole KeyUpdate. Only close_notify is an orderly end; where the
+/// two ends have agreed on another session before, the first one in a direction is the switch to
+/// its keys, and no end.
 ///
 /// Owns:    the secrets and keys of both directions. Each is wiped once its direction is over.
 /// Threads: one at a time.
@@ -74,6 +76,16 @@ class RecordLayer {
   /// 0: the peer needs none, or had one, or `room` has less than kLeastRoomBytes.
   [[nodiscard]] Result<std::size_t> seal_end(MutableBytes room);
 
+  /// Writes close_notify, after which this direction goes on under a key of `secret`: the peer has
+  /// called expect_switch(). 0, and nothing changes: `room` has less than kLeastRoomBytes, or this
+  /// direction is over.
+  [[nodiscard]] Result<std::size_t> seal_switch(MutableBytes room, TrafficSecret secret);
+  /// The peer's next close_notify is its switch to this secret. Precondition: none is expected.
+  void expect_switch(TrafficSecret secret) { next_receiving_ = std::move(secret); }
+  [[nodiscard]] bool expects_switch() const noexcept {
+    return receiving_ && next_receiving_.has_value();
+  }
+
   struct Opened {
     enum class State : std::uint8_t {
       incomplete,  ///< the record has not arrived as a whole; nothing was done
@@ -97,13 +109,16 @@ class RecordLayer {
 
   [[nodiscard]] bool is_update_due(TimePoint now) const;
   [[nodiscard]] Result<std::size_t> seal_update(MutableBytes room);
-  [[nodiscard]] Result<void> hear_alert(Bytes content);
+  [[nodiscard]] Result<std::size_t> seal_alert(Alert alert, MutableBytes room);
+  [[nodiscard]] Result<Opened::State> hear_alert(Bytes content);
   [[nodiscard]] Result<void> hear_handshake(Bytes content, TimePoint now);
+  void end_receiving();
   [[nodiscard]] Error fail(Alert alert, Error why);
 
   RecordLimits limits_;
-  std::optional<RecordProtection> sending_;    // until seal_end()
-  std::optional<RecordProtection> receiving_;  // until the peer's end, or an error
+  std::optional<RecordProtection> sending_;      // until seal_end()
+  std::optional<RecordProtection> receiving_;    // until the peer's end, or an error
+  std::optional<TrafficSecret> next_receiving_;  // from the peer's next close_notify on
   std::optional<Error> error_;
   Alert end_ = Alert::close_notify;  // what seal_end() says
   // How much the key that seals has done, and since when.

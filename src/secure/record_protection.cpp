@@ -59,7 +59,11 @@ Result<void> RecordProtection::advance() {
   TENDON_CHECK(check_process());
   TrafficSecret next;
   TENDON_CHECK(expand_label(kDigest, secret_.bytes(), "traffic upd", next.bytes()));
-  TENDON_CHECK(use(std::move(next)));
+  return replace(std::move(next));
+}
+
+Result<void> RecordProtection::replace(TrafficSecret secret) {
+  TENDON_CHECK(use(std::move(secret)));
   sequence_ = 0;
   return {};
 }

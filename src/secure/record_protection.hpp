@@ -58,6 +58,9 @@ class RecordProtection {
   /// Goes to the next key (RFC 8446, section 7.2), of which the sequence begins at 0.
   [[nodiscard]] Result<void> advance();
 
+  /// Goes over to a key of another session, of which the sequence begins at 0.
+  [[nodiscard]] Result<void> replace(TrafficSecret secret);
+
   /// The number of the next record under this key.
   [[nodiscard]] std::uint64_t sequence() const noexcept { return sequence_; }
 

@@ -22,9 +22,6 @@ constexpr std::string_view kWhere = "secure.handshake";
 constexpr std::string_view kProtocol = "tendon/1";
 constexpr std::array<unsigned char, 2> kSuite = {0x13, 0x02};  // TLS_AES_256_GCM_SHA384
 
-// Identities of pre-shared keys, as a client sends them. A label never has the other prefix.
-constexpr std::string_view kKeyPrefix = "key:";
-
 // Reasons of refusal that are about who the peer is, or this end for the peer. An alert of the peer
 // is the reason 1000 + its number (RFC 8446, section 6).
 bool is_about_identity(unsigned long error) {
@@ -106,7 +103,7 @@ struct TlsHandshake::Callbacks {
                      SSL_SESSION** session) {
     TlsHandshake& self = of(ssl);
     *session = nullptr;
-    const SharedKey* const key = self.credentials_ ? self.credentials_->key_to_dial() : nullptr;
+    const SharedKey* const key = self.key_to_dial();
     if (self.options_.session_id.empty() && key == nullptr) return 1;
     const Bytes secret =
         self.options_.session_id.empty() ? key->secret.bytes() : self.options_.session_key;
@@ -258,7 +255,11 @@ Result<void> TlsHandshake::begin() {
     return {};
   }
   SSL_set_connect_state(ssl_.get());
-  const SharedKey* const key = credentials_->key_to_dial();
+  const SharedKey* const key = key_to_dial();
+  if (key == nullptr && options_.own_identity.starts_with(kKeyPrefix))
+    return fail(Error{ErrorCode::authentication_failed, kWhere,
+                      "this end has no key any more for '" + options_.own_identity +
+                          "', by which its peer knows it"});
   if (!options_.session_id.empty()) {
     client_identity_ = std::string(kSessionPrefix) + options_.session_id;
   } else if (key != nullptr) {
@@ -271,6 +272,13 @@ Result<void> TlsHandshake::begin() {
                           static_cast<unsigned>(protocols.size())) != 0)
     return fail(errors.failed(kWhere, "begin a handshake"));
   return {};
+}
+
+const SharedKey* TlsHandshake::key_to_dial() const {
+  const std::string_view identity = options_.own_identity;
+  if (identity.empty()) return credentials_->key_to_dial();
+  if (!identity.starts_with(kKeyPrefix)) return nullptr;
+  return credentials_->find_key(identity.substr(kKeyPrefix.size()));
 }
 
 // The first key that OpenSSL gets of a session is the only one: it is overwritten when the session
@@ -384,7 +392,8 @@ Result<void> TlsHandshake::finish() {
   std::array<std::byte, 16> id{};
   if (!derive("EXPORTER-tendon-session", id) ||
       !derive("EXPORTER-tendon-lane", session_.lane_key.bytes()) ||
-      !derive("EXPORTER-tendon-same-host", session_.host_key.bytes()))
+      !derive("EXPORTER-tendon-same-host", session_.host_key.bytes()) ||
+      !derive("EXPORTER-tendon-renewal", session_.renewal_key.bytes()))
     return fail(errors.failed(kWhere, "derive the keys of a session"));
   if (secrets_ != 2)
     return fail(Error{ErrorCode::internal, kWhere, "libssl has not said the traffic secrets"});

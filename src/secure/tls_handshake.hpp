@@ -30,11 +30,12 @@ TENDON_WORDS(PeerProof, key, certificate, session);
 
 /// What both ends know after a handshake, and nobody else.
 struct TlsSession {
-  Secret<kTrafficSecretBytes> sending;    ///< of the records from here
-  Secret<kTrafficSecretBytes> receiving;  ///< of the records from the peer
-  Secret<kSharedKeyBytes> lane_key;       ///< of lanes that join this session
-  Secret<kSharedKeyBytes> host_key;       ///< binds the proof of the same host to this session
-  std::string id;                         ///< of the session, for its lanes; no secret of itself
+  Secret<kTrafficSecretBytes> sending;      ///< of the records from here
+  Secret<kTrafficSecretBytes> receiving;    ///< of the records from the peer
+  Secret<kSharedKeyBytes> lane_key;         ///< of lanes that join this session
+  Secret<kSharedKeyBytes> host_key;         ///< binds the proof of the same host to this session
+  Secret<kTrafficSecretBytes> renewal_key;  ///< of renewed_secrets(), where it follows another one
+  std::string id;                           ///< of the session, for its lanes; no secret of itself
   PeerProof proof = PeerProof::key;
   std::string identity;  ///< `key:LABEL`, or a name of the peer's certificate
   /// Which key or certificate it was: two of one name are two. The id of the key, or the SHA-256 of
@@ -46,6 +47,8 @@ struct TlsSession {
 
 /// The identity of a lane's connection is this and the id of the session that it joins.
 inline constexpr std::string_view kSessionPrefix = "session:";
+/// That of who proved a shared key is this and the key's label.
+inline constexpr std::string_view kKeyPrefix = "key:";
 
 /// The key of a session that a lane wants to join; nothing for one that nobody has.
 using FindSession = std::function<std::optional<Secret<kSharedKeyBytes>>(std::string_view id)>;
@@ -59,6 +62,10 @@ struct TlsHandshakeOptions {
   /// the credentials.
   std::string session_id{};
   Bytes session_key{};  ///< lives as long as the handshake
+  /// A client that was `identity` to its peer in another session, and has to be the same again:
+  /// `key:LABEL` is proved by the key of that label alone, anything else by the certificate. Empty:
+  /// the first key, or the certificate where there is none.
+  std::string own_identity{};
   /// A server: finds the sessions that lanes may join. Left out: none.
   FindSession find_session{};
   /// Gets lines of the format NSS Key Log, with which others can read all that is sent.
@@ -116,6 +123,8 @@ class TlsHandshake {
   [[nodiscard]] Error fail(Error error);
   [[nodiscard]] Error explain_failure(const CryptoErrors& errors);
   [[nodiscard]] CryptoOwned<ssl_session_st> session_of(Bytes key) const;
+  /// A client's, of the credentials; null: it shows its certificate.
+  [[nodiscard]] const SharedKey* key_to_dial() const;
 
   const std::shared_ptr<const Credentials> credentials_;
   const Role role_;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much a peer may send before it is authenticated: docs/limits.md.
+// How much a peer may send before it is authenticated, and how long a session is used:
+// docs/limits.md.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 
 namespace tendon::v0::detail {
 
@@ -14,5 +17,18 @@ inline constexpr std::size_t kMaxHandshakeInputBytes = std::size_t{24} << 10;
 inline constexpr std::size_t kMaxCertificateBytes = std::size_t{16} << 10;
 /// A chain of an end, two authorities and a root: nobody asks for more.
 inline constexpr int kMaxIssuersBetween = 2;
+
+/// The side that connected renews the session of a link at this age, or when the link has carried
+/// so many bytes of bodies since the last time.
+inline constexpr std::chrono::seconds kRenewalAge{3600};
+inline constexpr std::uint64_t kRenewalBytes = std::uint64_t{1} << 40;
+/// From the first word of a renewal until both ends have the session. A control lane waits as long
+/// as a program takes no messages, so this is no matter of seconds.
+inline constexpr std::chrono::seconds kRenewalDeadline{600};
+/// More renewals that a peer begins in kRenewalsWithin are an attack on our processor.
+inline constexpr std::uint32_t kMaxRenewals = 64;
+inline constexpr std::chrono::seconds kRenewalsWithin{32};
+/// Files of credentials are looked at no more often.
+inline constexpr std::chrono::seconds kCredentialLook{60};
 
 }  // namespace tendon::v0::detail

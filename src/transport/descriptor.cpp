@@ -12,6 +12,7 @@ bool has_body(MessageKind kind) {
     case MessageKind::schema:
     case MessageKind::error:
     case MessageKind::open:
+    case MessageKind::secure:
       return true;
     case MessageKind::segment:
     case MessageKind::credit:
@@ -34,7 +35,8 @@ namespace {
 
 // 1.0 did not look at the pipe of a goodbye.
 bool is_of_the_link(MessageKind kind) {
-  return kind == MessageKind::retire || kind == MessageKind::clock || kind == MessageKind::device;
+  return kind == MessageKind::retire || kind == MessageKind::clock || kind == MessageKind::device ||
+         kind == MessageKind::secure;
 }
 
 }  // namespace
@@ -51,9 +53,9 @@ std::string_view check_descriptor(const Descriptor& descriptor, std::uint64_t ca
     return "unknown layout";
   if (descriptor.header_bytes > kMaxMessageHeaderBytes) return "message header above its limit";
   if (descriptor.values_bytes > kMaxValuesBytes) return "non-tensor data above its limit";
+  if (is_of_the_link(descriptor.kind) && descriptor.pipe != 0)
+    return "a word about the link on a pipe";
   if (!has_body(descriptor.kind)) {
-    if (is_of_the_link(descriptor.kind) && descriptor.pipe != 0)
-      return "a word about the link on a pipe";
     if (descriptor.header_bytes != 0 || descriptor.values_bytes != 0 || descriptor.is_inline())
       return "a control message with a body";
     return {};
@@ -62,9 +64,13 @@ std::string_view check_descriptor(const Descriptor& descriptor, std::uint64_t ca
     return "schema above its limit";
   if (descriptor.payload_bytes > cap_bytes) return "payload above the link's cap";
   if (descriptor.body_bytes() > cap_bytes) return "message above the link's cap";
-  if ((descriptor.kind == MessageKind::error || descriptor.kind == MessageKind::open) &&
+  if (descriptor.kind == MessageKind::secure &&
+      (descriptor.header_bytes != 0 || descriptor.values_bytes != 0))
+    return "a word of a renewal with a header or values";
+  if ((descriptor.kind == MessageKind::error || descriptor.kind == MessageKind::open ||
+       descriptor.kind == MessageKind::secure) &&
       !descriptor.is_inline() && descriptor.body_bytes() != 0)
-    return "an error text, or what an open says, that is not inline";
+    return "an error text, what an open says, or a word of a renewal that is not inline";
   if (descriptor.is_inline() && descriptor.segment_or_inline_bytes != descriptor.body_bytes())
     return "inline length differs from the lengths of its parts";
   if (descriptor.is_inline() && descriptor.body_bytes() > kMaxInlineBytes)

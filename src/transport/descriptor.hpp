@@ -36,10 +36,11 @@ enum class MessageKind : std::uint8_t {
   /// the times there of its arrival, `generation`, and of this message, `offset` [ns]
   clock = 15,
   device = 16,  ///< pipe 0 (Feature::devices): a word about a GPU, see device_word.hpp
+  secure = 17,  ///< pipe 0 (over TLS): a word of a renewal, see link_renewal.hpp; `tag` is which
   head = 18,    ///< (Feature::heads) the publisher of this channel has published up to `sequence`
 };
 TENDON_WORDS(MessageKind, data, bytes, schema, segment, credit, ack, end, abort, cancel, ping,
-             error, open, goodbye, retire, clock, device, head);
+             error, open, goodbye, retire, clock, device, secure, head);
 
 /// What a pipe is opened for. Numbers are wire contract: append only.
 enum class Purpose : std::uint32_t {

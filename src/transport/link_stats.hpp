@@ -23,6 +23,8 @@ struct LinkStats {
   std::uint64_t untaken_bytes = 0;     ///< tcp: sent in frames, and not taken as far as was heard
   std::uint64_t holds = 0;             ///< shm: the peer's, of the publish pool, quarantined or not
   std::uint64_t view_count = 0;        ///< shm: slots of the peer that were lent to the user here
+  std::uint64_t renewals = 0;          ///< of its session, over TLS
+  std::uint64_t refused_renewals = 0;  ///< a peer was, or took this end for, another one
   std::chrono::nanoseconds silence{};  ///< how long the peer gave no sign of life, as of a tick
   SlotPoolStats slots;                 ///< of the memory this side lends
 };

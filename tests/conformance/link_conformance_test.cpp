@@ -639,11 +639,13 @@ TEST_P(LinkConformance, LeavesNothingWatchedWhenItGoes) {
 
 INSTANTIATE_TEST_SUITE_P(Links, LinkConformance, testing::ValuesIn(links_of_the_product()),
                          [](const auto& tested) { return tested.param.name; });
-INSTANTIATE_TEST_SUITE_P(Streams, LinkConformance,
-                         testing::Values(memory_factory("memory", {}, 1),
-                                         memory_factory("memory_in_crumbs", kCrumbs, 2),
-                                         memory_factory("memory_that_encrypts", kEncrypting, 2)),
-                         [](const auto& tested) { return tested.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Streams, LinkConformance,
+    testing::Values(memory_factory("memory", {}, 1), memory_factory("memory_in_crumbs", kCrumbs, 2),
+                    memory_factory("memory_that_encrypts", kEncrypting, 2),
+                    secure_factory("tls_that_renews", 2,
+                                   {test_credentials(renewals_each(65536)), nullptr})),
+    [](const auto& tested) { return tested.param.name; });
 
 }  // namespace
 }  // namespace tendon::test

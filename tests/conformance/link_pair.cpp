@@ -298,18 +298,20 @@ namespace {
 
 using StreamPair = std::pair<std::unique_ptr<ByteStream>, std::unique_ptr<ByteStream>>;
 
-std::unique_ptr<ByteStream> secured(OwnedFd socket, secure::TlsHandshake::Role role) {
-  secure::CredentialParts parts;
-  parts.keys.push_back({"fleet", SecretBytes(kSharedKeyBytes), {}});
-  SecureStreamOptions options{.role = role,
-                              .credentials = secure::Credentials::make(std::move(parts)).value()};
+using Role = secure::TlsHandshake::Role;
+using RenewalPair = std::pair<LinkRenewalOptions, LinkRenewalOptions>;
+
+std::unique_ptr<ByteStream> secured(OwnedFd socket, Role role,
+                                    std::shared_ptr<const secure::Credentials> credentials) {
+  SecureStreamOptions options{.role = role, .credentials = std::move(credentials)};
   return SecureStream::make(std::make_unique<SocketStream>(std::move(socket)), std::move(options))
       .value();
 }
 
 void make_stream_links(LinkPair& pair, std::uint64_t cap_bytes, int lanes,
-                       const std::function<StreamPair()>& make_streams) {
-  const auto make = [&](LinkEnd& end, std::unique_ptr<ByteStream> control, const char* peer) {
+                       const std::function<StreamPair()>& make_streams, RenewalPair renewals = {}) {
+  const auto make = [&](LinkEnd& end, std::unique_ptr<ByteStream> control, const char* peer,
+                        LinkRenewalOptions renewal) {
     end.pool = std::make_shared<SlotPool>("test pool", cap_bytes);
     StreamLinkOptions options;
     options.path = {PathKind::tcp, "a test asked for it"};
@@ -319,11 +321,12 @@ void make_stream_links(LinkPair& pair, std::uint64_t cap_bytes, int lanes,
     // A peer here reads when the test says so; the kernel gives up on one that does not.
     options.lease = std::chrono::minutes(10);
     options.pool = end.pool;
+    options.renewal = std::move(renewal);
     end.link = make_stream_link(std::move(options)).value();
   };
   StreamPair control = make_streams();
-  make(pair.a, std::move(control.first), "b");
-  make(pair.b, std::move(control.second), "a");
+  make(pair.a, std::move(control.first), "b", std::move(renewals.first));
+  make(pair.b, std::move(control.second), "a", std::move(renewals.second));
   pair.start();
   for (int lane = 0; lane < lanes; ++lane) {
     StreamPair bulk = make_streams();
@@ -348,23 +351,56 @@ LinkFactory tcp_factory(std::string name, int family, int lanes) {
   return factory;
 }
 
-LinkFactory secure_factory(std::string name, int lanes) {
+std::shared_ptr<const secure::Credentials> test_credentials(const secure::RenewalLimits& limits) {
+  secure::CredentialParts parts;
+  parts.keys.push_back({"fleet", SecretBytes(kSharedKeyBytes), {}});
+  parts.rotation.renewal = limits;
+  return secure::Credentials::make(std::move(parts)).value();
+}
+
+LinkRenewalOptions test_renewals(Role role, std::shared_ptr<const secure::Credentials> credentials,
+                                 int lanes) {
+  LinkRenewalOptions options;
+  options.terms.role = role;
+  options.terms.credentials = std::move(credentials);
+  options.terms.own_identity = options.terms.identity = "key:fleet";
+  options.lanes = static_cast<std::uint32_t>(lanes);
+  return options;
+}
+
+secure::RenewalLimits renewals_each(std::uint64_t bytes) {
+  secure::RenewalLimits limits;
+  limits.bytes = bytes;
+  limits.starts = 1'000'000;
+  return limits;
+}
+
+StreamPair make_secure_streams(const CredentialPair& credentials, int family) {
+  SocketPair sockets = make_sockets(family);
+  StreamPair streams(secured(std::move(sockets.a), Role::client, credentials.first),
+                     secured(std::move(sockets.b), Role::server, credentials.second));
+  // Links begin when their handshake is done.
+  EXPECT_TRUE(eventually([&] {
+    (void)streams.first->write({});
+    (void)streams.second->write({});
+    return streams.first->session() != nullptr && streams.second->session() != nullptr;
+  }));
+  return streams;
+}
+
+LinkFactory secure_factory(std::string name, int lanes, CredentialPair credentials, int family,
+                           CredentialPair renewed, int lanes_to_come) {
+  if (credentials.first == nullptr) credentials.first = test_credentials({});
+  if (credentials.second == nullptr) credentials.second = credentials.first;
+  if (renewed.first == nullptr) renewed = credentials;
   LinkFactory factory;
   factory.name = std::move(name);
   factory.cuts_frames = true;
-  factory.make = [lanes](LinkPair& pair, std::uint64_t cap_bytes) {
-    make_stream_links(pair, cap_bytes, lanes, [] {
-      SocketPair sockets = make_sockets(AF_INET);
-      StreamPair streams(secured(std::move(sockets.a), secure::TlsHandshake::Role::client),
-                         secured(std::move(sockets.b), secure::TlsHandshake::Role::server));
-      // Links begin when their handshake is done.
-      EXPECT_TRUE(eventually([&] {
-        (void)streams.first->write({});
-        (void)streams.second->write({});
-        return streams.first->session() != nullptr && streams.second->session() != nullptr;
-      }));
-      return streams;
-    });
+  factory.make = [=](LinkPair& pair, std::uint64_t cap_bytes) {
+    const auto make_streams = [&] { return make_secure_streams(credentials, family); };
+    make_stream_links(pair, cap_bytes, lanes, make_streams,
+                      {test_renewals(Role::client, renewed.first, lanes),
+                       test_renewals(Role::server, renewed.second, lanes + lanes_to_come)});
   };
   return factory;
 }
@@ -382,10 +418,11 @@ LinkFactory memory_factory(std::string name, const MemoryStream::Manner& manner,
   return factory;
 }
 
-LinkFactory shm_factory(std::array<std::shared_ptr<PublishPool>, 2> pools) {
+LinkFactory shm_factory(std::array<std::shared_ptr<PublishPool>, 2> pools,
+                        CredentialPair credentials) {
   LinkFactory factory;
   factory.name = "shm";
-  factory.make = [pools](LinkPair& pair, std::uint64_t cap_bytes) {
+  factory.make = [pools, credentials](LinkPair& pair, std::uint64_t cap_bytes) {
     SocketPair sockets = make_sockets(AF_UNIX);
     const Nonce128 nonce_a = random_nonce().value();
     const Nonce128 nonce_b = random_nonce().value();
@@ -393,7 +430,7 @@ LinkFactory shm_factory(std::array<std::shared_ptr<PublishPool>, 2> pools) {
     const auto block_b = make_control_segment(nonce_b).value();
     auto make = [&](LinkEnd& end, OwnedFd socket, const std::shared_ptr<Segment>& mine,
                     const std::shared_ptr<Segment>& theirs, const Nonce128& nonce, const char* peer,
-                    const std::shared_ptr<PublishPool>& pool) {
+                    const std::shared_ptr<PublishPool>& pool, LinkRenewalOptions renewal) {
       ShmLinkOptions options;
       options.path = {PathKind::shm, "a test asked for it"};
       options.peer = test_peer(peer);
@@ -404,10 +441,13 @@ LinkFactory shm_factory(std::array<std::shared_ptr<PublishPool>, 2> pools) {
       options.peer_doorbell = OwnedFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
       options.peer_process = OwnedFd(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
       options.publish_pool = pool;
+      options.renewal = std::move(renewal);
       end.link = make_shm_link(std::move(options)).value();
     };
-    make(pair.a, std::move(sockets.a), block_a, block_b, nonce_b, "b", pools[0]);
-    make(pair.b, std::move(sockets.b), block_b, block_a, nonce_a, "a", pools[1]);
+    make(pair.a, std::move(sockets.a), block_a, block_b, nonce_b, "b", pools[0],
+         test_renewals(Role::client, credentials.first, 0));
+    make(pair.b, std::move(sockets.b), block_b, block_a, nonce_a, "a", pools[1],
+         test_renewals(Role::server, credentials.second, 0));
     pair.start();
   };
   return factory;

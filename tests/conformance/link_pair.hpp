@@ -5,6 +5,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <array>
 #include <cstdint>
@@ -19,6 +20,8 @@
 #include "support/expect.hpp"
 #include "support/memory_stream.hpp"
 #include "transport/link.hpp"
+#include "transport/link_renewal.hpp"
+#include "transport/stream/byte_stream.hpp"
 
 namespace tendon::test {
 
@@ -173,12 +176,28 @@ std::vector<LinkFactory> links_of_the_product();
 inline void PrintTo(const LinkFactory& factory, std::ostream* out) { *out << factory.name; }
 
 LinkFactory tcp_factory(std::string name, int family, int lanes);
-/// TLS over TCP.
-LinkFactory secure_factory(std::string name, int lanes);
+/// TLS over TCP, or unix sockets. `a` is the client, with the first of a pair of credentials. Both
+/// renew by `renewed`, or by the same; `b` waits for more lanes than there are.
+using CredentialPair = std::pair<std::shared_ptr<const secure::Credentials>,
+                                 std::shared_ptr<const secure::Credentials>>;
+LinkFactory secure_factory(std::string name, int lanes, CredentialPair credentials = {},
+                           int family = AF_INET, CredentialPair renewed = {},
+                           int lanes_to_come = 0);
+/// Two ends of TLS whose handshake is done.
+std::pair<std::unique_ptr<ByteStream>, std::unique_ptr<ByteStream>> make_secure_streams(
+    const CredentialPair& credentials, int family);
+/// Those of `fleet`.
+std::shared_ptr<const secure::Credentials> test_credentials(const secure::RenewalLimits& limits);
+/// What one end of a link with such credentials renews by.
+LinkRenewalOptions test_renewals(secure::TlsHandshake::Role role,
+                                 std::shared_ptr<const secure::Credentials> credentials, int lanes);
+/// A renewal each few messages, as often as any test needs.
+secure::RenewalLimits renewals_each(std::uint64_t bytes);
 /// Over streams in memory: no kernel between the ends but for readiness.
 LinkFactory memory_factory(std::string name, const MemoryStream::Manner& manner, int lanes);
 /// `pools`: of a and of b, for links whose peers take holds.
-LinkFactory shm_factory(std::array<std::shared_ptr<PublishPool>, 2> pools = {});
+LinkFactory shm_factory(std::array<std::shared_ptr<PublishPool>, 2> pools = {},
+                        CredentialPair credentials = {});
 
 struct SocketPair {
   OwnedFd a;

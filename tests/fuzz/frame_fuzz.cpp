@@ -75,8 +75,9 @@ class Host final : public InboundHost, public MessageSink {
   }
   void on_room() override {}
   // As the link does with offers of GPUs.
-  Result<void> on_word(const Descriptor& word) override {
+  Result<void> on_word(const Descriptor& word, Bytes body) override {
     require(word.pipe == 0 || word.kind == MessageKind::goodbye);
+    require(body.size() == (word.kind == MessageKind::secure ? word.payload_bytes : 0));
     if (word.kind != MessageKind::device) return {};
     const auto wrong = offers_.take_in(word, Features::of_minor(kProtocolMinor));
     if (!wrong.empty()) return Error{ErrorCode::protocol_violation, "fuzz", std::string(wrong)};

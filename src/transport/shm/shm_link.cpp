@@ -47,6 +47,13 @@ constexpr std::uint64_t kSlotMessageCostBytes = 256;
 // A peer that leaves more than this of answers unread is not read any further.
 constexpr std::size_t kMaxUnreadAnswerBytes = 1ull << 20;
 
+Result<void> about_peer(Result<void> result, const std::string& name) {
+  if (result) return result;
+  Error error = std::move(result).error();
+  error.detail = "peer " + name + ": " + error.detail;
+  return error;
+}
+
 bool process_ended(int pidfd) {
   pollfd wanted{pidfd, POLLIN, 0};
   return pidfd >= 0 && ::poll(&wanted, 1, 0) == 1;
@@ -57,6 +64,17 @@ constexpr LinkTraits kTraits{.sent_is_delivered = true,
                              .slots_bound_window = true,
                              .slots_go_over = true,
                              .shows_input = true};
+
+// The beat that a peer counts in shared memory, and for how long it has not changed.
+struct PeerBeat {
+  Liveness liveness;
+  std::uint64_t last = 0;
+
+  void look(std::uint64_t beat, std::chrono::steady_clock::time_point now) {
+    liveness.tick(now);
+    if (beat != std::exchange(last, beat)) liveness.heard();
+  }
+};
 
 class ShmLink final : public Link, public SharedMemoryLink {
  public:
@@ -179,8 +197,8 @@ class ShmLink final : public Link, public SharedMemoryLink {
   HeldBytes small_;
   std::atomic<bool> paused_{false};  // the ring is not read: see may_take()
 
-  std::uint64_t last_beat_ TENDON_GUARDED_BY(receive_mutex()) = 0;
-  Liveness liveness_ TENDON_GUARDED_BY(receive_mutex());
+  PeerBeat beat_ TENDON_GUARDED_BY(receive_mutex());
+  LinkRenewal renewal_;
 };
 
 ShmLink::ShmLink(ShmLinkOptions options)
@@ -221,7 +239,11 @@ ShmLink::ShmLink(ShmLinkOptions options)
                if (paused_.load(std::memory_order_relaxed) && reactor_ != nullptr && socket_)
                  reactor_->change(socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLOUT);
              }),
-      liveness_({.expects = options.expect_signs_of_life}, std::chrono::steady_clock::now()) {
+      beat_{.liveness = {{.expects = options.expect_signs_of_life},
+                         std::chrono::steady_clock::now()}},
+      renewal_(with_deadline(std::move(options.renewal), options.expect_signs_of_life),
+               {.post = [this](const Descriptor& word, Bytes body) { post(word, body); }},
+               std::chrono::steady_clock::now()) {
   shared_memory_ = this;
 }
 
@@ -646,6 +668,12 @@ Result<ShmLink::Taken> ShmLink::take_in(const Descriptor& descriptor) {
       observer_->on_open(*this, descriptor, {body.data, descriptor.body_bytes()});
     return Taken::yes;
   }
+  if (descriptor.kind == MessageKind::secure) {
+    TENDON_CHECK(about_peer(renewal_.take(descriptor, {body.data, descriptor.body_bytes()},
+                                          std::chrono::steady_clock::now()),
+                            peer_name()));
+    return Taken::yes;
+  }
   (void)TENDON_FAILPOINT("shm.receive.before_take");
   Incoming incoming{descriptor, std::move(body), nullptr};
   if (descriptor.device_parts != 0) [[unlikely]] {
@@ -669,6 +697,7 @@ Result<IncomingBody> ShmLink::body_of(const Descriptor& descriptor) {
     case MessageKind::schema:
     case MessageKind::error:
     case MessageKind::open:
+    case MessageKind::secure:
       break;
     default:
       return IncomingBody{};  // check_descriptor() saw that there is none
@@ -716,18 +745,24 @@ void ShmLink::announce_sleep() noexcept {
 }
 
 void ShmLink::tick(std::chrono::steady_clock::time_point now) {
+  renewal_.look(now);
   // The service thread and a caller that leads may both be here.
   const Lock receiving(receive_mutex());
   memory_->mine().beat.fetch_add(1, std::memory_order_relaxed);
   const std::uint64_t beat = memory_->theirs().beat.load(std::memory_order_relaxed);
-  liveness_.tick(now);
-  if (beat != std::exchange(last_beat_, beat)) liveness_.heard();
+  beat_.look(beat, now);
   if (!ended()) devices_.tick();
   if (descriptors_ != Descriptors::enough && reactor_ != nullptr && socket_ &&
       reactor_->watch(socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLOUT, weak_from_this()))
     descriptors_ = Descriptors::enough;
-  suspect_ = liveness_.is_suspect(liveness_.silence());
+  suspect_ = beat_.liveness.is_suspect(beat_.liveness.silence());
   if (!ended()) devices_out_.say_gone();
+  if (ended() || !renewal_.is_of_tls()) return;
+  const LinkStats carried = stats();
+  if (auto renewed =
+          about_peer(renewal_.go_on(carried.bytes_sent + carried.bytes_received, now), peer_name());
+      !renewed)
+    fail_locked(renewed.error(), Death::not_proved);
 }
 
 void ShmLink::on_ready(int fd, std::uint32_t events) {
@@ -823,7 +858,7 @@ Result<T> ShmLink::as_violation(Result<T> result) const {
 
 LinkStats ShmLink::stats() const {
   LinkStats stats;
-  stats.silence = liveness_.last_silence();
+  stats.silence = beat_.liveness.last_silence();
   stats.slots = pool_->stats();
   stats.holds = holds_.count() + devices_out_.holds().count();
   stats.doorbells = memory_->doorbell_count();
@@ -837,6 +872,8 @@ LinkStats ShmLink::stats() const {
   stats.most_held_bytes = small_.most_bytes();
   stats.view_count = memory_->lent_count();
   stats.kept_bytes = budget_.bytes();
+  stats.renewals = renewal_.count();
+  stats.refused_renewals = renewal_.refused_count();
   return stats;
 }
 

@@ -9,6 +9,7 @@
 #include "memory/segment.hpp"
 #include "session/nonce128.hpp"
 #include "transport/link.hpp"
+#include "transport/link_renewal.hpp"
 
 namespace tendon::v0::detail {
 
@@ -24,6 +25,7 @@ struct ShmLinkOptions {
   OwnedFd peer_process;              ///< the pidfd the peer opened on itself
   bool expect_signs_of_life = true;  ///< false: the peer progresses manually, silence means nothing
   std::shared_ptr<PublishPool> publish_pool = {};  ///< null: the peer takes no holds
+  LinkRenewalOptions renewal{};                    ///< of the session in which it was proved
 };
 
 /// A control block in a segment of its own, carrying `nonce`.

@@ -9,7 +9,9 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tendon/core/bytes.hpp>
 #include <tendon/core/error.hpp>
+#include <tendon/core/result.hpp>
 #include <tendon/session/path.hpp>
 
 namespace tendon::v0::detail {
@@ -87,6 +89,14 @@ class ByteStream {
   [[nodiscard]] virtual const secure::TlsSession* session() const noexcept { return nullptr; }
   /// The peer has begun a handshake of TLS, and this end has answered it.
   [[nodiscard]] virtual bool has_answered() const noexcept { return false; }
+
+  // A link over TLS has renewed its session; streams without TLS have nothing to do.
+  /// Both ends have the new one, with this renewal_key: the peer's next close_notify is no end, but
+  /// its switch to keys that are derived from it.
+  [[nodiscard]] virtual Result<void> expect_switch(Bytes) { return {}; }
+  [[nodiscard]] virtual bool expects_switch() const noexcept { return false; }
+  /// Says close_notify and goes on under keys of the same session. The peer expects it.
+  virtual void switch_output() noexcept {}
 
   /// A peer that takes nothing for so long is lost; zero: it may be silent as long as it likes. A
   /// hint.

@@ -80,11 +80,12 @@ Result<void> Inbound::on_message(const ControlParser::Message& message) {
       return {};
     case MessageKind::goodbye:
       goodbye_ = true;
-      return host_.on_word(descriptor);
+      return host_.on_word(descriptor, {});
     case MessageKind::retire:
     case MessageKind::clock:
     case MessageKind::device:
-      return host_.on_word(descriptor);
+    case MessageKind::secure:
+      return host_.on_word(descriptor, message.inline_body);
     case MessageKind::segment:
       break;
   }

@@ -35,8 +35,9 @@ class InboundHost {
   /// Small messages were taken: reading may go on, if it had paused for them.
   virtual void on_room() = 0;
   virtual void on_open(const Descriptor& descriptor, Bytes ticket) = 0;
-  /// A word about the link itself: `goodbye`, `retire`, `clock`, `device`. An error is a violation.
-  [[nodiscard]] virtual Result<void> on_word(const Descriptor& descriptor) = 0;
+  /// A word about the link itself: `goodbye`, `retire`, `clock`, `device`, and `secure` with its
+  /// body. An error ends the link.
+  [[nodiscard]] virtual Result<void> on_word(const Descriptor& descriptor, Bytes body) = 0;
 };
 
 /// A body that arrives in frames. Invariant: received <= begun <= expected, so that the lane

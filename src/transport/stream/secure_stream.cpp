@@ -9,6 +9,8 @@
 #include <new>
 #include <utility>
 
+#include "secure/renewed_secrets.hpp"
+
 namespace tendon::v0::detail {
 namespace {
 
@@ -72,6 +74,7 @@ SecureStream::SecureStream(std::unique_ptr<ByteStream> below,
                            std::unique_ptr<secure::TlsHandshake> handshake,
                            const SecureStreamOptions& options)
     : below_(std::move(below)),
+      role_(options.role),
       sealer_(options.sealer),
       limits_(options.limits),
       handshake_(std::move(handshake)) {}
@@ -273,6 +276,38 @@ void SecureStream::end_output() noexcept {
 void SecureStream::say_end() {
   auto written = records_->seal_end(output_.room(secure::RecordLayer::kLeastRoomBytes));
   if (written) output_.add(*written);
+}
+
+// --- the switch to a renewed session
+
+Result<void> SecureStream::expect_switch(Bytes renewal_key) {
+  const Lock lock(mutex_);
+  if (!records_ || stage_ == Stage::lost) return {};
+  TENDON_TRY(secrets, secure::renewed_secrets(renewal_key, role_, session_->id));
+  records_->expect_switch(std::move(secrets.receiving));
+  next_sending_ = std::move(secrets.sending);
+  return {};
+}
+
+bool SecureStream::expects_switch() const noexcept {
+  const Lock lock(mutex_);
+  return records_ && stage_ == Stage::open && records_->expects_switch();
+}
+
+// What was sealed before still leaves first. Output that has ended has nothing to go over.
+void SecureStream::switch_output() noexcept {
+  const Lock lock(mutex_);
+  if (!next_sending_ || ends_output_ || stage_ == Stage::lost || write_error_ != 0) return;
+  try {
+    auto written = records_->seal_switch(output_.room(secure::RecordLayer::kLeastRoomBytes),
+                                         *std::move(next_sending_));
+    next_sending_.reset();
+    if (!written) return lose(std::move(written).error());
+    output_.add(*written);
+    flush();
+  } catch (const std::bad_alloc&) {
+    lose(ENOMEM);
+  }
 }
 
 // --- ends

@@ -33,6 +33,9 @@ struct SecureStreamOptions {
 ///       \           \----> lost
 ///        \---------------> lost
 ///
+/// A link that renews its session goes over to other keys while it is open, each direction by
+/// itself: where its receiver expects a switch, close_notify is that and no end.
+///
 /// Owns:    the stream below, the keys, its send buffer (of kSealedAtOnceBytes and a record at
 ///          most), and while a record is here in part, what there is of it.
 /// Threads: as a ByteStream. Its reader and its writer take turns, for a few records each.
@@ -64,6 +67,10 @@ class SecureStream final : public ByteStream {
   /// records already.
   [[nodiscard]] const secure::TlsSession* session() const noexcept override TENDON_EXCLUDES(mutex_);
   [[nodiscard]] bool has_answered() const noexcept override TENDON_EXCLUDES(mutex_);
+
+  [[nodiscard]] Result<void> expect_switch(Bytes renewal_key) override TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] bool expects_switch() const noexcept override TENDON_EXCLUDES(mutex_);
+  void switch_output() noexcept override TENDON_EXCLUDES(mutex_);
 
   static constexpr std::size_t kSealedAtOnceBytes = std::size_t{256} << 10;
 
@@ -97,13 +104,15 @@ class SecureStream final : public ByteStream {
 
   const std::uint32_t process_ = process_number();
   const std::unique_ptr<ByteStream> below_;
+  const secure::TlsHandshake::Role role_;
   const secure::SealerKind sealer_;
   const secure::RecordLimits limits_;
   mutable Mutex mutex_;
   Stage stage_ TENDON_GUARDED_BY(mutex_) = Stage::handshake;
   std::unique_ptr<secure::TlsHandshake> handshake_ TENDON_GUARDED_BY(mutex_);
   std::optional<secure::RecordLayer> records_ TENDON_GUARDED_BY(mutex_);
-  std::optional<secure::TlsSession> session_ TENDON_GUARDED_BY(mutex_);
+  std::optional<secure::TlsSession> session_ TENDON_GUARDED_BY(mutex_);          // the first one
+  std::optional<secure::TrafficSecret> next_sending_ TENDON_GUARDED_BY(mutex_);  // of the switch
   SealedInput input_ TENDON_GUARDED_BY(mutex_);
   SealedOutput output_ TENDON_GUARDED_BY(mutex_);
   bool ends_output_ TENDON_GUARDED_BY(mutex_) = false;  // once all was sent

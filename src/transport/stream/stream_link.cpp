@@ -33,10 +33,34 @@ constexpr std::size_t kMaxUnreadAnswerBytes = 1ull << 20;
 // heard out.
 constexpr int kMaxLastLooks = 64;
 
+// What a part of a link finds at fault, and does not know whose it is.
+bool must_name_peer(const Error& error) {
+  return error.code == ErrorCode::protocol_violation ||
+         error.code == ErrorCode::authentication_failed;
+}
+
+Error about_peer(Error error, const std::string& name) {
+  error.detail = "peer " + name + ": " + error.detail;
+  return error;
+}
+
 std::string seconds_text(Clock::duration duration) {
   const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count() / 100;
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
 }
+
+// Small messages that were sent, and all messages that came.
+struct Counters {
+  std::atomic<std::uint64_t> messages_sent{0};
+  std::atomic<std::uint64_t> bytes_sent{0};
+  std::atomic<std::uint64_t> messages_received{0};
+  std::atomic<std::uint64_t> bytes_received{0};
+
+  [[nodiscard]] std::uint64_t bytes() const noexcept {
+    return bytes_sent.load(std::memory_order_relaxed) +
+           bytes_received.load(std::memory_order_relaxed);
+  }
+};
 
 class LinkOverStreams final : public StreamLink, private InboundHost {
  public:
@@ -120,7 +144,7 @@ class LinkOverStreams final : public StreamLink, private InboundHost {
     if (control_.paused.load(std::memory_order_relaxed)) control_.interest.want_output();
   }
   void on_open(const Descriptor& descriptor, Bytes ticket) override;
-  Result<void> on_word(const Descriptor& descriptor) override;
+  Result<void> on_word(const Descriptor& descriptor, Bytes body) override;
 
   [[nodiscard]] std::chrono::milliseconds stream_lease() const {
     const Liveness::Terms& terms = liveness_.terms();
@@ -173,13 +197,8 @@ class LinkOverStreams final : public StreamLink, private InboundHost {
   Liveness liveness_;
 
   std::atomic<bool> shut_down_{false};
-  // Small messages that were sent, and all messages that came.
-  struct Counters {
-    std::atomic<std::uint64_t> messages_sent{0};
-    std::atomic<std::uint64_t> bytes_sent{0};
-    std::atomic<std::uint64_t> messages_received{0};
-    std::atomic<std::uint64_t> bytes_received{0};
-  } counters_;
+  Counters counters_;
+  LinkRenewal renewal_;
 };
 
 LinkOverStreams::LinkOverStreams(StreamLinkOptions options)
@@ -195,7 +214,16 @@ LinkOverStreams::LinkOverStreams(StreamLinkOptions options)
       liveness_({.lease = options.lease,
                  .expects = options.expect_signs_of_life,
                  .gives = options.gives_signs_of_life},
-                Clock::now()) {
+                Clock::now()),
+      renewal_(with_deadline(std::move(options.renewal), options.expect_signs_of_life),
+               {.post = [this](const Descriptor& word, Bytes body) { post(word, body); },
+                .each_stream =
+                    [this](const std::function<void(ByteStream&)>& call) {
+                      receive_mutex().assert_held();
+                      call(*control_.stream);
+                      for (const auto& lane : lanes_) call(*lane->stream);
+                    }},
+               Clock::now()) {
   lanes_.reserve(kMaxStreamsPerLink);
   control_.stream->set_lease(stream_lease());
 }
@@ -403,6 +431,12 @@ bool LinkOverStreams::poll() {
     verdict_ = lost(control_out_.failure());
   }
   bool moved = read_everything();
+  // What the peer says of it waits where this end does not read.
+  if (renewal_.is_of_tls() && !verdict_ && !inbound_.goodbye() && !control_.paused) {
+    const std::uint64_t carried_bytes = counters_.bytes() + bulk_out_.sent_bytes();
+    if (auto renewed = renewal_.go_on(carried_bytes, Clock::now()); !renewed)
+      verdict_ = about_peer(renewed.error(), peer_name());
+  }
   moved |= write_out();
   settle();
   if (!closed_) refresh_interest();
@@ -489,9 +523,8 @@ bool LinkOverStreams::take_messages() {
     if (!verdict_) control_.turn.note(std::chrono::steady_clock::now);
     const auto taken = message ? inbound_.on_message(**message) : Result<void>(message.error());
     if (taken) continue;
-    verdict_ = taken.error().code == ErrorCode::protocol_violation
-                   ? violation(taken.error().where, taken.error().detail)
-                   : taken.error();
+    verdict_ =
+        must_name_peer(taken.error()) ? about_peer(taken.error(), peer_name()) : taken.error();
   }
   return moved;
 }
@@ -541,6 +574,9 @@ void LinkOverStreams::lane_ended(Lane& lane) {
 }
 
 bool LinkOverStreams::write_out() {
+  if (control_.interest.output() && control_.stream->wants_room()) (void)control_.stream->write({});
+  for (const auto& lane : lanes_)
+    if (lane->interest.output() && lane->stream->wants_room()) (void)lane->stream->write({});
   bool moved = control_out_.flush();
   if (!bulk_out_.idle()) {
     // The thread that holds the lock is pumping already.
@@ -567,6 +603,8 @@ void LinkOverStreams::settle() {
   const bool lost_only = verdict_ && verdict_->code == ErrorCode::peer_lost;
   if (verdict_ && !(lost_only && inbound_.goodbye())) {
     if (lost_only && left_bytes_ == 0 && ++last_looks_ <= kMaxLastLooks) return;
+    // The peer learns of a refusal: its streams stay until all was sent.
+    if (verdict_->code == ErrorCode::authentication_failed) shut_down();
     fail_locked(*verdict_, Death::not_proved);
   } else if (inbound_.goodbye()) {
     // Frames of messages sent before may still be under way on the other connections.
@@ -577,6 +615,12 @@ void LinkOverStreams::settle() {
 }
 
 void LinkOverStreams::refresh_interest() {
+  // The switch to a renewed session is written by no sender that would see how it waits.
+  if (renewal_.is_of_tls()) {
+    if (control_.stream->wants_room()) control_.interest.want_output();
+    for (const auto& lane : lanes_)
+      if (lane->stream->wants_room()) lane->interest.want_output();
+  }
   // What was read ahead while paused raises no event of its own: room for output does.
   const bool read_ahead = control_.paused && !paused();
   if (!control_.paused || read_ahead) {
@@ -586,9 +630,11 @@ void LinkOverStreams::refresh_interest() {
   }
   if (read_ahead) {
     control_.interest.want_output();
-  } else if (control_.interest.output() && control_out_.waiting_bytes() == 0) {
+  } else if (control_.interest.output() && control_out_.waiting_bytes() == 0 &&
+             !control_.stream->wants_room()) {
     control_.interest.drop_output();
-    if (control_out_.waiting_bytes() != 0) control_.interest.want_output();
+    if (control_out_.waiting_bytes() != 0 || control_.stream->wants_room())
+      control_.interest.want_output();
   }
   bool any_output = false;
   bool input_waits = (control_.holds_input || control_.has_messages) && !paused();
@@ -606,7 +652,7 @@ void LinkOverStreams::refresh_interest() {
   if (!bulk_out_.mutex().try_lock()) return;
   const Lock lock(bulk_out_.mutex(), kAdoptLock);
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
-    if (bulk_out_.lane_waits(lane)) {
+    if (bulk_out_.lane_waits(lane) || lanes_[lane]->stream->wants_room()) {
       lanes_[lane]->interest.want_output();
     } else {
       lanes_[lane]->interest.drop_output();
@@ -646,8 +692,9 @@ Result<void> LinkOverStreams::on_link_credit(std::uint64_t taken_bytes) {
                "it took " + std::to_string(taken_bytes) + " bytes, more than was announced to it"};
 }
 
-Result<void> LinkOverStreams::on_word(const Descriptor& descriptor) {
+Result<void> LinkOverStreams::on_word(const Descriptor& descriptor, Bytes body) {
   receive_mutex().assert_held();
+  if (descriptor.kind == MessageKind::secure) return renewal_.take(descriptor, body, Clock::now());
   if (descriptor.kind == MessageKind::device) {
     const auto wrong = device_offers.take_in(descriptor, features());
     return wrong.empty() ? Result<void>() : violation("tcp.receive", std::string(wrong));
@@ -689,6 +736,7 @@ Error LinkOverStreams::lost(int error) const {
 }
 
 void LinkOverStreams::tick(Clock::time_point now) {
+  renewal_.look(now);
   const Lock receiving(receive_mutex());
   if (closed_ || ended()) return;
   // This process may have slept through the lease while words of the peer lie in the socket.
@@ -782,6 +830,8 @@ LinkStats LinkOverStreams::stats() const {
   stats.most_held_bytes = inbound_.small().most_bytes() + inbound_.large().most_bytes();
   stats.kept_bytes = budget_.bytes();
   stats.untaken_bytes = bulk_out_.untaken_bytes();
+  stats.renewals = renewal_.count();
+  stats.refused_renewals = renewal_.refused_count();
   return stats;
 }
 

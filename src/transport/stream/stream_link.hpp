@@ -9,6 +9,7 @@
 
 #include "memory/slot_pool.hpp"
 #include "transport/link.hpp"
+#include "transport/link_renewal.hpp"
 #include "transport/stream/byte_stream.hpp"
 
 namespace tendon::v0::detail {
@@ -30,6 +31,7 @@ struct StreamLinkOptions {
   std::chrono::milliseconds lease{3000};  ///< silence after which the link fails
   bool expect_signs_of_life = true;  ///< false: the peer progresses manually, silence means nothing
   bool gives_signs_of_life = true;   ///< false: this process does, its silence means nothing there
+  LinkRenewalOptions renewal{};
 };
 
 /// A link over byte streams: one control lane, and bulk lanes that add_lane() brings.

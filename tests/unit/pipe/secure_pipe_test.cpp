@@ -5,6 +5,7 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "secure/certificate_files.hpp"
 #include "secure/certificate_maker.hpp"
+#include "secure/credentials.hpp"
 #include "secure/key_file.hpp"
 #include "support/expect.hpp"
 #include "support/log_lines.hpp"
@@ -266,6 +268,134 @@ TEST_F(SecurePipe, TheKeyIsNowhereElseInTheProcess) {
       ErrorCode::authentication_failed));
   EXPECT_THAT(sought.places_outside(), IsEmpty()) << "lanes are open, and a peer was refused";
   EXPECT_EQ(sought.count_inside(), 4U);
+}
+
+// --- renewal of the session
+
+/// How often the sessions of the links of a Context were renewed.
+std::uint64_t renewals_of(const Context& context) {
+  const std::string text = context.describe();
+  const std::string_view mark = "session renewed ";
+  const std::size_t at = text.find(mark);
+  return at == std::string::npos ? 0 : std::stoull(text.substr(at + mark.size()));
+}
+
+class RenewedPipe : public SecurePipe {
+ protected:
+  /// Keys change each few messages, or all the time where nothing counts bytes.
+  [[nodiscard]] static detail::secure::RotationLimits often() {
+    detail::secure::RotationLimits limits;
+    limits.records.records = 5;
+    limits.records.updates = 1'000'000;
+    limits.renewal.bytes = 4096;
+    limits.renewal.age = std::chrono::milliseconds(50);
+    limits.renewal.starts = 1'000'000;
+    limits.looks_every = std::chrono::nanoseconds(0);
+    return limits;
+  }
+  [[nodiscard]] static Security load(const CredentialFiles& files, std::string peer = {}) {
+    return {Profile::secure, detail::secure::Credentials::load(files, often()).value(),
+            std::move(peer)};
+  }
+  [[nodiscard]] Security key_that_rotates() {
+    (void)key("fleet.key");
+    return load({.key = file("fleet.key")});
+  }
+  /// False: it is the end, or not the one that has to arrive.
+  [[nodiscard]] static bool is_batch(const Result<TensorDict>& batch, std::int64_t expected) {
+    if (!batch) {
+      EXPECT_EQ(batch.error().code, ErrorCode::end_of_stream) << batch.error().message();
+      return false;
+    }
+    std::int64_t n = -1;
+    std::memcpy(&n, (*batch)["n"].bytes().data(), sizeof n);
+    const Bytes bytes = (*batch)["x"].bytes();
+    std::int64_t last = -1;
+    std::memcpy(&last, bytes.data() + bytes.size() - sizeof last, sizeof last);
+    EXPECT_EQ(n, expected);
+    EXPECT_EQ(last, expected);
+    EXPECT_EQ(bytes.size(), (n % 3 == 0 ? 20'000 : 100) * sizeof n);
+    return n == expected && last == expected;
+  }
+  void expect_carried_while_renewing(const std::string& address, Transport transport,
+                                     std::uint64_t renewals) {
+    open(address, key_that_rotates(), transport);
+    // In turn beside the descriptor and over the lanes.
+    std::int64_t sent = 0;
+    std::thread sender([&] {
+      for (; sent < 200 || renewals_of(*here_) < renewals; ++sent) {
+        TensorDict batch;
+        batch.set("n", Tensor::of<std::int64_t>({1}, std::span<const std::int64_t>(&sent, 1)));
+        const std::vector<std::int64_t> values(sent % 3 == 0 ? 20'000 : 100, sent);
+        batch.set("x", Tensor::of<std::int64_t>({static_cast<std::int64_t>(values.size())},
+                                                std::span<const std::int64_t>(values)));
+        const auto done = out_->send(batch, kPatience);
+        ASSERT_TRUE(succeeds(done));
+      }
+      EXPECT_TRUE(succeeds(out_->close(kPatience)));
+    });
+    std::int64_t received = 0;
+    for (auto batch = in_->recv(kPatience); is_batch(batch, received); ++received)
+      batch = in_->recv(kPatience);
+    sender.join();
+    EXPECT_EQ(received, sent);
+    EXPECT_GE(renewals_of(*here_), renewals);
+    EXPECT_GE(renewals_of(*there_) + 1, renewals);
+  }
+};
+
+TEST_F(RenewedPipe, OverTcpLosesAndDoublesNothing) {
+  expect_carried_while_renewing("127.0.0.1:0", Transport::tcp, 30);
+}
+
+TEST_F(RenewedPipe, OverAUnixSocketLosesAndDoublesNothing) {
+  expect_carried_while_renewing("unix:" + file("socket"), Transport::tcp, 30);
+}
+
+TEST_F(RenewedPipe, InSharedMemoryLosesAndDoublesNothing) {
+  expect_carried_while_renewing("127.0.0.1:0", Transport::automatic, 2);
+}
+
+// The files of both ends get another certificate while the link lives.
+TEST_F(RenewedPipe, TakesTheCertificatesThatItsFilesHaveByThen) {
+  using std::chrono::hours;
+  const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+  const detail::Validity validity{now - hours(1), now + hours(1)};
+  const auto authority = detail::make_authority(validity).value();
+  int made_count = 0;
+  const auto make = [&](const std::string& name) {
+    const auto member =
+        detail::make_certificate(authority, {.name = name, .dns = {}, .addresses = {}}, validity)
+            .value();
+    return detail::save_certificate(scratch_.path() / ("made-" + std::to_string(++made_count)),
+                                    name, member, authority.certificate.get())
+        .value();
+  };
+  const auto first = make("robot-7");
+  const auto replace_by = [&](const detail::CertificateFiles& next) {
+    std::filesystem::rename(next.key, first.key);
+    std::filesystem::rename(next.certificate, first.certificate);
+  };
+  open("127.0.0.1:0",
+       load({.cert = first.certificate.string(),
+             .cert_key = first.key.string(),
+             .ca = first.authority.string()},
+            "robot-7"),
+       Transport::tcp);
+  const auto renewed = [&] {
+    const std::uint64_t before = renewals_of(*here_);
+    return eventually([&] { return renewals_of(*here_) > before + 1; });
+  };
+  EXPECT_TRUE(renewed());
+  replace_by(make("robot-7"));
+  EXPECT_TRUE(renewed());
+  expect_moved(1 << 16);
+
+  replace_by(make("another"));
+  // The client sees the server's first.
+  EXPECT_TRUE(fails_with(out_->recv(kPatience), ErrorCode::authentication_failed,
+                         "'tendon:another' (certificate), and was 'tendon:robot-7'"));
+  EXPECT_TRUE(fails_with(in_->recv(kPatience), ErrorCode::authentication_failed, "refused"));
 }
 
 }  // namespace

@@ -423,4 +423,76 @@ TEST_P(Records, SequenceNumbersEndBeforeTheyRepeat) {
   EXPECT_EQ(from.sequence(), 0U);
 }
 
+// --- the switch to another session
+
+constexpr int kRenewed = 3;
+
+TEST_P(Records, CloseNotifyIsTheSwitchThatIsExpected) {
+  RecordLayer from = sender();
+  RecordLayer to = receiver();
+  const Buffer content = random_bytes(3000, 1);
+  Buffer all = sealed(from, content);
+  append(all, sealed_switch(from, kRenewed));
+  append(all, sealed(from, content));
+  append(all, sealed_end(from));
+
+  RecordLayer unaware = receiver();
+  EXPECT_EQ(opened(unaware, all).value(), content) << "an end";
+  EXPECT_TRUE(succeeds(unaware.end_of_stream()));
+
+  to.expect_switch(secret_of(kRenewed));
+  EXPECT_TRUE(to.expects_switch());
+  Buffer twice = content;
+  append(twice, content);
+  EXPECT_EQ(opened(to, all).value(), twice);
+  EXPECT_FALSE(to.expects_switch());
+  EXPECT_TRUE(succeeds(to.end_of_stream()));
+
+  // Cut anywhere, it has no orderly end.
+  for (std::size_t size = 0; size < all.size(); size += size < 6000 ? 97 : 1) {
+    RecordLayer cut = receiver();
+    cut.expect_switch(secret_of(kRenewed));
+    ASSERT_TRUE(opened(cut, Buffer(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(size))));
+    ASSERT_TRUE(fails_with(cut.end_of_stream(), ErrorCode::peer_lost, "close_notify")) << size;
+  }
+}
+
+TEST_P(Records, BehindASwitchTheFormerKeysAreNone) {
+  RecordLayer from = sender();
+  RecordLayer old = sender();
+  RecordLayer to = receiver();
+  to.expect_switch(secret_of(kRenewed));
+  (void)sealed_switch(old, kThere);  // as far as `from`
+  ASSERT_TRUE(opened(to, sealed_switch(from, kRenewed)));
+  EXPECT_TRUE(
+      fails_with(opened(to, sealed(old, random_bytes(10, 1))), ErrorCode::protocol_violation));
+}
+
+// It has sealed nothing yet, so no KeyUpdate is due.
+TEST_P(Records, ASwitchIsAFreshKey) {
+  RecordLayer from = sender({.records = 4});
+  RecordLayer to = receiver();
+  to.expect_switch(secret_of(kRenewed));
+  const Buffer content = random_bytes(10, 1);
+  ASSERT_TRUE(opened(to, sealed(from, content)));
+  ASSERT_TRUE(opened(to, sealed(from, content)));
+  ASSERT_TRUE(opened(to, sealed_switch(from, kRenewed)));
+  // One record each: no KeyUpdate before the second one.
+  for (int n = 0; n < 2; ++n) {
+    const Buffer record = sealed(from, content);
+    EXPECT_EQ(record.size(), content.size() + kRecordOverheadBytes);
+    EXPECT_EQ(opened(to, record).value(), content);
+  }
+}
+
+TEST_P(Records, ASwitchNeedsRoomAndADirectionThatLives) {
+  RecordLayer from = sender();
+  Buffer small(RecordLayer::kLeastRoomBytes - 1);
+  EXPECT_EQ(from.seal_switch(small, secret_of(kRenewed)).value(), 0U);
+  RecordLayer to = receiver();
+  EXPECT_EQ(opened(to, sealed(from, random_bytes(10, 1))).value(), random_bytes(10, 1));
+  (void)sealed_end(from);
+  EXPECT_EQ(sealed_switch(from, kRenewed), Buffer());
+}
+
 }  // namespace

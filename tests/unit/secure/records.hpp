@@ -60,6 +60,12 @@ inline Buffer sealed_end(detail::secure::RecordLayer& end) {
   return room;
 }
 
+inline Buffer sealed_switch(detail::secure::RecordLayer& end, int to) {
+  Buffer room(detail::secure::RecordLayer::kLeastRoomBytes);
+  room.resize(end.seal_switch(room, secret_of(to)).value());
+  return room;
+}
+
 /// All that whole records in `received` have inside, or the error of the first bad one.
 inline Result<Buffer> opened(detail::secure::RecordLayer& end, Buffer received,
                              std::size_t destination_bytes = detail::secure::kMaxContentBytes,

@@ -45,9 +45,10 @@ TEST(Descriptor, HasTheBytesOfTheProtocol) {
 }
 
 TEST(Descriptor, KindsHaveTheNumbersOfTheProtocol) {
-  constexpr std::string_view kNames[] = {
-      "unknown", "data", "bytes", "schema", "segment", "credit", "ack",   "end",   "abort",
-      "cancel",  "ping", "error", "open",   "goodbye", "retire", "clock", "device"};
+  constexpr std::string_view kNames[] = {"unknown", "data",   "bytes",  "schema",  "segment",
+                                         "credit",  "ack",    "end",    "abort",   "cancel",
+                                         "ping",    "error",  "open",   "goodbye", "retire",
+                                         "clock",   "device", "secure", "head"};
   for (std::uint8_t number = 0; number < std::size(kNames); ++number)
     EXPECT_EQ(to_string(MessageKind{number}), kNames[number]) << int{number};
   EXPECT_EQ(to_string(MessageKind{255}), "unknown");
@@ -67,6 +68,26 @@ TEST(Descriptor, TheTextOfAnErrorAndWhatAnOpenSaysAreInline) {
     said.segment_or_inline_bytes = 16;
     EXPECT_EQ(check_descriptor(said, kCap), "");
   }
+}
+
+TEST(Descriptor, AWordOfARenewalIsInlineAndBelongsToNoPipe) {
+  Descriptor word;
+  word.kind = MessageKind::secure;
+  EXPECT_EQ(check_descriptor(word, kCap), "");
+  word.payload_bytes = 16;
+  EXPECT_NE(check_descriptor(word, kCap), "");
+  word.flags = Descriptor::kInline;
+  word.segment_or_inline_bytes = 16;
+  EXPECT_EQ(check_descriptor(word, kCap), "");
+  word.pipe = 1;
+  EXPECT_EQ(check_descriptor(word, kCap), "a word about the link on a pipe");
+  word.pipe = 0;
+  word.payload_bytes = 0;
+  word.header_bytes = 16;
+  EXPECT_EQ(check_descriptor(word, kCap), "a word of a renewal with a header or values");
+  word.header_bytes = 0;
+  word.values_bytes = 16;
+  EXPECT_EQ(check_descriptor(word, kCap), "a word of a renewal with a header or values");
 }
 
 TEST(Descriptor, AWordAboutTheLinkBelongsToNoPipe) {

@@ -158,6 +158,13 @@ Descriptor example(MessageKind kind) {
       descriptor.generation = 0x1112131415161718;
       descriptor.offset = 0x2122232425262728;
       break;
+    case MessageKind::secure:
+      descriptor.pipe = 0;
+      descriptor.sequence = 0;
+      descriptor.tag = 3;
+      descriptor.payload_bytes = 4;
+      make_inline(4);
+      break;
   }
   return descriptor;
 }
@@ -211,6 +218,9 @@ constexpr Golden kGolden[] = {
     {MessageKind::device,
      "1000000000000000 0000000000000000 0200000001000000 0000000000000000 "
      "0000000000000000 0000000000000000 1817161514131211 2827262524232221"},
+    {MessageKind::secure,
+     "1101000000000000 0000000000000000 0000000003000000 0400000000000000 "
+     "0000000000000000 0400000000000000 0000000000000000 0000000000000000"},
     {MessageKind::head,
      "1200000003000000 0900000000000000 0000000000000000 0000000000000000 "
      "0000000000000000 0000000000000000 0000000000000000 0000000000000000"},
@@ -223,7 +233,7 @@ TEST(GoldenDescriptor, OfEachKind) {
     EXPECT_EQ(hex(descriptor), golden.bytes) << to_string(golden.kind);
     EXPECT_EQ(check_descriptor(descriptor, kCapBytes), "") << to_string(golden.kind);
   }
-  EXPECT_EQ(std::size(kGolden), 17u);
+  EXPECT_EQ(std::size(kGolden), 18u);
   for (unsigned kind = 0; kind < 256; ++kind) {
     const bool is_golden = std::ranges::any_of(
         kGolden, [&](const Golden& golden) { return golden.kind == MessageKind(kind); });

@@ -407,6 +407,135 @@ TEST_P(SecureStreamMemory, IsLittleOnceTheHandshakeIsDone) {
 INSTANTIATE_TEST_SUITE_P(Sealers, SecureStreamMemory,
                          ::testing::Values(secure::SealerKind::openssl,
                                            secure::SealerKind::ipsec_mb));
+// --- the switch to a renewed session
+
+std::vector<std::byte> renewal_key(char fill) {
+  return std::vector<std::byte>(secure::kTrafficSecretBytes, static_cast<std::byte>(fill));
+}
+
+TEST(SecureStream, GoesOverToRenewedKeysOneDirectionAtATime) {
+  SecurePair pair;
+  pair.shake();
+  for (const char fill : {'1', '2'}) {
+    ASSERT_TRUE(pair.client->expect_switch(renewal_key(fill)));
+    ASSERT_TRUE(pair.server->expect_switch(renewal_key(fill)));
+    EXPECT_TRUE(pair.server->expects_switch());
+    expect_moved(*pair.client, *pair.server, counted(1000), 64);  // under the old keys still
+    pair.client->switch_output();
+    expect_moved(*pair.client, *pair.server, counted(1 << 20), 1 << 16);
+    EXPECT_FALSE(pair.server->expects_switch());
+    EXPECT_TRUE(pair.client->expects_switch());
+    expect_moved(*pair.server, *pair.client, counted(1000), 64);
+    pair.server->switch_output();
+    expect_moved(*pair.server, *pair.client, counted(1 << 20), 1 << 16);
+    EXPECT_FALSE(pair.client->expects_switch());
+  }
+}
+
+// A reader gets what lies on both sides of the switch in one call, and nothing of the switch.
+TEST(SecureStream, ASwitchIsNoByteOfTheStream) {
+  SecurePair pair;
+  pair.shake();
+  ASSERT_TRUE(pair.server->expect_switch(renewal_key('1')));
+  ASSERT_TRUE(pair.client->expect_switch(renewal_key('1')));
+  auto bytes = counted(100);
+  const iovec piece = piece_of(bytes);
+  EXPECT_EQ(pair.client->write({&piece, 1}).bytes, 100u);
+  pair.client->switch_output();
+  EXPECT_EQ(pair.client->write({&piece, 1}).bytes, 100u);
+  std::array<std::byte, 300> read;
+  const iovec room = piece_of(read);
+  EXPECT_EQ(pair.server->read({&room, 1}).bytes, 200u);
+  EXPECT_EQ(pair.server->read({&room, 1}).state, State::later);
+}
+
+TEST(SecureStream, EndsAfterASwitch) {
+  SecurePair pair;
+  pair.shake();
+  ASSERT_TRUE(pair.server->expect_switch(renewal_key('1')));
+  ASSERT_TRUE(pair.client->expect_switch(renewal_key('1')));
+  pair.client->switch_output();
+  pair.client->end_output();
+  std::array<std::byte, 100> read;
+  const iovec room = piece_of(read);
+  EXPECT_EQ(pair.server->read({&room, 1}).state, State::ended);
+}
+
+// Without an end under the new keys somebody may have cut it.
+TEST(SecureStream, CutBehindASwitchIsNoEnd) {
+  SecurePair pair;
+  pair.shake();
+  ASSERT_TRUE(pair.server->expect_switch(renewal_key('1')));
+  ASSERT_TRUE(pair.client->expect_switch(renewal_key('1')));
+  pair.client->switch_output();
+  pair.client_below->end_output();
+  std::array<std::byte, 100> read;
+  const iovec room = piece_of(read);
+  EXPECT_EQ(pair.server->read({&room, 1}).state, State::lost);
+  ASSERT_TRUE(pair.server->why_lost());
+  EXPECT_EQ(pair.server->why_lost()->code, ErrorCode::peer_lost);
+}
+
+TEST(SecureStream, ASwitchThatNobodyExpectsIsTheEnd) {
+  SecurePair pair;
+  pair.shake();
+  ASSERT_TRUE(pair.client->expect_switch(renewal_key('1')));
+  pair.client->switch_output();
+  std::array<std::byte, 100> read;
+  const iovec room = piece_of(read);
+  EXPECT_EQ(pair.server->read({&room, 1}).state, State::ended);
+}
+
+TEST(SecureStream, ASwitchToOtherKeysIsRefused) {
+  SecurePair pair;
+  pair.shake();
+  ASSERT_TRUE(pair.server->expect_switch(renewal_key('1')));
+  ASSERT_TRUE(pair.client->expect_switch(renewal_key('2')));
+  pair.client->switch_output();
+  auto bytes = counted(100);
+  const iovec piece = piece_of(bytes);
+  EXPECT_EQ(pair.client->write({&piece, 1}).bytes, 100u);
+  std::array<std::byte, 200> read;
+  const iovec room = piece_of(read);
+  EXPECT_EQ(pair.server->read({&room, 1}).state, State::lost);
+  ASSERT_TRUE(pair.server->why_lost());
+  EXPECT_EQ(pair.server->why_lost()->code, ErrorCode::protocol_violation);
+}
+
+TEST(SecureStream, OutputThatHasEndedGoesOverToNothing) {
+  SecurePair pair;
+  pair.shake();
+  pair.client->end_output();
+  ASSERT_TRUE(pair.client->expect_switch(renewal_key('1')));
+  pair.client->switch_output();
+  std::array<std::byte, 100> read;
+  const iovec room = piece_of(read);
+  EXPECT_EQ(pair.server->read({&room, 1}).state, State::ended);
+  EXPECT_NE(pair.client->write({}).state, State::lost);
+}
+
+// What waits for the stream below is written without a further byte of the program.
+TEST(SecureStream, ASwitchWaitsForRoom) {
+  SecurePair pair({.most_read = 97, .most_written = 5, .room_bytes = 40});
+  pair.shake();
+  ASSERT_TRUE(pair.server->expect_switch(renewal_key('1')));
+  ASSERT_TRUE(pair.client->expect_switch(renewal_key('1')));
+  for (int n = 0; n < 30 && !pair.client->wants_room(); ++n) {
+    auto byte = counted(1);
+    const iovec piece = piece_of(byte);
+    (void)pair.client->write({&piece, 1});
+  }
+  pair.client->switch_output();
+  EXPECT_TRUE(pair.client->wants_room());
+  std::array<std::byte, 100> read;
+  const iovec room = piece_of(read);
+  for (int n = 0; n < 1000 && pair.server->expects_switch(); ++n) {
+    (void)pair.server->read({&room, 1});
+    (void)pair.client->write({});
+  }
+  EXPECT_FALSE(pair.server->expects_switch());
+  expect_moved(*pair.client, *pair.server, counted(1000), 64);
+}
 
 }  // namespace
 }  // namespace tendon::test

@@ -88,7 +88,7 @@ class Host : public InboundHost, public MessageSink {
     return {};
   }
   void on_room() override { ++rooms; }
-  Result<void> on_word(const Descriptor&) override { return {}; }
+  Result<void> on_word(const Descriptor&, Bytes) override { return {}; }
   void on_open(const Descriptor& descriptor, Bytes ticket) override {
     opened.emplace_back(descriptor.pipe, std::string(as_text(ticket)));
   }

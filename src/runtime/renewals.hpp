@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "secure/tls_handshake.hpp"
+#include "transport/link_renewal.hpp"
+
+namespace tendon::v0::detail {
+
+/// How a link goes on to prove what its first session has shown: `identity`, by `proof`.
+/// `credentials`: null where there is no TLS.
+[[nodiscard]] inline LinkRenewalOptions renewals_of(
+    std::shared_ptr<const secure::Credentials> credentials, secure::TlsHandshake::Role role,
+    const std::string& identity, secure::PeerProof proof, std::uint32_t lanes) {
+  LinkRenewalOptions options;
+  options.terms.role = role;
+  options.terms.credentials = std::move(credentials);
+  // Those that share a key are one. Which certificate it was does not matter, but that it was one.
+  options.terms.own_identity = proof == secure::PeerProof::key ? identity : "certificate";
+  options.terms.identity = identity;
+  options.terms.proof = proof;
+  options.lanes = lanes;
+  return options;
+}
+
+}  // namespace tendon::v0::detail

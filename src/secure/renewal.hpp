@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tendon/core/bytes.hpp>
+#include <tendon/core/error.hpp>
+#include <tendon/core/words.hpp>
+#include <utility>
+#include <vector>
+
+#include "secure/renewal_limits.hpp"
+#include "secure/tls_handshake.hpp"
+
+namespace tendon::v0::detail::secure {
+
+/// What the ends of a link say to renew its session. Numbers are wire contract: append only.
+enum class RenewalWord : std::uint8_t {
+  handshake = 0,  ///< bytes of TLS
+  done = 1,       ///< of the server: it has the new session as well
+  switched = 2,   ///< of the server: all that it reads is under the new keys
+  refused = 3,    ///< the last word: the peer is not who it was, whatever the reason
+};
+TENDON_WORDS(RenewalWord, handshake, done, switched, refused);
+
+enum class RenewalState : std::uint8_t { idle, shaking, confirming, switching, draining, failed };
+TENDON_WORDS(RenewalState, idle, shaking, confirming, switching, draining, failed);
+
+/// The end that renews, and the peer that it has to find there again.
+struct RenewalTerms {
+  TlsHandshake::Role role = TlsHandshake::Role::client;
+  std::shared_ptr<const Credentials> credentials{};
+  std::string own_identity{};  ///< a client's, in the link's first session
+  std::string identity{};      ///< the peer's there
+  PeerProof proof = PeerProof::key;
+  /// A client begins by up to an eighth of the age earlier, so that links which began together do
+  /// not renew together.
+  std::uint8_t earlier = 0;
+  bool has_deadline = true;  ///< false: the peer answers when its program likes
+  RenewalLimits limits{};
+};
+
+/// What a link does after each input, in this order.
+struct RenewalStep {
+  bool agreed = false;                 ///< take_session(): each input expects its switch
+  std::vector<std::byte> handshake{};  ///< is said in words `handshake`
+  std::optional<RenewalWord> word{};   ///< is said
+  bool switches = false;               ///< each output goes over to its keys
+  std::optional<Error> failed{};       ///< the link ends
+};
+
+/// One end of the handshakes that renew the session of a link while it carries messages: a new
+/// Diffie-Hellman, and a new proof of the same identity. It does no I/O and has no clock.
+///
+///   state      role    input                      says                next
+///   ---------  ------  -------------------------  ------------------  ----------
+///   idle       client  begin()                    handshake           shaking
+///   idle       server  handshake                  handshake           shaking
+///   shaking    both    handshake                  handshake           shaking
+///   shaking    client  handshake, TLS is done     handshake           confirming: inputs expect
+///   shaking    server  handshake, TLS is done     done                switching: inputs expect,
+///                                                                     then outputs switch
+///   confirming client  done                                           switching: outputs switch
+///   switching  client  switched                                       draining
+///   switching  server  note_switched()            switched            idle
+///   draining   client  note_switched()                                idle
+///   any        both    refused, another identity  (refused)           failed
+///   any        both    another word, or too late                      failed
+///
+/// An end sends under new keys only once it knows that the other one expects them: the server from
+/// the client's Finished, the client from `done`. The next renewal begins when no old key is left.
+///
+/// Owns:    a handshake while one is under way; the new session, until it is taken.
+/// Threads: one at a time.
+/// Errors:  RenewalStep::failed: authentication_failed, protocol_violation, peer_lost where the
+///          time has passed, or what a TlsHandshake has beside these.
+/// Blocks:  never.
+/// Cost:    that of a TlsHandshake, for each renewal.
+class Renewal {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  using State = RenewalState;
+
+  /// `now`: the first session was agreed on.
+  Renewal(RenewalTerms terms, TimePoint now);
+
+  [[nodiscard]] State state() const noexcept { return state_; }
+  /// Renews with these from now on.
+  void use(std::shared_ptr<const Credentials> credentials) {
+    terms_.credentials = std::move(credentials);
+  }
+  /// A client whose link has carried so many bytes in all may begin.
+  [[nodiscard]] bool is_due(std::uint64_t bytes, TimePoint now) const;
+  [[nodiscard]] RenewalStep begin(std::uint64_t bytes, TimePoint now);
+  /// The peer has said this.
+  [[nodiscard]] RenewalStep hear(RenewalWord word, Bytes bytes, TimePoint now);
+  /// All that this end reads is under the new keys.
+  [[nodiscard]] RenewalStep note_switched();
+  /// Time has passed. It counts as far as this is called: not while this process was stopped.
+  [[nodiscard]] RenewalStep check_time(TimePoint now);
+
+  /// Once, after RenewalStep::agreed. It is to be destroyed when keys are derived from it: what was
+  /// sent under them would be read by it as long as it is there.
+  [[nodiscard]] TlsSession take_session() { return std::move(session_); }
+  /// How many have been agreed on.
+  [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
+
+ private:
+  [[nodiscard]] RenewalStep begin_handshake(TimePoint now);
+  [[nodiscard]] RenewalStep hear_hello(Bytes bytes, TimePoint now);
+  [[nodiscard]] RenewalStep shake(Bytes bytes);
+  [[nodiscard]] RenewalStep agree(RenewalStep step);
+  [[nodiscard]] RenewalStep fail(Error error);
+  [[nodiscard]] RenewalStep unexpected(RenewalWord word);
+
+  RenewalTerms terms_;
+  State state_ = State::idle;
+  std::unique_ptr<TlsHandshake> handshake_;
+  TlsSession session_;
+  std::uint64_t count_ = 0;
+  std::uint64_t bytes_then_ = 0;  // when the last one began
+  TimePoint begun_;               // the last one, or the first session
+  TimePoint checked_;
+  std::chrono::nanoseconds waited_{0};  // for the peer, since it began
+  // Those of the peer.
+  std::uint32_t starts_ = 0;
+  TimePoint starts_since_{};
+};
+
+}  // namespace tendon::v0::detail::secure

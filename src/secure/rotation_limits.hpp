@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+
+#include "secure/record_layer.hpp"
+#include "secure/renewal_limits.hpp"
+#include "secure/tls_limits.hpp"
+
+namespace tendon::v0::detail::secure {
+
+/// When what protects a link changes, in all its parts.
+struct RotationLimits {
+  RecordLimits records{};
+  RenewalLimits renewal{};
+  std::chrono::nanoseconds looks_every = kCredentialLook;
+};
+
+}  // namespace tendon::v0::detail::secure
