@@ -8,10 +8,10 @@
 
 namespace tendon::v0::detail {
 
-/// While it lives, the C library reads, writes and speaks to this thread as in the locale "C": with
-/// a decimal point, and in English. The program's own locale stays that of its other threads.
+/// While it lives, the C library serves this thread in the locale "C": with a decimal point, and in
+/// English. Other threads keep the program's own locale.
 ///
-/// Owns:    nothing; it puts the thread's locale back.
+/// Owns:    nothing; it restores the thread's locale.
 /// Threads: its own alone, as POSIX's uselocale().
 /// Errors:  none. Without memory for the locale, which is made once, the program's own stays.
 /// Blocks:  never.
@@ -24,7 +24,7 @@ class CLocale {
   ~CLocale() { uselocale(program_); }
 
  private:
-  // A forked child goes on with its parent's: it has no lock.
+  // A forked child keeps its parent's: it has no lock.
   static locale_t c_locale() noexcept {
     locale_t known = made_.load(std::memory_order_acquire);
     if (known != locale_t{}) return known;

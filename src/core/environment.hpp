@@ -8,8 +8,8 @@ namespace tendon {
 inline namespace v0 {
 namespace detail {
 
-/// The value of a variable of the environment; empty where it is not set. An empty value counts as
-/// unset for all readers (docs/environment.md).
+/// The value of an environment variable; empty if it is not set. An empty value counts as unset for
+/// all readers (docs/environment.md).
 [[nodiscard]] inline std::string_view environment_variable(const char* name) noexcept {
   const char* const text = std::getenv(name);
   return text == nullptr ? std::string_view() : text;

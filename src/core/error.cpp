@@ -45,7 +45,7 @@ std::string_view advice(Remedy remedy) {
   return "report a bug, and include this message";
 }
 
-// A failure that ends a collective has ended the epoch of its group for all members.
+// True for a failure of a collective, which has ended the epoch of its group for all members.
 bool ends_an_epoch(const Error& error) {
   return error.where == "group" || error.where == "group.collective" ||
          error.where == "group.abort" || error.where == "group.board";
@@ -96,7 +96,7 @@ ErrorCode code_of_errno(int value) {
   }
 }
 
-// Behind the system's own words, where the call cannot be mended.
+// The remedy behind the system's own words, if changing the call does not help.
 std::string_view remedy_of_errno(int value) {
   switch (value) {
     case EMFILE:
@@ -151,7 +151,7 @@ std::string Error::message() const {
   std::string name(row.name);
   std::replace(name.begin(), name.end(), '_', ' ');
   std::string text = error_id(code) + " " + name + ": ";
-  // The words it quotes may be a peer's: they begin no line and hide nothing.
+  // The words that it quotes may be a peer's: they begin no line and hide nothing.
   text += detail.empty() ? std::string(row.summary) : ::tendon::detail::cleaned(detail);
   if (!where.empty()) text.append(" [").append(where).append("]");
   text.append("\n do: ");
@@ -176,7 +176,7 @@ void abort_without_value(const Error& error) noexcept {
   const std::string text =
       "tendon: the value of a Result that holds an error was used: " + error.message() + " [" +
       std::string(error.where) + "]\n  do: ask has_value() first, or call value(), which throws\n";
-  // The process ends here: a log callback of a broken program is not to be trusted with it.
+  // The process ends here: a log callback of a broken program cannot be trusted with it.
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
   std::abort();
 }

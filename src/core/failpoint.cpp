@@ -28,8 +28,8 @@ struct Armed {
   std::atomic<int> passages_left{1};
 };
 
-// "name=kill@3,other=error"; a word it cannot read ends the process, because a test that arms
-// nothing lies.
+// Reads "name=kill@3,other=error". An unreadable word ends the process, because a test that arms
+// nothing would pass falsely.
 std::unique_ptr<std::deque<Armed>> read_environment() {
   auto read = std::make_unique<std::deque<Armed>>();
   std::deque<Armed>& armed = *read;

@@ -10,8 +10,8 @@
 
 namespace tendon::v0::detail {
 
-/// A descriptor with one owner. In a forked child it is closed by the fork handler and every object
-/// that still names it holds none there: its number may belong to another one by then.
+/// A descriptor with one owner. The fork handler closes it in a child, where every object that
+/// still names it holds none: its number may belong to another one by then.
 class OwnedFd {
  public:
   OwnedFd() = default;

@@ -11,8 +11,8 @@
 
 namespace tendon::v0::detail {
 
-/// May this process have a file of so many bytes? `code` where it may not, with `what` in the text:
-/// a write beyond RLIMIT_FSIZE would be SIGXFSZ, which kills.
+/// Checks that this process may have a file of so many bytes; else the error `code`, with `what` in
+/// the text. A write beyond RLIMIT_FSIZE would raise SIGXFSZ, which kills.
 [[nodiscard]] inline Result<void> check_file_size(std::uint64_t size_bytes, ErrorCode code,
                                                   std::string_view where, std::string_view what) {
   rlimit limit{};

@@ -6,12 +6,12 @@
 
 namespace tendon::v0::detail {
 
-/// While it lives, this thread computes as IEEE 754 has it, whatever mode the program has chosen:
-/// results are rounded to nearest, no small number is flushed to zero, and no operation raises a
-/// signal. Its end brings back the program's mode, with the exceptions that the program had seen.
+/// While it lives, this thread computes by IEEE 754, whatever mode the program has chosen. Results
+/// are rounded to nearest, no small number is flushed to zero, and no operation raises a signal.
+/// Its end restores the program's mode, with the exceptions that the program had seen.
 ///
-/// A compiler may move arithmetic across the change: what is to be computed so belongs into a
-/// function that is not inlined. Elsewhere than on x86-64 and AArch64 it does nothing.
+/// A compiler may move arithmetic across the change: put such computations into a function that is
+/// not inlined. On other processors than x86-64 and AArch64 it does nothing.
 ///
 /// Owns:    nothing.
 /// Threads: its own alone.

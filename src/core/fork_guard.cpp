@@ -14,7 +14,7 @@ namespace {
 // Descriptors above this number are not closed in a child (they still close on exec).
 constexpr std::size_t kTrackedDescriptors = 65536;
 constinit std::array<std::atomic<std::uint64_t>, kTrackedDescriptors / 64> tracked{};
-// Survives fork as a copy: the number of the process the copy was taken from.
+// Survives fork as a copy: the number of the process from which it was copied.
 constinit std::atomic<std::uint32_t> last_number{0};
 
 // The word of process_number(). Each call of a handle reads it, some of them several times.
@@ -37,7 +37,7 @@ class WipedPage {
     process_word = word_;
   }
   std::uint32_t renew() noexcept {
-    // Several threads of a child may come here at once: the first one counts.
+    // Several threads of a child may be here at once: the first one counts.
     std::uint32_t none = 0;
     word_->compare_exchange_strong(none, last_number.load() + 1);
     last_number.store(word_->load());
@@ -50,8 +50,8 @@ class WipedPage {
 };
 
 // Not a function's static: a child forked by another thread while that is being made would wait for
-// ever for a thread it does not have. Leaked on purpose: descriptors may be closed by destructors
-// of statics.
+// ever for a thread that it does not have. Leaked on purpose: destructors of statics may close
+// descriptors.
 constinit WipedPage* instance = nullptr;
 
 WipedPage& page() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which process am I? A forked child must not touch what belongs to its parent: descriptors, rings,
-// slots.
+// Identifies the process. A forked child must not touch the resources of its parent: descriptors,
+// rings, slots.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,9 @@ namespace tendon::v0::detail {
 /// A number that differs between a process and every process forked from it. Reading it is one
 /// load.
 ///
-/// Two sources keep it right: a pthread_atfork child handler, and a page under MADV_WIPEONFORK for
-/// children made without that handler (a raw clone). getpid() on each call would be a system call.
+/// Two mechanisms keep it right: a pthread_atfork child handler, and a page under MADV_WIPEONFORK
+/// for children made without that handler (a raw clone). getpid() in each call would be a system
+/// call.
 [[nodiscard]] TENDON_API std::uint32_t process_number() noexcept;
 
 /// Marks a descriptor to be closed in a forked child at once, so that peers of the parent see EOF

@@ -7,11 +7,11 @@
 
 namespace tendon::v0::detail {
 
-/// What a handle does with its share when it goes in a forked child: nothing of the object is
-/// touched, and its memory stays. Threads that only the parent has may hold the object's locks,
-/// wait in it, which its destruction would wait for, or have been in the middle of a change.
+/// Abandons a handle's share that is dropped in a forked child: the object is not touched, and its
+/// memory stays. Threads that only the parent has may hold the object's locks, wait in it, which
+/// its destruction would wait for, or have been in the middle of a change.
 ///
-/// Owns:    the share, for good: so the last one never goes.
+/// Owns:    the share, for good: so the last one is never dropped.
 /// Threads: one at a time.
 /// Errors:  none.
 /// Blocks:  never.

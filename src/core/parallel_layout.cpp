@@ -26,7 +26,7 @@ Axis tensor_axis(const ParallelSizes& sizes) { return {sizes.tensor, 1}; }
 Axis kv_axis(const ParallelSizes& sizes) { return {sizes.kv, sizes.tensor}; }
 Axis pipeline_axis(const ParallelSizes& sizes) { return {sizes.pipeline, sizes.tensor * sizes.kv}; }
 
-/// Those that differ from `rank` along `axis` only, and itself.
+/// The ranks that differ from `rank` along `axis` only, and itself.
 std::vector<GlobalRank> group_along(const Axis& axis, GlobalRank rank) {
   const std::uint32_t first = rank.value - axis.of(rank) * axis.stride;
   std::vector<GlobalRank> members;

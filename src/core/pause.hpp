@@ -5,7 +5,7 @@
 
 namespace tendon::v0::detail {
 
-/// Between two looks of a thread that spins: leaves the core to its sibling for a moment.
+/// Leaves the core to its sibling for a moment, between two looks of a spinning thread.
 inline void pause_briefly() noexcept {
 #if defined(__x86_64__)
   __builtin_ia32_pause();

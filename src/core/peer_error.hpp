@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Error codes that come from a peer. A peer may say anything; only some codes are its to say.
+// Error codes from a peer. A peer may send any number; only some codes are allowed.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace tendon::v0::detail {
 
-/// Where a peer names an error code.
+/// The place in which a peer names an error code.
 enum class PeerSays : std::uint8_t {
   refusal = 1,  ///< in the `reject` of a handshake
   pipe = 2,     ///< in the `error` that ends a pipe

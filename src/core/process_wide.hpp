@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Objects of which a process has one. Neither kind is a function's static, because a child that is
+// Objects that a process has once. Neither kind is a function's static, because a child that is
 // forked while another thread makes one would wait for that thread for ever. Neither is ever
 // destroyed: threads and destructors of statics use them until the very end.
 #pragma once
@@ -13,8 +13,8 @@
 
 namespace tendon::v0::detail {
 
-/// One object, made at its first use. A forked child goes on with its parent's, as it is: for what
-/// never changes, or has no lock.
+/// One object, made at its first use. A forked child keeps its parent's, as it is. For objects that
+/// never change, or have no lock.
 ///
 /// Owns:    the object, for good.
 /// Threads: thread-safe. Several may make it at once: the first one counts, the others are dropped.
@@ -40,8 +40,8 @@ class MadeOnce {
 };
 
 /// One object in each process: a forked child makes its own at its first use, and leaves that of
-/// its parent alone. For what has a lock, which a thread of the parent may hold, and for what names
-/// objects of the parent.
+/// its parent alone. For objects with a lock, which a thread of the parent may hold, and for those
+/// that name objects of the parent.
 ///
 /// Owns:    the object, for good.
 /// Threads: thread-safe, as MadeOnce.

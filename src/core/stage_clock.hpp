@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time stamps at the steps of a hand-over: benchmarks/hand_over.cpp makes the account of them that
-// stands in docs/hand_over.md. Compiled in by -DTENDON_STAGE_CLOCK=ON alone, never in a release; no
-// class layout depends on them.
+// Time stamps at the steps of a hand-over, from which benchmarks/hand_over.cpp makes the account in
+// docs/hand_over.md. Compiled in only by -DTENDON_STAGE_CLOCK=ON, never in a release; no class
+// layout depends on them.
 #pragma once
 
 #ifdef TENDON_STAGE_CLOCK
@@ -13,25 +13,25 @@
 
 namespace tendon::v0::detail {
 
-/// What has just been done, in the order of a hand-over.
+/// The step just completed, in the order of a hand-over.
 enum class Stage : std::uint8_t {
   begun,            // by the caller: loan() or send() is called
   slot_acquired,    // loans only
   loaned,           // by the caller
   prepared,         // the message is described
-  numbered,         // its pipe lets it go, with a sequence number
+  numbered,         // its pipe releases it, with a sequence number
   slot_marked,      // loans only: the ledger says that the peer has the slot
   placed,           // in the ring, not yet seen
   shown,            // the peer can see it
   looked_at_sleep,  // the peer was woken, if it slept
   sent,             // by the caller: send() has returned
-  seen,             // the receiver sees that something came
+  seen,             // the receiver sees that something arrived
   popped,           // its descriptor is copied out of the ring
   body_made,        // slot or private copy, with its owner
   dispatched,       // in the inbox of its pipe
   taken,            // out of it
   received,         // by the caller: recv() has returned
-  released,         // by the caller: what was received is gone
+  released,         // by the caller: the received message is dropped
 };
 
 struct StageStamp {
@@ -39,7 +39,7 @@ struct StageStamp {
   Stage stage;
 };
 
-/// Where this thread's stamps go; null: nowhere. Reserved by its owner: nothing is allocated here.
+/// The stamps of this thread; null: none. Reserved by its owner: nothing is allocated here.
 inline thread_local std::vector<StageStamp>* stage_stamps = nullptr;
 
 inline void stamp_stage(Stage stage) noexcept {

@@ -152,7 +152,7 @@ std::string escaped(std::string_view text, std::size_t max_bytes) {
 
 std::string number_text(double number) {
   char digits[32];
-  const DefaultFloatMode mode;  // a program may have chosen that the smallest are zero
+  const DefaultFloatMode mode;  // a program may flush the smallest ones to zero
   const auto end = std::to_chars(std::begin(digits), std::end(digits), number).ptr;
   return {std::begin(digits), end};
 }

@@ -31,7 +31,7 @@ Result<Thread> Thread::start(const ThreadRole& role, std::unique_ptr<Body> body)
   return started;
 }
 
-// What leaves the body by an exception ends the process, as with std::thread.
+// An exception that leaves the body ends the process, as with std::thread.
 void* Thread::run(void* body) noexcept {
   const std::unique_ptr<Body> own(static_cast<Body*>(body));
   (void)pthread_setname_np(pthread_self(), own->name);

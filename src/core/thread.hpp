@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place where threads of the library and of the command start, so that a system that gives
-// no further one is an error everywhere and nowhere an exception.
+// The only place where threads of the library and of the command start. A system that allows no
+// further thread is therefore an error everywhere and nowhere an exception.
 #pragma once
 
 #include <pthread.h>
@@ -15,23 +15,23 @@
 namespace tendon::v0::detail {
 
 struct ThreadRole {
-  const char* name;        ///< as debuggers and `top -H` show it: at most 15 bytes
+  const char* name;        ///< shown by debuggers and `top -H`: at most 15 bytes
   std::string_view where;  ///< of the error
   std::string_view task;   ///< "that serves the context"
 };
 
-/// What the start of a thread fails with, in these words everywhere.
+/// The error of a thread that cannot start, in these words everywhere.
 [[nodiscard]] TENDON_API Error no_thread(const ThreadRole& role, int errno_value);
 
-/// A thread, as std::thread with these differences: to start one can fail without an exception; the
-/// end of its object waits for it; and in a forked child, which does not have the thread, its
-/// object is as one that was never started.
+/// A thread, as std::thread with these differences: a failed start is no exception; the end of its
+/// object waits for it; and in a forked child, which does not have the thread, its object is as one
+/// that was never started.
 ///
 /// Owns:    the thread.
 /// Threads: one at a time; joinable() and is_current() any, once it is started.
-/// Errors:  resource_exhausted where the system gives no further thread.
+/// Errors:  resource_exhausted if the system allows no further thread.
 /// Blocks:  join() and the destructor, until the thread has returned.
-/// Cost:    an allocation and what the system takes.
+/// Cost:    an allocation and the work of the system.
 class TENDON_API Thread {
  public:
   Thread() = default;
@@ -47,7 +47,7 @@ class TENDON_API Thread {
   Thread& operator=(const Thread&) = delete;
   ~Thread() { join(); }
 
-  /// `body` is called once, in the thread, or destroyed here where there can be none.
+  /// `body` is called once, in the thread, or destroyed here if none can start.
   template <class F>
   [[nodiscard]] static Result<Thread> start(const ThreadRole& role, F body) {
     return start(role, std::unique_ptr<Body>(new BodyOf<F>(std::move(body))));
@@ -55,9 +55,9 @@ class TENDON_API Thread {
 
   [[nodiscard]] bool joinable() const noexcept;
   [[nodiscard]] bool is_current() const noexcept;
-  /// A thread does not wait for itself: called in it, this is detach().
+  /// Joins the thread. A thread does not wait for itself: called in it, this is detach().
   void join() noexcept;
-  /// It goes on alone.
+  /// Lets it continue alone.
   void detach() noexcept;
 
  private:
@@ -88,7 +88,7 @@ class TENDON_API Thread {
   }
 
   pthread_t thread_{};
-  std::uint32_t process_ = 0;  // that has the thread; 0: there is none
+  std::uint32_t process_ = 0;  // of the process that has the thread; 0: there is none
 };
 
 }  // namespace tendon::v0::detail

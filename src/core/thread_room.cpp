@@ -10,7 +10,7 @@ namespace tendon::v0::detail {
 Result<void> check_room_for_threads(std::size_t count, const ThreadRole& role) {
   // Held while they start: each stays until all of them are there.
   Mutex starting;
-  std::vector<Thread> threads;  // joined before the lock goes
+  std::vector<Thread> threads;  // joined before the lock is destroyed
   const Lock lock(starting);
   Result<void> room;
   while (room && threads.size() < count) {

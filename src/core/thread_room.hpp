@@ -9,9 +9,9 @@
 
 namespace tendon::v0::detail {
 
-/// Can so many threads start now? Asked before a foreign library starts its own that ends the
-/// process where it gets none. They are started together and ended: another thread or process may
-/// take the room before it is used, so this makes such an end rare, and does not rule it out.
+/// Checks that so many threads can start now, before a foreign library starts its own and ends the
+/// process if it gets none. They are started together and ended. Another thread or process may take
+/// the room before it is used, so this makes such an end rare, and does not rule it out.
 ///
 /// Owns:    nothing once it has returned.
 /// Threads: safe everywhere.

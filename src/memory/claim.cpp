@@ -11,8 +11,8 @@
 namespace tendon::v0::detail {
 namespace {
 
-// vm.overcommit_memory = 2: the system gives no memory beyond its commit limit. With shared memory
-// a process learns that only when it touches a page.
+// With vm.overcommit_memory = 2 the system allows no memory beyond its commit limit. With shared
+// memory a process learns that only when it touches a page.
 bool overcommits_strictly() {
   static constinit MadeOnce<const bool> is_strict;
   return is_strict.get([] {

@@ -8,9 +8,9 @@
 
 namespace tendon::v0::detail {
 
-/// Makes sure that [offset, offset + size) of a segment has memory, before the first write to it.
-/// Error: resource_exhausted, with an errno, where the system has none and the first touch would be
-/// SIGBUS. That is so with strict overcommit; elsewhere this does nothing.
+/// Ensures that [offset, offset + size) of a segment has memory, before the first write to it.
+/// Error: resource_exhausted, with an errno, if the system has none and the first touch would be
+/// SIGBUS. That can happen with strict overcommit; elsewhere this does nothing.
 [[nodiscard]] Result<void> claim(const Segment& segment, std::uint64_t offset,
                                  std::uint64_t size_bytes);
 

@@ -9,7 +9,7 @@
 namespace tendon::v0::detail {
 namespace {
 
-// What one fault maps of memory that exists, by default: fault_around_bytes of the kernel.
+// The bytes that one fault maps of existing memory, by default: fault_around_bytes of the kernel.
 constexpr std::uint64_t kFaultAroundBytes = 64 * 1024;
 
 }  // namespace

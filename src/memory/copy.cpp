@@ -3,7 +3,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "memory/copy.cpp"
 #include "core/instruction_sets.hpp"
-// What follows is compiled per target; the order matters.
+// The following code is compiled per target; the order matters.
 #include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
@@ -19,13 +19,13 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // No function of the standard library below, only memcpy: a template made here would be compiled
-// for this target, and the linker might take it for the whole program.
+// for this target, and the linker might use it in the whole program.
 
 constexpr std::size_t kLineBytes = 64;
-/// How far ahead the source is fetched: some memory latencies at the speed of a copy.
+/// The distance at which the source is fetched ahead: some memory latencies at the speed of a copy.
 constexpr std::size_t kAheadBytes = 1024;
 
-/// kBytes, a multiple of kLineBytes, to the beginning of a line.
+/// Copies kBytes, a multiple of kLineBytes, to the beginning of a line.
 template <CopyHint kHint, std::size_t kBytes>
 HWY_INLINE void stream_lines(std::uint8_t* to, const std::uint8_t* from) {
   const hn::CappedTag<std::uint8_t, kLineBytes> d;

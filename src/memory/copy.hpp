@@ -24,7 +24,8 @@ TENDON_WORDS(CopyHint, cached, streaming, prefetched);
 /// overlap. Less than kSmallestStreamed bytes are always cached.
 void copy_bytes(MutableBytes destination, Bytes source, CopyHint hint);
 
-/// Below it the ends of a copy, which begin or end within a line, and the fence behind it show.
+/// Below it the ends of a copy, which begin or end within a line, and the fence after it cost
+/// measurable time.
 inline constexpr std::uint64_t kSmallestStreamed = 4096;
 
 }  // namespace tendon::v0::detail

@@ -16,7 +16,7 @@ double median(std::span<double> values) {
   return *middle;
 }
 
-// A ratio is formed inside a round: what else the machine does changes from round to round, and
+// A ratio is formed inside a round: other work of the machine changes from round to round, and
 // slows neighbours alike.
 bool is_clearly_faster(const CopyFigures::Rounds& way, const CopyFigures::Rounds& other) {
   std::array<double, kCopyRounds> ratios{};

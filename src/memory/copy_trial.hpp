@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which way to copy is the fastest: what is tried, and what follows from the figures.
+// Finds the fastest way to copy: the trials, and the conclusions from their figures.
 #pragma once
 
 #include <array>
@@ -10,10 +10,10 @@
 
 namespace tendon::v0::detail {
 
-/// Each way is tried so often, in turns.
+/// The number of trials of each way, in turns.
 inline constexpr std::size_t kCopyRounds = 5;
 
-/// What each way took in each round [ns for a byte].
+/// The time of each way in each round [ns for a byte].
 class CopyFigures {
  public:
   using Rounds = std::array<double, kCopyRounds>;
@@ -30,33 +30,32 @@ class CopyFigures {
   std::array<Rounds, kCopyHints.size()> rounds_{};
 };
 
-/// memcpy, unless another way was faster in all rounds but one, and by a tenth in most. So a way
-/// that a busy machine has made look fast once or twice is not taken.
+/// Chooses memcpy, unless another way was faster in all rounds but one, and by a tenth in most. A
+/// way that a busy machine has made look fast once or twice is therefore not chosen.
 [[nodiscard]] CopyHint choose_copy(const CopyFigures& figures);
 
-/// The trial of one range of sizes. It is made with the copies that are to be made anyway: each
-/// turn takes one way for a while, and the time of every part is reported here. What is measured
-/// is then the memory that is really used, and a trial costs no memory and no time but that of the
-/// slower ways.
+/// The trial of one range of sizes, made with copies that are needed anyway. Each turn uses one way
+/// for a while, and the time of every part is reported here. It thus measures the memory that is
+/// really used, and costs no memory and no time except that of the slower ways.
 ///
-/// Only the last kTurnSamples of each turn count. Before them, lines that the way before has left
-/// in the cache are written back, and the destination has come to be where this way leaves it.
+/// Only the last kTurnSamples of each turn count. Before them, lines that the former way left in
+/// the cache are written back, and the destination settles where this way leaves it.
 ///
 /// Threads: one at a time.
 /// Blocks:  never.
 /// Cost:    a few additions for each part.
 class CopyTrial {
  public:
-  /// So many bytes of each turn are copied before those that count.
+  /// `settling_bytes` of each turn are copied before those that count.
   explicit constexpr CopyTrial(std::uint64_t settling_bytes) : settling_bytes_(settling_bytes) {}
 
-  /// That of the next part; as long as is_over() is false.
+  /// The way of the next part, while is_over() is false.
   [[nodiscard]] CopyHint way() const;
-  /// The part was copied that way, in so many ns.
+  /// Reports that the part was copied that way, in so many ns.
   void took(std::uint64_t bytes, std::uint64_t ns);
-  /// The time of the part says nothing: pages were touched for the first time, or another thread
-  /// ran. What comes next goes by memcpy until one part is undisturbed, so that no way is taken
-  /// for long without being measured.
+  /// Discards the time of the part: pages were touched for the first time, or another thread ran.
+  /// The next parts use memcpy until one is undisturbed, so that no way is used for long without
+  /// being measured.
   void was_disturbed() { paused_ = true; }
 
   [[nodiscard]] bool is_over() const { return turn_ == kTurns; }

@@ -6,8 +6,8 @@
 
 namespace tendon::v0::detail {
 
-/// Has the kernel said that the peer's process is gone? Until then it may still read and write the
-/// memory that was lent to it.
+/// Whether the kernel has said that the peer's process is gone. Before that it may still read and
+/// write the memory that was lent to it.
 enum class Death : std::uint8_t { not_proved, proved };
 
 }  // namespace tendon::v0::detail

@@ -62,7 +62,7 @@ HoldLedger::Window HoldLedger::give(LinkNumber link, SlotId id, std::uint64_t sh
     ++*holds;
   } else {
     const std::uint64_t bytes = bytes_of(id);
-    // However large: one to read while the next is on its way.
+    // Whatever the size: one to read while the next is on its way.
     const std::uint64_t most = std::max(std::min(share_bytes, cap_bytes_ / 2), 2 * bytes);
     if (reader.bytes + bytes > most) return Window::beyond_share;
     if (!use->is_with_links()) {
@@ -99,7 +99,7 @@ HoldLedger::Left HoldLedger::end_hold(LinkNumber link, SlotId id) {
 HoldLedger::Left HoldLedger::take_back(LinkNumber link, SlotId id) {
   if (process_ != process_number()) return Left::as_was;  // as above
   const Lock lock(mutex_);
-  return end_hold(link, id);  // it is there, unless proof of the peer's death came meanwhile
+  return end_hold(link, id);  // it is there, unless proof of the peer's death arrived meanwhile
 }
 
 HoldLedger::Left HoldLedger::take_return(LinkNumber link, SlotId id) {

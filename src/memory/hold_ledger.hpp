@@ -18,7 +18,7 @@ namespace tendon::v0::detail {
 
 struct HoldStats {
   std::uint64_t holds = 0;        ///< of links, quarantined or not
-  std::uint64_t quarantined = 0;  ///< of these: of links that failed without proof of death
+  std::uint64_t quarantined = 0;  ///< of these: those of links that failed without proof of death
   std::uint64_t ignored_returns = 0;
 };
 
@@ -30,14 +30,15 @@ struct HoldStats {
 ///            give         -> a link's hold -> take_return, take_back, or proof of death
 ///
 /// A link that failed without proof keeps its holds, in quarantine, until they return or the proof
-/// comes; it gets no further ones. Nothing a peer can write decides anything.
+/// arrives; it gets no further ones. Nothing that a peer can write decides anything.
 ///
-/// A slot is a name and a number of bytes here. Its memory is the pool's, which is told of each
-/// slot that no hold is left of, once, and gives it out again with another generation.
+/// A slot is only a name and a number of bytes here. Its memory belongs to the pool, which is told
+/// once of each slot without holds, and reuses it with another generation.
 ///
 /// Owns:    names and counts.
 /// Threads: thread-safe; one short lock, under which nothing else is called. In a forked child,
-///          where a thread of the parent may have it, what destructors call does nothing.
+///          where a thread of the parent may have it, the functions that destructors call do
+///          nothing.
 /// Errors:  none.
 /// Blocks:  never.
 /// Cost:    a lock and a look over the links that have the slot; the end of a link, one over all
@@ -48,23 +49,23 @@ class HoldLedger {
   explicit HoldLedger(std::uint64_t cap_bytes) : cap_bytes_(cap_bytes) {}
 
   // The owner
-  /// This use of the slot begins, with the owner's hold. All slots of a segment have one size.
+  /// Begins a use of the slot, with the owner's hold. All slots of a segment have one size.
   void begin(SlotId id, std::uint64_t slot_bytes);
   /// True: the slot is free.
   [[nodiscard]] bool drop_owner(SlotId id);
-  /// No slot of this segment will be used again. Precondition: all are free.
+  /// Forgets a segment whose slots will not be used again. Precondition: all are free.
   void forget(std::uint32_t segment);
 
   // Links. Each has a number that is never used again.
   using LinkNumber = SlotUse::LinkNumber;
   enum class Reads : std::uint8_t { in_place, over_socket };
-  /// `places`: reserved in its return ring. `name` is for errors.
+  /// `places` are reserved in its return ring. `name` is for errors.
   [[nodiscard]] LinkNumber add_link(std::string name, std::uint32_t places, Reads reads);
   enum class Window : std::uint8_t { open, closed, beyond_share };
-  /// One more hold of this link, by a caller that has a share of the owner's, before the slot is
-  /// shown to the link. Closed: it has ended. Beyond its share: it has as many holds as places, or
-  /// `share_bytes` and two slots of this size, or all links together leave the owner fewer than
-  /// kOwnersSlots of this size.
+  /// Adds a hold of this link, for a caller that has a share of the owner's, before the slot is
+  /// shown to the link. `closed`: the link has ended. `beyond_share`: it has as many holds as
+  /// places, or `share_bytes` and two slots of this size, or all links together leave the owner
+  /// fewer than kOwnersSlots of this size.
   [[nodiscard]] Window give(LinkNumber link, SlotId id, std::uint64_t share_bytes);
   static constexpr std::uint64_t kWholeShare = ~std::uint64_t{0};  ///< half of the cap
   static constexpr std::uint64_t kOwnersSlots = 2;
@@ -74,23 +75,23 @@ class HoldLedger {
     none,    ///< the slot is free
     as_was,  ///< the ledger knows no such hold
   };
-  /// The slot could not be shown after all.
+  /// Ends a hold whose slot could not be shown after all.
   [[nodiscard]] Left take_back(LinkNumber link, SlotId id);
-  /// The link's return ring says so. A return that the ledger does not know is counted.
+  /// Ends a hold that the link's return ring names. An unknown return is counted.
   [[nodiscard]] Left take_return(LinkNumber link, SlotId id);
-  /// Proved: its holds end, and the slots that are free by that are returned. Not proved: they are
-  /// in quarantine; the proof may come later.
+  /// Ends a link. Proved: its holds end, and the slots that become free are returned. Not proved:
+  /// they are in quarantine; the proof may arrive later.
   [[nodiscard]] std::vector<SlotId> end_link(LinkNumber link, Death death);
-  /// It has ended in order: no further holds, and those that it has are returned one by one.
+  /// Ends a link in order: it gets no further holds, and its present ones are returned one by one.
   void retire_link(LinkNumber link);
   [[nodiscard]] std::uint64_t holds_of(LinkNumber link) const;
 
-  /// Slots that readers over sockets hold, each once [bytes]. No lock: each publish asks, also
-  /// where nobody reads over sockets.
+  /// Slots that readers over sockets hold, each once [bytes]. No lock: each publish asks, even if
+  /// nobody reads over sockets.
   [[nodiscard]] std::uint64_t sending_bytes() const noexcept { return sending_bytes_.load(); }
   [[nodiscard]] HoldStats stats() const;
   [[nodiscard]] std::vector<PoolHolder> holders() const;
-  /// For errors: the link that holds most.
+  /// Names the link that holds most, for errors.
   [[nodiscard]] std::string most_held() const;
 
  private:

@@ -9,10 +9,10 @@
 namespace tendon::v0::detail {
 namespace {
 
-/// One time is taken of each piece, so that one disturbance costs one piece.
+/// Each piece is timed separately, so that one disturbance costs one piece.
 constexpr std::uint64_t kPieceBytes = CopyTrial::kSampleBytes;
 
-/// What disturbs a measurement, of this thread: pages that did not exist, and losses of the CPU.
+/// Counts disturbances of a measurement in this thread: new pages, and losses of the CPU.
 std::uint64_t disturbances() {
   rusage usage{};
   if (getrusage(RUSAGE_THREAD, &usage) != 0) return 0;
@@ -58,7 +58,7 @@ std::uint64_t LargeCopies::copy_tried(Range& range, MutableBytes destination, By
     return piece.size();
   }
   CopyTrial& trial = range.trial;
-  if (trial.is_over()) {  // since `way` was looked at
+  if (trial.is_over()) {  // since `way` was read
     range.is_measured.clear(std::memory_order_release);
     return 0;
   }

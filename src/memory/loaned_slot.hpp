@@ -7,7 +7,7 @@
 
 namespace tendon::v0::detail {
 
-/// A slot taken from a pool. Dropping it gives the slot back, unless the peer has it.
+/// A slot taken from a pool. Dropping it returns the slot, unless the peer has it.
 /// Threads: one at a time.
 class LoanedSlot {
  public:

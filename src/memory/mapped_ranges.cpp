@@ -11,7 +11,7 @@ namespace tendon::v0::detail {
 namespace {
 
 ///   free -> filled by one thread -> shown -> free
-/// A child finds those of its parent shown for good: their segments end in the parent.
+/// A child finds its parent's ranges shown for good: their segments end in the parent.
 struct Range {
   enum class State : std::uint8_t { free, filled, shown };
   std::atomic<State> state{State::free};

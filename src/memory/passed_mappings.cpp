@@ -10,7 +10,7 @@
 namespace tendon::v0::detail {
 namespace {
 
-constexpr std::uint64_t kUsualMaxMapCount = 65530;  // of Linux, where /proc says nothing
+constexpr std::uint64_t kUsualMaxMapCount = 65530;  // of Linux, if /proc is unreadable
 constexpr std::uint64_t kPart = 4;
 
 constinit std::atomic<std::uint64_t> mapped_count{0};

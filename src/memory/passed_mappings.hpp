@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many segments of peers this process has mapped: a process may have vm.max_map_count mappings,
-// and one that peers have used up fails wherever it needs memory.
+// Counts the segments of peers that this process has mapped. A process may have vm.max_map_count
+// mappings; if peers have used them up, it fails wherever it needs memory.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace tendon::v0::detail {
 
 /// A quarter of vm.max_map_count, for the segments of all links together.
 [[nodiscard]] std::uint64_t most_passed_mappings();
-/// One more is mapped, until drop_passed_mapping(). Errors: resource_exhausted.
+/// Counts one more mapping, until drop_passed_mapping(). Errors: resource_exhausted.
 [[nodiscard]] Result<void> add_passed_mapping();
 void drop_passed_mapping() noexcept;
 

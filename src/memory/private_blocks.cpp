@@ -89,7 +89,7 @@ std::optional<PrivateBlocks::Block> PrivateBlocks::cut(std::size_t size_class) {
   Free& free = free_[size_class];
   free.cut += kMappingBytes / size_bytes;
   free.cold.reserve(free.cut);
-  // The lowest on top: it is used first.
+  // The lowest is on top: it is used first.
   for (std::uint64_t at = kMappingBytes; at > size_bytes; at -= size_bytes)
     free.cold.push_back(data + at - size_bytes);
   return Block{.data = data, .size_bytes = size_bytes, .size_class = size_class};
@@ -112,7 +112,7 @@ void PrivateBlocks::release(const Block& block) noexcept {
     free_[block.size_class].warm.push_back(freed);
     warm_bytes_ += block.size_bytes;
   } catch (const std::exception&) {
-    // There is no memory for the list: the pages go back, the addresses are lost.
+    // There is no memory for the list: the pages are returned, the addresses are lost.
     (void)madvise(block.data, block.size_bytes, MADV_DONTNEED);
   }
   while (const auto excess = take_excess()) cool(*excess);

@@ -12,7 +12,7 @@
 
 namespace tendon::v0::detail {
 
-/// Private memory for whole messages. The C library keeps what was freed below a block that is in
+/// Private memory for whole messages. The C library keeps freed memory below a block that is in
 /// use: a program that kept a thousand messages and dropped them would keep their memory. Here the
 /// pages of free blocks return to the system.
 ///
@@ -24,7 +24,7 @@ namespace tendon::v0::detail {
 ///
 /// Owns:    the mappings.
 /// Threads: thread-safe; one for each process.
-/// Errors:  none: no block where the system has no memory.
+/// Errors:  none: no block if the system has no memory.
 /// Blocks:  never.
 /// Cost:    a lock; for a block that is not warm the first touch of its pages.
 class PrivateBlocks {
@@ -32,18 +32,19 @@ class PrivateBlocks {
   static constexpr std::uint64_t kLeastBytes = std::uint64_t{32} << 10;
   static constexpr std::uint64_t kLargeBytes = std::uint64_t{4} << 20;
   static constexpr std::uint64_t kMappingBytes = std::uint64_t{8} << 20;
-  /// Free blocks of so many bytes keep their pages: messages of one size follow each other.
+  /// Free blocks up to so many bytes keep their pages: messages of one size follow each other.
   static constexpr std::uint64_t kWarmBytes = std::uint64_t{64} << 20;
 
   [[nodiscard]] static PrivateBlocks& of_process();
 
-  /// At least kLeastBytes, at most 2^63; the last owner releases it. Null: there is no memory.
+  /// Allocates at least kLeastBytes, at most 2^63; the last owner releases it. Null: there is no
+  /// memory.
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::uint64_t size_bytes)
       TENDON_EXCLUDES(mutex_);
   [[nodiscard]] std::uint64_t warm_bytes() TENDON_EXCLUDES(mutex_);
 
  private:
-  // 32 KiB, 64 KiB ... 4 MiB, and the larger ones.
+  // 32 KiB, 64 KiB ... 4 MiB, and larger ones.
   static constexpr std::size_t kSizes = 8;
   static constexpr std::size_t kLarge = kSizes;
 
@@ -51,8 +52,8 @@ class PrivateBlocks {
     std::byte* data = nullptr;
     std::uint64_t size_bytes = 0;
     std::size_t size_class = 0;
-    std::uint64_t touched_bytes = 0;  // which may have pages
-    std::uint64_t freed = 0;          // in the order in which blocks were
+    std::uint64_t touched_bytes = 0;  // may have pages
+    std::uint64_t freed = 0;          // the order of release
   };
   struct Free {
     std::deque<Block> warm;        // the oldest first
@@ -64,10 +65,10 @@ class PrivateBlocks {
       TENDON_REQUIRES(mutex_);
   [[nodiscard]] static std::byte* map(std::uint64_t size_bytes);
   [[nodiscard]] std::optional<Block> cut(std::size_t size_class) TENDON_EXCLUDES(mutex_);
-  /// Pages that the block's former user has touched and this one does not need go back.
+  /// Returns pages that the block's former user has touched and this one does not need.
   static void take_into_use(Block& block, std::uint64_t size_bytes);
   void release(const Block& block) noexcept TENDON_EXCLUDES(mutex_);
-  /// The oldest warm block, where there are too many.
+  /// The oldest warm block, if there are too many.
   [[nodiscard]] std::optional<Block> take_excess() TENDON_EXCLUDES(mutex_);
   void cool(const Block& block) noexcept TENDON_EXCLUDES(mutex_);
 

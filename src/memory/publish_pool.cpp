@@ -58,7 +58,7 @@ void PublishPool::end_link(LinkNumber link, Death death) {
   for (const SlotId id : holds_.end_link(link, death)) release(id);
 }
 
-// The ledger has ended the last hold of this use, and nobody can get one of it any more.
+// The ledger has ended the last hold of this use, and nobody can get another one.
 void PublishPool::release(SlotId id) noexcept { slots_.release(inside(id)); }
 
 PublishPoolStats PublishPool::stats() const { return {holds_.stats(), slots_.stats()}; }

@@ -18,8 +18,8 @@ namespace tendon::v0::detail {
 
 class PublishPool;
 
-/// The owner's hold of one use of a slot: history, local readers and sends over sockets share it.
-/// Filled before it is shown to anybody. Dropping the last share drops the hold.
+/// The owner's hold of one use of a slot, shared by history, local readers and sends over sockets.
+/// It is filled before any reader sees it. Dropping the last share drops the hold.
 /// Threads: those that share it synchronise the bytes.
 class PublishedSlot {
  public:
@@ -29,7 +29,7 @@ class PublishedSlot {
   PublishedSlot& operator=(const PublishedSlot&) = delete;
   ~PublishedSlot();
 
-  /// As it is named to readers: the segment is PublishPool::kFirstSegment or above.
+  /// The name for readers: the segment is PublishPool::kFirstSegment or above.
   [[nodiscard]] SlotId id() const noexcept { return slot_.id; }
   [[nodiscard]] MutableBytes memory() const noexcept { return slot_.memory; }
   [[nodiscard]] PublishPool& pool() const noexcept { return *pool_; }
@@ -54,9 +54,9 @@ struct PublishPoolStats : HoldStats {
 /// Cost:    that of the ledger.
 class PublishPool : public std::enable_shared_from_this<PublishPool> {
  public:
-  /// Numbers of segments from here on are not of a link's own slots.
+  /// Segment numbers from here on are not those of a link's own slots.
   static constexpr std::uint32_t kFirstSegment = std::uint32_t{1} << 31;
-  /// Places in its return ring that a link keeps for holds, and so the most it has.
+  /// Places in its return ring that a link keeps for holds, and so the most that it has.
   static constexpr std::uint32_t kMaxHoldsPerLink = 2048;
 
   explicit PublishPool(std::uint64_t cap_bytes);
@@ -81,7 +81,7 @@ class PublishPool : public std::enable_shared_from_this<PublishPool> {
                                     Reads reads = Reads::in_place) {
     return holds_.add_link(std::move(name), std::min(places, kMaxHoldsPerLink), reads);
   }
-  /// A link that is beyond its share gets a copy instead.
+  /// A link beyond its share gets a copy instead.
   [[nodiscard]] Window give(LinkNumber link, const PublishedSlot& slot,
                             std::uint64_t share_bytes = kWholeShare) {
     return holds_.give(link, slot.id(), share_bytes);
@@ -100,8 +100,8 @@ class PublishPool : public std::enable_shared_from_this<PublishPool> {
   [[nodiscard]] std::uint64_t holds_of(LinkNumber link) const { return holds_.holds_of(link); }
 
   // Memory that sends over sockets keep
-  /// Slots that readers over sockets hold, each once, and the copies that go instead [bytes].
-  /// No lock: each publish asks, also where nobody reads over sockets.
+  /// Slots that readers over sockets hold, each once, and the copies sent instead [bytes]. No lock:
+  /// each publish asks, even if nobody reads over sockets.
   [[nodiscard]] std::uint64_t sending_bytes() const noexcept {
     return holds_.sending_bytes() + copied_bytes_.load();
   }

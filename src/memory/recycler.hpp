@@ -19,7 +19,7 @@ namespace tendon::v0::detail {
 ///
 /// Owns:    at most `kept_count` free blocks.
 /// Threads: thread-safe. A thread that finds another one inside for long (it was suspended there,
-///          or did not survive a fork) goes to the heap instead of waiting.
+///          or did not survive a fork) uses the heap instead of waiting.
 /// Errors:  std::bad_alloc.
 /// Blocks:  never.
 /// Cost:    one atomic exchange.
@@ -75,8 +75,8 @@ class Recycler {
   std::vector<void*> free_;
 };
 
-/// Lets std::allocate_shared take its block from a Recycler of the process, one for each type.
-/// It has no state: copying one, as allocate_shared does, costs nothing.
+/// Lets std::allocate_shared take its block from a Recycler of the process, one for each type. It
+/// has no state: copying one, as allocate_shared does, costs nothing.
 template <class T>
 class RecyclingAllocator {
   static_assert(alignof(T) <= 64, "blocks are aligned to 64 bytes");

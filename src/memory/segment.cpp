@@ -20,7 +20,7 @@ namespace {
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr int kWriteSeals = F_SEAL_WRITE | F_SEAL_FUTURE_WRITE;
 constexpr std::uint64_t kPage = 4096;
-constexpr std::uint64_t kLargestBytes = 1ull << 47;  // what a process can address
+constexpr std::uint64_t kLargestBytes = 1ull << 47;  // the most that a process can address
 constexpr std::uint64_t kTmpfs = 0x01021994;         // TMPFS_MAGIC of linux/magic.h
 
 // Ordinary pages only: the kernel may refuse a huge page at the first touch, with SIGBUS.
@@ -30,11 +30,11 @@ bool is_plain_memory(int fd) {
 }
 
 // Memory that the program has locked, by mlockall() for example, is not unmapped (EINVAL). So it is
-// unlocked for a moment. It is locked again without pages: one that exists is locked, one to be
-// made will be.
+// unlocked for a moment. It is locked again without pages: an existing one is locked, a new one
+// will be.
 bool discard_locked(void* memory, std::uint64_t size_bytes) noexcept {
   const bool is_locked = madvise(memory, size_bytes, MADV_DONTNEED) != 0 && errno == EINVAL;
-  // Before anything changes: may the program lock still?
+  // Checks, before anything changes, that the program may still lock.
   if (!is_locked || mlock2(memory, size_bytes, MLOCK_ONFAULT) != 0) return false;
   const bool removed =
       munlock(memory, size_bytes) == 0 && madvise(memory, size_bytes, MADV_REMOVE) == 0;
@@ -42,7 +42,7 @@ bool discard_locked(void* memory, std::uint64_t size_bytes) noexcept {
   return removed;
 }
 
-// What every descriptor that a peer passed must be, whichever process may write to it.
+// Checks every descriptor that a peer passed, whichever process may write to it.
 Result<void> check_passed(int fd, int seals, std::uint64_t size_bytes) {
   struct stat status = {};
   if (seals < 0 || (seals & kSeals) != kSeals || fstat(fd, &status) != 0) {
@@ -72,7 +72,7 @@ Result<std::shared_ptr<Segment>> Segment::create(std::uint64_t size_bytes, Write
   if (!fd) return system_error("segment.create", "memfd_create", errno);
   if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0)
     return system_error("segment.create", "ftruncate to " + std::to_string(size) + " bytes", errno);
-  // FUTURE_WRITE spares the mapping that is there already: the maker's.
+  // FUTURE_WRITE spares an existing mapping: the maker's.
   const int descriptor = fd.get();
   TENDON_TRY(segment, map(std::move(fd), size, PROT_READ | PROT_WRITE));
   const int seals = writers == Writers::maker_only ? kSeals | F_SEAL_FUTURE_WRITE : kSeals;
@@ -120,7 +120,7 @@ Result<std::shared_ptr<Segment>> Segment::map_passed(OwnedFd&& fd, std::uint64_t
 
 Result<std::shared_ptr<Segment>> Segment::map(OwnedFd&& fd, std::uint64_t size_bytes,
                                               int protection) {
-  // First without access, then DONTFORK, then access: a fork in another thread at any moment gives
+  // First without access, then DONTFORK, then access: a fork in another thread at any moment leaves
   // the child either no pages or no mapping, never writable slots.
   void* memory = mmap(nullptr, size_bytes, PROT_NONE, MAP_SHARED, fd.get(), 0);
   if (memory == MAP_FAILED)
@@ -128,8 +128,8 @@ Result<std::shared_ptr<Segment>> Segment::map(OwnedFd&& fd, std::uint64_t size_b
   std::shared_ptr<Segment> segment(new Segment(static_cast<std::byte*>(memory), size_bytes));
   if (madvise(memory, size_bytes, MADV_DONTFORK) != 0)
     return system_error("segment.map", "madvise(MADV_DONTFORK)", errno);
-  // A core file must not hold what peers sent; not every kernel option set allows it, and it is no
-  // promise.
+  // A core file must not hold messages of peers. Not every kernel configuration allows it, and it
+  // is no promise.
   madvise(memory, size_bytes, MADV_DONTDUMP);
   if (mprotect(memory, size_bytes, protection) != 0)
     return system_error("segment.map", "mprotect", errno);

@@ -10,14 +10,14 @@
 
 namespace tendon::v0::detail {
 
-/// Which processes may write to a segment.
+/// The processes that may write to a segment.
 enum class Writers : std::uint8_t {
-  maker_and_peer,  ///< a link's: maker and the one peer it is passed to
+  maker_and_peer,  ///< a link's: maker and the one peer that gets it
   maker_only,      ///< published: any number of readers, none of which can map it to write
 };
 
-/// A run of shared memory: a memfd sealed against resizing, mapped by its maker and by those it is
-/// passed to. It has no name, so nothing is left of it when all are killed.
+/// A run of shared memory: a memfd sealed against resizing, mapped by its maker and by the
+/// processes that it is passed to. It has no name, so nothing is left of it when all are killed.
 ///
 /// Owns:    the mapping and, until release_fd(), the descriptor.
 /// Threads: immutable after it was made.
@@ -30,12 +30,12 @@ class Segment {
   /// Reserves `size_bytes` (rounded up to pages), all zero, not yet touched.
   [[nodiscard]] static Result<std::shared_ptr<Segment>> create(
       std::uint64_t size_bytes, Writers writers = Writers::maker_and_peer);
-  /// Maps a descriptor a peer passed, after checking that it is a writable memfd of ordinary pages,
-  /// sealed SHRINK|GROW|SEAL (a peer's ftruncate would be our SIGBUS), of exactly `size_bytes`. On
-  /// an error the descriptor stays the caller's, here and below.
+  /// Maps a descriptor that a peer passed. It must be a writable memfd of ordinary pages, sealed
+  /// SHRINK|GROW|SEAL (a peer's ftruncate would be our SIGBUS), of exactly `size_bytes`. On an
+  /// error the descriptor stays the caller's, here and below.
   [[nodiscard]] static Result<std::shared_ptr<Segment>> attach(OwnedFd&& fd,
                                                                std::uint64_t size_bytes);
-  /// Maps, to read alone, what a peer published: as attach(), but sealed FUTURE_WRITE too, so that
+  /// Maps a peer's published segment, read-only: as attach(), but sealed FUTURE_WRITE too, so that
   /// no member of a group can write another's memory, by whichever mistake.
   [[nodiscard]] static Result<std::shared_ptr<Segment>> attach_published(OwnedFd&& fd,
                                                                          std::uint64_t size_bytes);
@@ -47,17 +47,17 @@ class Segment {
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return size_bytes_; }
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
-  /// After the descriptor was passed on, the mapping alone is enough: one descriptor less.
+  /// Drops the descriptor after it was passed on: the mapping alone is enough.
   void release_fd() noexcept { fd_.reset(); }
 
-  /// Makes the pages of [offset, offset + size) exist, so that no later access pays for the
-  /// first touch. Callers with a deadline ask for pieces of at most 1 MiB and look at the clock
-  /// between them.
+  /// Makes the pages of [offset, offset + size) exist, so that no later access pays for the first
+  /// touch. Callers with a deadline pass pieces of at most 1 MiB and look at the clock between
+  /// them.
   [[nodiscard]] Result<void> prefault(std::uint64_t offset, std::uint64_t size_bytes) const;
-  /// Gives the whole pages of [offset, offset + size) back to the system; they read as zero
-  /// afterwards. False: it has not taken them, and they hold what they held. It takes none of a
-  /// segment that its maker alone may write: the seal that keeps others from writing forbids it.
-  /// Memory that the program has locked stays locked, pages or none.
+  /// Returns the whole pages of [offset, offset + size) to the system; they read as zero
+  /// afterwards. False: the system has not taken them, and their contents stay. It takes none of a
+  /// segment that only its maker may write: the seal that keeps others from writing forbids it.
+  /// Memory that the program has locked stays locked, with or without pages.
   [[nodiscard]] bool discard(std::uint64_t offset, std::uint64_t size_bytes) const noexcept;
   /// The bytes of the pages that lie in [offset, offset + size) and are in memory.
   [[nodiscard]] std::uint64_t resident_bytes(std::uint64_t offset,

@@ -18,7 +18,7 @@ struct SlotId {
   bool operator==(const SlotId&) const = default;
 };
 
-/// A slot taken from a pool: memory of at least the size asked for.
+/// A slot taken from a pool: memory of at least the requested size.
 struct Slot {
   /// Whether an earlier use left its pages behind.
   enum class Pages : std::uint8_t { touched, untouched };
@@ -28,7 +28,7 @@ struct Slot {
   Pages pages = Pages::touched;
 };
 
-/// Segments are announced to a peer once, before the first slot of them is.
+/// The announcement of a segment to a peer: once, before its first slot.
 struct SegmentInfo {
   std::uint32_t id = 0;
   std::uint32_t slot_count = 0;
@@ -40,7 +40,7 @@ struct SlotPoolStats {
   std::uint64_t cap_bytes = 0;
   std::uint64_t resident_bytes = 0;  ///< touched slots, whichever side has them
   std::uint64_t loaned_count = 0;    ///< with the user of this process
-  std::uint64_t sent_count = 0;      ///< with the peer
+  std::uint64_t sent_count = 0;      ///< the peer has them
   std::uint64_t sent_bytes = 0;
   std::uint64_t quarantined_count = 0;  ///< the peer is gone but not proved dead
   std::uint64_t quarantined_bytes = 0;

@@ -12,11 +12,11 @@
 namespace tendon::v0::detail {
 namespace {
 
-// What the first segments of all size classes have together is less: 64 slots up to 4 MiB, then
-// 32, 16, and 8 for each further power of two.
+// The first segments of all size classes have fewer together: 64 slots up to 4 MiB, then 32, 16,
+// and 8 for each further power of two.
 constexpr std::uint32_t kSlotsOfEveryClass = 1024;
 
-// A slot may be larger than the cap by its rounding alone, whose pages stay untouched.
+// Only its rounding makes a slot larger than the cap; the pages of that stay untouched.
 std::uint64_t full_bytes(std::uint64_t slot_bytes, std::uint64_t cap_bytes) {
   return std::min(slot_bytes, cap_bytes);
 }
@@ -27,14 +27,14 @@ SlotPool::SlotPool(std::string owner, std::uint64_t cap_bytes, Writers writers)
     : owner_(std::move(owner)),
       cap_bytes_(std::clamp(cap_bytes, kSmallestSlotBytes, kLargestCapBytes)),
       writers_(writers) {
-  // Never reallocated: data pointers and ledgers stay where they are, and acquire() allocates
+  // Never reallocated: data pointers and ledgers keep their addresses, and acquire() allocates
   // nothing.
   segments_.reserve(kMaxSegments);
   stats_.cap_bytes = cap_bytes_;
 }
 
 std::uint64_t SlotPool::slot_bytes_for(std::uint64_t size_bytes) noexcept {
-  // 2^63 is the largest power of two there is; no pool is that large.
+  // 2^63 is the largest power of two; no pool is that large.
   return std::bit_ceil(std::clamp(size_bytes, kSmallestSlotBytes, std::uint64_t{1} << 63));
 }
 
@@ -75,7 +75,7 @@ Result<Slot> SlotPool::acquire_locked(std::uint64_t size_bytes) {
   if (ready.error().code != ErrorCode::resource_exhausted ||
       (writers_ != Writers::maker_only && !keeps_pages_))
     return std::move(ready).error();
-  // A free slot that is larger than needed is memory that is there.
+  // A free slot that is larger than needed is memory that exists.
   if (SizeClass* const larger = larger_with_pages(slot_bytes))
     return take_top(*larger, Slot::Pages::touched);
   return std::move(ready).error();
@@ -92,7 +92,7 @@ SlotPool::SizeClass* SlotPool::larger_with_pages(std::uint64_t slot_bytes) noexc
   return nullptr;
 }
 
-// Sees to it that the slot on top of its class can go out.
+// Makes the top slot of its class usable.
 Result<Slot::Pages> SlotPool::ready_top(std::uint64_t slot_bytes) {
   SizeClass& size_class = class_of(slot_bytes);
   if (size_class.free.empty()) TENDON_CHECK(grow(slot_bytes));
@@ -135,8 +135,8 @@ bool SlotPool::has_warm(std::uint64_t size_bytes) noexcept {
          size_class.touched_count < warm_slots(slot_bytes);
 }
 
-// All pages of a slot that is not touched. Those that a refused claim has made are given back, or
-// count.
+// Claims all pages of an untouched slot. Pages that a refused claim has made are returned, or
+// counted.
 Result<void> SlotPool::claim_pages(OwnedSegment& segment, std::uint32_t slot) {
   Entry& entry = segment.ledger[slot];
   const std::uint64_t offset = slot * segment.slot_bytes;
@@ -173,7 +173,7 @@ ColdFill SlotPool::cold_fill(const Slot& slot) const {
   const Lock lock(mutex_);
   const Segment& segment = *segments_[slot.id.segment].memory;
   if (segment.fd() < 0) return {};
-  // One of its own: the segment's is closed as soon as it was passed on, by whichever thread.
+  // Its own descriptor: any thread may close the segment's as soon as that was passed on.
   OwnedFd file(fcntl(segment.fd(), F_DUPFD_CLOEXEC, 0));
   return {std::move(file), static_cast<std::uint64_t>(slot.memory.data() - segment.data()),
           slot.memory};
@@ -207,8 +207,8 @@ Result<void> SlotPool::grow(std::uint64_t slot_bytes) {
   return {};
 }
 
-// Room for further pages of slots of that size: those of free slots, of whatever class, go back to
-// the system first, as far as it takes them.
+// Makes room for further pages of slots of that size: pages of free slots, of whatever class, are
+// returned to the system first, as far as it takes them.
 bool SlotPool::make_room(std::uint64_t slot_bytes, std::uint64_t needed_bytes) {
   if (stats_.resident_bytes + needed_bytes <= cap_bytes_) return true;
   // A request that cannot be met must not cost the others their warm slots.
@@ -218,8 +218,8 @@ bool SlotPool::make_room(std::uint64_t slot_bytes, std::uint64_t needed_bytes) {
       if (entry.touched && entry.state != State::free)
         in_use_bytes += full_bytes(segment.slot_bytes, cap_bytes_);
   if (in_use_bytes + needed_bytes > cap_bytes_) return false;
-  // As much again as the cap, and one slot of each size beyond it: pages that stay would leave no
-  // room for slots of other sizes, for ever.
+  // As much again as the cap, and one slot of each size beyond it: otherwise pages that stay would
+  // leave no room for slots of other sizes, for ever.
   if (keeps_pages_) {
     return stats_.resident_bytes + needed_bytes <= 2 * cap_bytes_ ||
            (class_of(slot_bytes).touched_count == 0 && larger_with_pages(slot_bytes) == nullptr);
@@ -242,8 +242,8 @@ bool SlotPool::make_room(std::uint64_t slot_bytes, std::uint64_t needed_bytes) {
   return false;
 }
 
-// A segment with pages that the system does not take back, and all slots of which are free; that
-// with most pages. A link's is never cut: its peer was told of it, and the descriptor is closed.
+// Finds a segment with pages that the system does not take back, and with free slots only; the one
+// with most pages. A link's is never cut: its peer knows it, and the descriptor is closed.
 std::optional<std::uint32_t> SlotPool::segment_to_cut(std::uint64_t slot_bytes) const {
   if (writers_ != Writers::maker_only) return {};
   std::optional<std::uint32_t> best;
@@ -265,8 +265,8 @@ std::optional<std::uint32_t> SlotPool::segment_to_cut(std::uint64_t slot_bytes) 
   return best;
 }
 
-// The number under which this memory has slots of that size: an old one that is free again, or a
-// new one. Peers may have each of them mapped, so that none gets another meaning.
+// The number under which this memory has slots of that size: a free old one, or a new one. Peers
+// may have each of them mapped, so that none gets another meaning.
 std::optional<std::uint32_t> SlotPool::cut_of(const std::shared_ptr<Segment>& memory,
                                               std::uint64_t slot_bytes) {
   for (std::uint32_t id = 0; id < segments_.size(); ++id)
@@ -280,7 +280,7 @@ std::optional<std::uint32_t> SlotPool::cut_of(const std::shared_ptr<Segment>& me
   return static_cast<std::uint32_t>(segments_.size() - 1);
 }
 
-// Makes slots of this size of memory that is there. False: there is none.
+// Makes slots of this size from existing memory. False: there is none.
 bool SlotPool::cut_anew(std::uint64_t slot_bytes) {
   const auto old_id = segment_to_cut(slot_bytes);
   if (!old_id) return false;
@@ -302,7 +302,7 @@ bool SlotPool::cut_anew(std::uint64_t slot_bytes) {
       bytes = full_bytes(old.slot_bytes, cap_bytes_);
       --from.touched_count;
     }
-    // Into the slots that lie there; what is only part of a slot counts in the first of them.
+    // Counted in the new slots there; a part of a slot counts in the first of them.
     for (std::uint64_t at = slot * old.slot_bytes; bytes != 0; at += slot_bytes) {
       const std::uint64_t here = std::min(bytes, slot_bytes);
       fresh.ledger[at / slot_bytes].part_bytes += here;
@@ -363,7 +363,7 @@ void SlotPool::put_back(SlotId id, Entry& entry) noexcept {
 }
 
 void SlotPool::release(SlotId id) noexcept {
-  if (process_ != process_number()) return;  // the lock may be held by a thread of the parent
+  if (process_ != process_number()) return;  // a thread of the parent may hold the lock
   const Lock lock(mutex_);
   Entry* entry = find(id);
   if (entry == nullptr || entry->state != State::loaned) return;
@@ -443,7 +443,7 @@ Result<std::vector<SlotId>> SlotPool::free_slots(std::uint64_t size_bytes, std::
   SizeClass& size_class = class_of(slot_bytes);
   if (!size_class.has_segment) TENDON_CHECK(grow(slot_bytes));
   const auto& free = size_class.free;
-  // The ones acquire() will hand out next lie on top of the stack.
+  // The slots that acquire() will return next lie on top of the stack.
   return std::vector<SlotId>(free.rbegin(),
                              free.rbegin() + std::min<std::ptrdiff_t>(count, std::ssize(free)));
 }
@@ -486,7 +486,7 @@ std::vector<SegmentInfo> SlotPool::segments_from(std::uint32_t first) const {
 }
 
 std::uint32_t SlotPool::reserve_places(std::uint32_t count) noexcept {
-  // Each size keeps the slots that it is guaranteed.
+  // Each size keeps its guaranteed slots.
   const std::uint32_t taken = slot_count_ + reserved_places_ + kSlotsOfEveryClass;
   const std::uint32_t granted = std::min(count, kMaxSlots - std::min(taken, kMaxSlots));
   reserved_places_ += granted;

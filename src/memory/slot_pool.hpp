@@ -25,11 +25,11 @@ namespace tendon::v0::detail {
 ///                      loaned -> release   -> free
 ///                      sent -> quarantine_sent -> quarantined -> free_sent (proved) -> free
 ///
-/// What the cap bounds is memory that has pages: of free slots too, as long as the system does not
-/// take them back. Where it takes none (Writers::maker_only), a segment whose slots are all free is
-/// cut anew into slots of the size that is wanted, under another number.
+/// The cap bounds memory that has pages, that of free slots too unless the system takes them back.
+/// If it takes none (Writers::maker_only), a segment with free slots only is cut anew into slots of
+/// the wanted size, under another number.
 ///
-/// Owns:    the segments and the ledger. Nothing a peer can write takes part in a decision: a
+/// Owns:    the segments and the ledger. Nothing that a peer can write takes part in a decision: a
 ///          return that is not in the ledger is counted and ignored.
 /// Threads: thread-safe; one short lock.
 /// Errors:  message_too_large (above the cap), resource_exhausted (says what each side holds).
@@ -41,7 +41,7 @@ class SlotPool {
   SlotPool(std::string owner, std::uint64_t cap_bytes, Writers writers = Writers::maker_and_peer);
 
   /// The ledger under its lock, for as long as the object lives: for several changes at once, or
-  /// for changes that go together with what is written to a ring.
+  /// for changes that belong together with a write to a ring.
   class TENDON_SCOPED_LOCKABLE Ledger {
    public:
     explicit Ledger(SlotPool& pool) TENDON_ACQUIRES(pool.mutex_)
@@ -54,50 +54,50 @@ class SlotPool {
       pool_.mutex_.assert_held();
       return pool_.acquire_locked(size_bytes);
     }
-    /// A free slot whose memory was touched before, if there is one: never grows, never fails.
-    /// Below warm_slots() of them, and where the cap allows it, an untouched one will do.
+    /// Takes a free slot whose memory was touched before, if there is one: never grows, never
+    /// fails. Below warm_slots() of them, and if the cap allows it, an untouched one will do.
     [[nodiscard]] std::optional<Slot> acquire_warm(std::uint64_t size_bytes) noexcept {
       pool_.mutex_.assert_held();
       return pool_.acquire_warm(size_bytes);
     }
-    /// Whether acquire_warm() would probably find one.
+    /// True if acquire_warm() would probably find one.
     [[nodiscard]] bool has_warm(std::uint64_t size_bytes) noexcept {
       pool_.mutex_.assert_held();
       return pool_.has_warm(size_bytes);
     }
-    /// The peer has it from now on. False if the slot is not loaned under this id.
+    /// Marks the slot as the peer's. False if it is not loaned under this id.
     [[nodiscard]] bool mark_sent(SlotId id) noexcept {
       pool_.mutex_.assert_held();
       return pool_.mark_sent(id);
     }
-    /// The slot could not be published after all: sent -> loaned. False when the link failed
-    /// meanwhile: the slot is in quarantine or free, and its borrower must not touch it again.
+    /// Undoes mark_sent() of an unpublished slot: sent -> loaned. False if the link failed meanwhile:
+    /// the slot is in quarantine or free, and its borrower must not touch it again.
     bool unmark_sent(SlotId id) noexcept {
       pool_.mutex_.assert_held();
       return pool_.unmark_sent(id);
     }
-    /// What a peer's return ring says. False (and counted) when the ledger knows no such loan.
+    /// Handles a return. False (and counted) if the ledger knows no such loan.
     bool take_return(SlotId id) noexcept {
       pool_.mutex_.assert_held();
       return pool_.take_return(id);
     }
-    /// The link failed without proof of death: slots with the peer stay out of use.
+    /// Handles a link that failed without proof of death: slots with the peer stay out of use.
     void quarantine_sent() noexcept {
       pool_.mutex_.assert_held();
       pool_.quarantine_sent();
     }
-    /// The kernel proved the peer dead: every slot it had, quarantined or not, is free.
+    /// Handles the proof of the peer's death: every slot that it had, quarantined or not, is free.
     void free_sent() noexcept {
       pool_.mutex_.assert_held();
       pool_.free_sent();
     }
-    /// Segments with id >= `first`, in order: what a peer has not been told of yet.
+    /// The segments with id >= `first`, in order, which the peer does not know yet.
     [[nodiscard]] std::vector<SegmentInfo> segments_from(std::uint32_t first) const {
       pool_.mutex_.assert_held();
       return pool_.segments_from(first);
     }
-    /// Keeps up to `count` places of the return ring for what is no slot of this pool: it has so
-    /// many slots less from now on. Returns how many are left to be kept.
+    /// Reserves up to `count` places of the return ring for other uses: this pool has so many slots
+    /// less from now on. Returns the number of reserved places.
     [[nodiscard]] std::uint32_t reserve_places(std::uint32_t count) noexcept {
       pool_.mutex_.assert_held();
       return pool_.reserve_places(count);
@@ -107,29 +107,29 @@ class SlotPool {
     SlotPool& pool_;
     const Lock lock_;
   };
-  // Unchecked: clang takes the object that it returns for one that ends here.
+  // Unchecked: clang assumes that the returned object ends here.
   [[nodiscard]] Ledger ledger() noexcept TENDON_ACQUIRES(mutex_) TENDON_UNCHECKED_LOCKS {
     return Ledger(*this);
   }
   [[nodiscard]] Mutex& mutex() const noexcept TENDON_RETURNS_LOCK(mutex_) { return mutex_; }
 
   [[nodiscard]] Result<Slot> acquire(std::uint64_t size_bytes);
-  /// Fills a large, untouched slot fast, while no peer has its segment; else nothing.
+  /// Fills a large, untouched slot fast, while no peer has its segment; else does nothing.
   [[nodiscard]] ColdFill cold_fill(const Slot& slot) const;
-  /// Gives back a loaned slot that was never sent.
+  /// Returns a loaned slot that was never sent.
   void release(SlotId id) noexcept;
-  /// No page goes back from now on: twice the cap, and a slot of each size more, may stay.
+  /// Returns no page from now on: twice the cap, and a slot of each size more, may stay.
   void keep_pages() noexcept;
   /// Touches the pages of up to `slot_count` free slots that fit `size_bytes`, in pieces of
-  /// kPrefaultBytes, unless so many of that size, and warm_slots(), are touched; `keep_going` is
-  /// asked between pieces. The first segment of a size is made here if need be.
+  /// kPrefaultBytes, unless so many of that size, and warm_slots(), are touched. Asks `keep_going`
+  /// between pieces. Makes the first segment of a size if needed.
   template <class KeepGoing>
   Result<void> prefault(std::uint64_t size_bytes, std::uint32_t slot_count, KeepGoing keep_going);
 
   [[nodiscard]] std::uint32_t segment_count() const noexcept {
     return segment_count_.load(std::memory_order_acquire);
   }
-  /// The segment that these bytes lie in, and where; nullopt when they lie in none of this pool.
+  /// The segment of these bytes, and their offset; nullopt if they lie in none of this pool.
   struct Location {
     std::uint32_t segment_id = 0;
     std::uint64_t offset = 0;
@@ -138,9 +138,9 @@ class SlotPool {
   [[nodiscard]] std::optional<Location> locate(Bytes bytes) const;
   [[nodiscard]] SlotPoolStats stats() const;
   [[nodiscard]] std::uint64_t cap_bytes() const noexcept { return cap_bytes_; }
-  /// How many slots of a size are touched before one that came back is waited for. At least so many
-  /// that one is filled while the other is read. More of small ones, so that the owner looks seldom
-  /// for returns, which lie in the peer's cache.
+  /// How many slots of a size are touched before a returned one is awaited. At least so many that
+  /// one is filled while the other is read. More of small ones, so that the owner looks seldom for
+  /// returns, which lie in the peer's cache.
   static constexpr std::uint32_t kLeastWarmSlots = 2;
   [[nodiscard]] static constexpr std::uint32_t warm_slots(std::uint64_t slot_bytes) noexcept {
     constexpr std::uint64_t kWarmBytes = 64 * 1024;
@@ -149,14 +149,14 @@ class SlotPool {
   static constexpr std::uint64_t kSmallestSlotBytes = 4096;
   /// A piece of prefault(), some 40 us: a thread that maps memory meanwhile waits for so long.
   static constexpr std::uint64_t kPrefaultBytes = 128 * 1024;
-  /// Caps above it mean it: no process can address more.
+  /// The largest cap: no process can address more.
   static constexpr std::uint64_t kLargestCapBytes = 1ull << 47;
   static constexpr std::uint32_t kMaxSegments = 256;
   /// A return ring has as many places, so that it is never full.
   static constexpr std::uint32_t kMaxSlots = 8192;
-  /// The size of the slot a message of `size_bytes` travels in.
+  /// The size of the slot in which a message of `size_bytes` travels.
   [[nodiscard]] static std::uint64_t slot_bytes_for(std::uint64_t size_bytes) noexcept;
-  /// How many slots of a class the owner guarantees under a cap: known to both ends without a word.
+  /// The slots of a class that the owner guarantees under a cap: the same at both ends.
   [[nodiscard]] static std::uint32_t guaranteed_count(std::uint64_t slot_bytes,
                                                       std::uint64_t cap_bytes) noexcept;
 
@@ -172,11 +172,11 @@ class SlotPool {
     std::shared_ptr<Segment> memory;
     std::uint64_t slot_bytes = 0;
     std::vector<Entry> ledger;
-    // `cut_anew`: its memory is another segment's now, and none of its slots is used.
+    // `cut_anew`: its memory belongs to another segment now, and none of its slots is used.
     enum class Pages : std::uint8_t { given_back, kept, cut_anew } pages = Pages::given_back;
   };
   struct SizeClass {
-    std::vector<SlotId> free;         // a stack: the warmest slot goes out first
+    std::vector<SlotId> free;         // a stack: the warmest slot is taken first
     std::uint32_t touched_count = 0;  // free or not
     bool has_segment = false;
   };
@@ -199,7 +199,7 @@ class SlotPool {
       TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<Slot::Pages> ready_top(std::uint64_t slot_bytes) TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> grow(std::uint64_t slot_bytes) TENDON_REQUIRES(mutex_);
-  /// Slots of a larger size of which a free one has its pages; null: there are none.
+  /// A size class with larger slots of which a free one has its pages; null: there is none.
   [[nodiscard]] SizeClass* larger_with_pages(std::uint64_t slot_bytes) noexcept
       TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool make_room(std::uint64_t slot_bytes, std::uint64_t needed_bytes)

@@ -20,7 +20,7 @@ class SlotUse {
  public:
   using LinkNumber = std::uint64_t;
 
-  /// The use with this number begins. The use before it has no hold left.
+  /// Begins the use with this number. The use before it has no hold left.
   void begin(std::uint64_t generation) noexcept {
     generation_ = generation;
     owned_ = true;
@@ -29,16 +29,16 @@ class SlotUse {
   [[nodiscard]] bool is_with_links() const noexcept { return !shares_.empty(); }
   [[nodiscard]] bool is_free() const noexcept { return !owned_ && shares_.empty(); }
 
-  /// False: it was dropped before.
+  /// Drops the owner's hold. False: it was dropped before.
   [[nodiscard]] bool drop_owner() noexcept { return std::exchange(owned_, false); }
-  /// How many holds this link has; null: none.
+  /// The number of this link's holds; null: none.
   [[nodiscard]] std::uint32_t* holds_of(LinkNumber link) noexcept {
     const auto share = std::ranges::find(shares_, link, &Share::link);
     return share == shares_.end() ? nullptr : &share->holds;
   }
-  /// The first hold of this link.
+  /// Adds the first hold of this link.
   void add(LinkNumber link) { shares_.push_back({link, 1}); }
-  /// `count` holds of this link end, or as many as it has.
+  /// Ends `count` holds of this link, or as many as it has.
   struct Ended {
     std::uint32_t count = 0;
     std::uint32_t left = 0;
@@ -55,7 +55,7 @@ class SlotUse {
     return {count, left};
   }
 
-  // Holds of readers over sockets, which share the memory that one send keeps.
+  // For holds of readers over sockets, which share the memory that one send keeps.
   /// True: it is the first.
   [[nodiscard]] bool begin_send() noexcept { return sends_++ == 0; }
   /// True: these were the last.

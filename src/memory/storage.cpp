@@ -12,12 +12,11 @@ using detail::PrivateBlocks;
 
 namespace {
 constexpr std::align_val_t kAlignment{64};
-// Aligned operator new rounds sizes up to the alignment: near 2^64 that wraps to a block of
-// nothing.
+// Aligned operator new rounds sizes up to the alignment: near 2^64 that wraps to an empty block.
 constexpr auto kLargestBytes =
     static_cast<std::uint64_t>(std::numeric_limits<std::ptrdiff_t>::max());
 
-// AddressSanitizer watches what the C library gives out.
+// AddressSanitizer watches the memory of the C library.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr bool kUsesBlocks = false;
 #else

@@ -26,7 +26,7 @@ std::uint64_t monotonic_ns() noexcept {
 }  // namespace
 
 // A sequence lock: `turn` is 2n+1 while event n is written and 2n+2 once it is whole. The words are
-// atomic because readers may look while a writer writes; they are stored with release and loaded
+// atomic because readers may look while a writer writes. They are stored with release and loaded
 // with acquire, so that a reader that saw any new word also sees the new turn. (A fence would do
 // the same, but the thread sanitizer of g++ 12 does not know fences.)
 struct alignas(128) FlightRecorder::Entry {

@@ -11,15 +11,15 @@
 
 namespace tendon::v0::detail {
 
-/// Which lines may be said: one a cause and minute. A peer that is not reached must not fill a
-/// terminal, however many topics it has.
+/// Limits lines to one a cause and minute. A peer that is not reached must not fill a terminal,
+/// however many topics it has.
 ///
-/// Owns:    the causes of the last minute, at most kMostCauses: the oldest is forgotten for a new
-///          one, and may be said again too early.
+/// Owns:    the causes of the last minute, at most kMostCauses: a new one replaces the oldest,
+///          which may be logged again too early.
 /// Threads: thread-safe.
 /// Errors:  none.
 /// Blocks:  never.
-/// Cost:    of a cause that is known: a look into a map.
+/// Cost:    for a known cause: a look into a map.
 class LinePace {
  public:
   using Clock = std::chrono::steady_clock;
@@ -28,7 +28,8 @@ class LinePace {
   /// Bytes of a line that keeps this pace.
   static constexpr std::size_t kMostLineBytes = 200;
 
-  /// How many of this cause were held back since the last one; nothing: so is this one.
+  /// The number of this cause's lines that were held back since the last one; empty: this one is
+  /// too.
   [[nodiscard]] std::optional<std::uint64_t> next(const std::string& cause, Clock::time_point now)
       TENDON_EXCLUDES(mutex_);
 

@@ -24,7 +24,7 @@ namespace {
 using detail::FileMark;
 using detail::StderrLines;
 
-// While the program or library is loaded: before anybody can have closed it, but for its parent.
+// While the program or library is loaded: nobody but its parent can have closed it before.
 const FileMark kStderrAtLoad = FileMark::of_standard(STDERR_FILENO);
 
 class Logger {
@@ -52,7 +52,7 @@ class Logger {
     return level <= level_.load(std::memory_order_relaxed);
   }
   void set(LogLevel level, LogCallback callback) {
-    // The former one goes after the lock: its end may log.
+    // The former one is dropped after the lock: its end may log.
     auto shared = std::make_shared<const LogCallback>(std::move(callback));
     const detail::Lock lock(mutex_);
     if (*shared)
@@ -69,7 +69,7 @@ class Logger {
   static detail::Mutex& mutex() TENDON_RETURNS_LOCK(mutex_) { return mutex_; }
 
  private:
-  /// Lines go to descriptor 2 while it is that file. Returns the former callback.
+  /// Writes lines to descriptor 2 while it is that file. Returns the former callback.
   std::shared_ptr<const LogCallback> use_stderr(const FileMark& file) TENDON_REQUIRES(mutex_) {
     const std::uint64_t left_out = stderr_ == nullptr ? 0 : stderr_->left_out();
     stderr_ = std::make_shared<StderrLines>(file, STDERR_FILENO, left_out);
@@ -81,7 +81,7 @@ class Logger {
 
   static constinit detail::Mutex mutex_;
   std::shared_ptr<const LogCallback> callback_ TENDON_GUARDED_BY(mutex_);
-  std::shared_ptr<StderrLines> stderr_ TENDON_GUARDED_BY(mutex_);  // the last that was used
+  std::shared_ptr<StderrLines> stderr_ TENDON_GUARDED_BY(mutex_);  // the last one that was used
   std::atomic<LogLevel> level_{LogLevel::warn};
 };
 
@@ -149,7 +149,7 @@ void log_of(std::string_view context, LogLevel level, std::string_view where,
                           .where = where,
                           .text = shown(text, own_text)});
   } catch (...) {
-    // A log that cannot be written is no reason to fail what was being logged.
+    // A log that cannot be written must not fail the logged operation.
   }
   errno = errno_before;
 }

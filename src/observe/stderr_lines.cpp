@@ -16,7 +16,7 @@ constexpr std::uint64_t joined(std::uint32_t major, std::uint32_t minor) noexcep
   return std::uint64_t{major} << 32 | minor;
 }
 
-/// No write of this thread ends the process while it lives.
+/// Keeps writes of this thread from ending the process while it lives.
 class WithoutSigpipe {
  public:
   WithoutSigpipe() noexcept {
@@ -58,7 +58,7 @@ void write_all(int fd, std::string_view text) noexcept {
 FileMark FileMark::of(int fd) noexcept {
   struct statx file {};
   if (statx(fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO | STATX_BTIME, &file) != 0) {
-    // There are sandboxes without statx().
+    // Some sandboxes have no statx().
     struct stat known {};
     if (fstat(fd, &known) != 0) return {};
     return {.device = known.st_dev,

@@ -12,16 +12,16 @@
 
 namespace tendon::v0::detail {
 
-/// The end that a connection comes from, before it is known who that is.
+/// The origin of a connection before its peer is known.
 struct Stranger {
   std::string address;  ///< as a line names it: "10.0.0.7:40312"
   std::string source;   ///< strangers of one source share a line a second: "10.0.0.7"
 };
 
-/// The lines about strangers that were turned away, at `warn`: a port scan must not fill a disk.
-/// A refusal beyond the pace is counted, and the count has a line of its own.
+/// The lines about strangers that were turned away, at `warn`: a port scan must not fill a disk. A
+/// refusal beyond the pace is counted, and the count has a line of its own.
 ///
-/// Owns:    when the lines of the last second were written, and about which sources.
+/// Owns:    the times of the lines of the last second, and their sources.
 /// Threads: thread-safe; it logs without its lock.
 /// Errors:  none.
 /// Blocks:  never, but for the callback of the log.
@@ -29,14 +29,15 @@ struct Stranger {
 class StrangerLog {
  public:
   using Clock = std::chrono::steady_clock;
-  /// For one line about a source, for kMostLines about all, and for one line with a count.
+  /// The time for one line about a source, kMostLines about all, and one line with a count.
   static constexpr std::chrono::seconds kPause{1};
   static constexpr std::size_t kMostLines = 10;
   /// Bytes of the text of a line.
   static constexpr std::size_t kMostTextBytes = 512;
 
-  /// `context` as LogLine has it. If this is the first refusal beyond the pace since the last
-  /// count, returns when tell_left_out() is due; without that call the next refusal tells it.
+  /// Logs a refusal. `context` is that of LogLine. If this is the first refusal beyond the pace
+  /// since the last count, returns when tell_left_out() is due; without that call the next refusal
+  /// tells it.
   std::optional<Clock::time_point> refuse(std::string_view context, std::string_view where,
                                           const Stranger& stranger, std::string_view why,
                                           Clock::time_point now) TENDON_EXCLUDES(mutex_);
