@@ -15,14 +15,14 @@ namespace tendon::v0::detail::cuda {
 ///
 /// Owns:    the answer, until one of both takes it.
 /// Threads: thread-safe: one thread delivers it, one waits.
-/// Errors:  timeout of wait(): a job that has not begun will not, and the answer of one that has is
-///          dropped by the thread that delivers it.
+/// Errors:  wait(): timeout. A job that has not begun then never does; the answer of one that has
+///          is dropped by the thread that delivers it.
 /// Blocks:  wait(), until its deadline.
 /// Cost:    a lock and a wake-up.
 template <class R>
 class AwaitedAnswer {
  public:
-  /// Does the caller still want it? Asked before the job begins.
+  /// True if the caller still wants it. Asked before the job begins.
   [[nodiscard]] bool is_wanted() {
     const Lock lock(mutex_);
     return !is_withdrawn_;
@@ -30,13 +30,13 @@ class AwaitedAnswer {
   void deliver(R answer) {
     Lock lock(mutex_);
     if (is_withdrawn_) {
-      lock.unlock();  // the destructor of an answer may take its time
+      lock.unlock();  // the destructor of an answer may be slow
       return;
     }
     answer_.emplace(std::move(answer));
     delivered_.notify_one();
   }
-  /// `late`: the detail of the error where the answer is late.
+  /// `late` is the detail of the timeout.
   [[nodiscard]] R wait(Deadline deadline, std::string_view where, std::string_view late) {
     const Lock lock(mutex_);
     while (!answer_) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kDrop = "cuda.drop";
 
-/// An event behind all that the stream has.
+/// Records an event behind all work of the stream.
 Result<EventHandle> record(Gpu& gpu, const StreamName& stream, std::string_view where) {
   PrimaryContext& context = *gpu.context();
   const PrimaryContext::Current current(context);
@@ -37,7 +37,7 @@ Result<void> watch(const std::shared_ptr<Gpu>& gpu, EventHandle event,
   return watched;
 }
 
-/// Owners that wait for the GPU, and the ways on which they do.
+/// Owners that wait for the GPU, and the ways in which they do.
 class Waiting : public std::enable_shared_from_this<Waiting> {
  public:
   Waiting(std::shared_ptr<Gpu> gpu, StreamName stream, Owners owners)
@@ -61,10 +61,10 @@ class Waiting : public std::enable_shared_from_this<Waiting> {
                     }).has_value();
   }
 
-  // The device thread from here on
+  // Called in the device thread
 
   void drop(Status status) {
-    (void)gpu_->context()->check(status, kDrop, "");  // a loss is noted
+    (void)gpu_->context()->check(status, kDrop, "");  // notes a loss
     owners_.clear();
   }
 
@@ -86,7 +86,7 @@ class Waiting : public std::enable_shared_from_this<Waiting> {
       stay(status_text(gpu_->context()->table(), status));
   }
 
-  /// False: nothing more is to be done now.
+  /// False: nothing more can be done now.
   [[nodiscard]] bool is_usable() {
     const PrimaryContext::Current current(*gpu_->context());
     const bool is_over = current.status() != Status::success && is_released(current.status());

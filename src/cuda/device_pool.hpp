@@ -20,7 +20,7 @@ namespace tendon::v0::detail::cuda {
 
 class DevicePool;
 
-/// The owner's hold of one use of a slot on a GPU. Filled before it is shown to anybody. Dropping
+/// The owner's hold of one use of a slot on a GPU. It is filled before any reader sees it. Dropping
 /// the last share drops the hold, so work that is enqueued on the slot keeps a share until the GPU
 /// has done it.
 class DeviceSlot {
@@ -31,7 +31,7 @@ class DeviceSlot {
   DeviceSlot& operator=(const DeviceSlot&) = delete;
   ~DeviceSlot();
 
-  /// As it is named to peers: the segment is DevicePool::kFirstSegment or above.
+  /// The name for peers: the segment is DevicePool::kFirstSegment or above.
   [[nodiscard]] SlotId id() const noexcept { return id_; }
   [[nodiscard]] DeviceAddress address() const noexcept { return address_; }
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return size_bytes_; }
@@ -58,28 +58,28 @@ struct DevicePoolStats {
 /// Slots on one GPU that this process alone writes and peers read, with the ledger of their holds:
 /// the same rules as those of PublishPool.
 ///
-/// A slot is free when no hold is left. A segment whose slots have been free for kIdle is released
-/// when trim() is called, and one that is in the way of another size at once. Peers that were
-/// passed it are told by their links, which see that its last share is dropped.
+/// A slot is free when no hold is left. trim() releases a segment whose slots have been free for
+/// kIdle; one that is in the way of another size is released at once. Links tell the peers that
+/// have it mapped, because they see that its last share is dropped.
 ///
 /// Owns:    segments on the GPU; shares of a PrimaryContext.
-/// Threads: thread-safe; short locks, under which no call of the driver is made. That of the device
-///          thread is inside of them.
+/// Threads: thread-safe; short locks, under which no call of the driver is made. The device
+///          thread's lock is inside of them.
 /// Errors:  message_too_large, resource_exhausted (says what holds most, or that the GPU is full),
 ///          device_lost, timeout, forked.
-/// Blocks:  acquire(), for the device thread, where it needs another segment, until its deadline. A
+/// Blocks:  acquire(), for the device thread, if it needs another segment, until its deadline. A
 ///          segment that arrives later is there for the next call.
-/// Cost:    two locks; a segment more about 1 ms.
+/// Cost:    two locks; another segment about 1 ms.
 class DevicePool : public std::enable_shared_from_this<DevicePool> {
  public:
-  /// Numbers of segments from here on lie on GPUs.
+  /// Segment numbers from here on lie on GPUs.
   static constexpr std::uint32_t kFirstSegment = std::uint32_t{3} << 30;
   /// The most holds that a link may have at once.
   static constexpr std::uint32_t kMaxHoldsPerLink = 1024;
   static constexpr std::chrono::seconds kIdle{10};
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  /// `first_segment`: the number of its first segment, by which peers know it.
+  /// `first_segment` is the number of its first segment, by which peers know it.
   DevicePool(std::shared_ptr<PrimaryContext> context, DeviceThread& thread, std::uint64_t cap_bytes,
              std::uint32_t first_segment = kFirstSegment);
   DevicePool(const DevicePool&) = delete;
@@ -91,7 +91,7 @@ class DevicePool : public std::enable_shared_from_this<DevicePool> {
                                                             Deadline deadline);
   /// Releases segments that have been idle for kIdle at `now`.
   void trim(TimePoint now);
-  /// When trim() would release the next one; nothing: none is idle.
+  /// The time when trim() would release the next one; empty: none is idle.
   [[nodiscard]] std::optional<TimePoint> next_trim() const;
 
   // The same calls of the ledger, after which a slot without holds may be used again
@@ -110,7 +110,7 @@ class DevicePool : public std::enable_shared_from_this<DevicePool> {
   void retire_link(LinkNumber link) { holds_.retire_link(link); }
   [[nodiscard]] std::uint64_t holds_of(LinkNumber link) const { return holds_.holds_of(link); }
 
-  /// Is this the number of one of its segments, which may be there no more?
+  /// True for the number of one of its segments, even a released one.
   [[nodiscard]] bool numbers(std::uint32_t segment) const noexcept {
     return segment - first_segment_ < SlotTable::kMostNumbers;
   }
@@ -121,7 +121,7 @@ class DevicePool : public std::enable_shared_from_this<DevicePool> {
  private:
   friend class DeviceSlot;
 
-  /// A segment that the device thread is making, for all that wait for slots of its size.
+  /// A segment that the device thread is making, for all callers that wait for slots of its size.
   struct Making {
     std::uint32_t number;
     bool is_over = false;
@@ -151,7 +151,7 @@ class DevicePool : public std::enable_shared_from_this<DevicePool> {
   CondVar changed_;
   SlotTable table_ TENDON_GUARDED_BY(mutex_);
   std::map<std::uint32_t, std::shared_ptr<DeviceSegment>> segments_ TENDON_GUARDED_BY(mutex_);
-  // By size. One that has failed stays until a caller has its error.
+  // By size. A failed one stays until a caller has its error.
   std::map<std::uint64_t, std::shared_ptr<Making>> making_ TENDON_GUARDED_BY(mutex_);
 };
 

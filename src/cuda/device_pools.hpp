@@ -15,8 +15,8 @@
 
 namespace tendon::v0::detail::cuda {
 
-/// The pools of slots of one Context, one for each GPU, from its first use on. A number names a
-/// segment of all of them.
+/// The pools of slots of one Context, one for each GPU from its first use on. A number names a
+/// segment in all of them.
 ///
 /// Owns:    the pools.
 /// Threads: thread-safe; a short lock, under which no call of the driver is made.
@@ -36,7 +36,7 @@ class DevicePools {
 
   /// Releases segments that have been idle for DevicePool::kIdle at `now`.
   void trim(TimePoint now);
-  /// When trim() would release the next one; nothing: none is idle.
+  /// The time when trim() would release the next one; empty: none is idle.
   [[nodiscard]] std::optional<TimePoint> next_trim() const;
   /// By number of the GPU.
   [[nodiscard]] std::vector<std::pair<Device, DevicePoolStats>> stats() const;

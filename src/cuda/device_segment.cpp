@@ -25,7 +25,7 @@ AllocationProperties properties_on(const PrimaryContext& context) {
 
 std::shared_ptr<DeviceSegment> DeviceSegment::make(std::shared_ptr<PrimaryContext> context,
                                                    DeviceThread& thread, std::uint64_t size_bytes) {
-  // To unmap may take long, so no other thread does it. A device thread that ends takes no further
+  // Unmapping may take long, so no other thread does it. A device thread that ends takes no further
   // jobs: its process ends too, and the driver takes the memory back.
   return {new DeviceSegment(std::move(context), size_bytes), [&thread](DeviceSegment* segment) {
             if (segment->context_->is_of_this_process())
@@ -88,7 +88,7 @@ Result<void> DeviceSegment::allocate() {
 
 Result<void> DeviceSegment::take_in(const OwnedFd& descriptor) {
   const DriverTable& table = context_->table();
-  // The driver takes the descriptor's number for an address.
+  // The driver takes the descriptor's number in place of an address.
   auto* const number = reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor.get()));
   TENDON_CHECK(check_passed(table.memory_import(&handle_, number, HandleType::posix_descriptor),
                             "cuMemImportFromShareableHandle"));
@@ -117,7 +117,7 @@ Result<void> DeviceSegment::map(AccessFlags access) {
 
 DeviceSegment::~DeviceSegment() {
   const PrimaryContext::Current current(*context_);
-  if (!current.made()) return;  // with the context all that was mapped there has ended
+  if (!current.made()) return;  // all mappings have ended with the context
   const DriverTable& table = context_->table();
   if (is_mapped_) context_->note_release(table.memory_unmap(address_, size_bytes_), "cuMemUnmap");
   if (address_ != 0)

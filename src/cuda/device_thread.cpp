@@ -24,7 +24,7 @@ DeviceThread::~DeviceThread() {
     is_ending_ = true;
     changed_.notify_one();
   }
-  // Nobody else starts or joins it any more.
+  // No other thread starts or joins it any more.
   thread_.join();
 }
 
@@ -66,7 +66,7 @@ DeviceThread::Job DeviceThread::take_job() {
 
 void DeviceThread::serve() {
   current_thread = this;
-  // The kernel rounds a sleep of 20 us up by 50 otherwise.
+  // Otherwise the kernel rounds a sleep of 20 us up by 50.
   (void)prctl(PR_SET_TIMERSLACK, 1000);
   bool is_relaxed = false;
   EventWatch watch(driver_.table());
@@ -83,7 +83,7 @@ void DeviceThread::serve() {
       is_relaxed = true;
     }
     if (job) job();
-    job = nullptr;  // what it holds may release something of the driver
+    job = nullptr;  // its captures may release objects of the driver
     watch.look_if_due();
     lock.lock();
     if (is_ending_ || !jobs_.empty() || !new_events_.empty()) continue;

@@ -20,17 +20,17 @@
 
 namespace tendon::v0::detail::cuda {
 
-/// The thread that makes those calls of the driver that may take long or wait for the GPU: create,
-/// export, import, map, register, release. It also looks at events, so that no caller has to. A
+/// The thread that makes the calls of the driver that may take long or wait for the GPU: create,
+/// export, import, map, register, release. It also polls events, so that no caller has to. A
 /// process has one, from its first use on.
 ///
 /// Owns:    the thread; jobs until they are done.
 /// Threads: thread-safe.
-/// Errors:  `forked` in a child of a process that used the driver; resource_exhausted where no
-///          thread can start; context_closed while it ends, but for jobs that it posts itself.
-///          run() has those of Driver::initialise() too.
-/// Blocks:  run(), until its deadline, or for the job where this is the device thread; the
-///          destructor, for the jobs that are left.
+/// Errors:  `forked` in a child of a process that used the driver; resource_exhausted if no thread
+///          can start; context_closed while it ends, except for jobs that it posts itself. run()
+///          has those of Driver::initialise() too.
+/// Blocks:  run(), until its deadline, or for the job if this is the device thread; the destructor,
+///          for the remaining jobs.
 /// Cost:    a wake-up of the thread for each job.
 class TENDON_API DeviceThread {
  public:
@@ -39,11 +39,11 @@ class TENDON_API DeviceThread {
   explicit DeviceThread(Driver& driver);
   DeviceThread(const DeviceThread&) = delete;
   DeviceThread& operator=(const DeviceThread&) = delete;
-  /// Does the jobs that are left; nobody hears of events that the GPU has not reached.
+  /// Does the remaining jobs; events that the GPU has not reached are not reported.
   ~DeviceThread();
 
-  /// Jobs are done one after the other, in this order. One that waits for the GPU keeps all others
-  /// waiting. A job is done although the driver cannot be initialised.
+  /// Adds a job. Jobs are done one after the other, in this order, and a job that waits for the GPU
+  /// delays all others. A job is done even if the driver cannot be initialised.
   [[nodiscard]] Result<void> post(Job job);
 
   /// Does `job`, which returns a Result, once the driver is initialised, and waits for its answer.
@@ -66,14 +66,14 @@ class TENDON_API DeviceThread {
                          "after the other, was not done with it before the deadline");
   }
 
-  /// Tells of an event when the GPU has reached it, in the device thread.
+  /// Reports an event when the GPU has reached it, in the device thread.
   [[nodiscard]] Result<void> watch(WatchedEvent event);
 
  private:
   [[nodiscard]] bool is_current() const noexcept;
   [[nodiscard]] Result<void> make_sure_it_runs() TENDON_REQUIRES(mutex_);
   void serve();
-  /// The next one; none where there is none.
+  /// The next job, or an empty one.
   [[nodiscard]] Job take_job() TENDON_REQUIRES(mutex_);
 
   Driver& driver_;

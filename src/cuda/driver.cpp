@@ -20,8 +20,8 @@ F* function_at(void* address) {
   return reinterpret_cast<F*>(address);
 }
 
-/// Fills the table; returns the name of the first function that is missing although each driver
-/// that Tendon works with has it.
+/// Fills the table. Returns the name of the first missing function that every driver has with which
+/// Tendon works.
 std::optional<std::string_view> fill(DriverTable& table, const Library& library) {
 #define TENDON_CUDA_FUNCTION(field, exported, since, parameters)           \
   table.field = function_at<Status parameters>(library.symbol(#exported)); \
@@ -84,7 +84,7 @@ Result<void> Driver::initialise() {
   const Status status = table_.init(0);
   if (status != Status::success) {
     Error error = driver_error(table_, kInitialise, "cuInit of " + library_, status);
-    // No context is there yet that could be lost.
+    // No context exists yet that could be lost.
     if (error.code == ErrorCode::device_lost) error.code = ErrorCode::unsupported_device;
     return error;
   }

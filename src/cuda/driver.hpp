@@ -13,17 +13,17 @@
 
 namespace tendon::v0::detail::cuda {
 
-/// "12.8" of 12080, which is how drivers say their version.
+/// "12.8" for 12080, the form in which drivers state their version.
 [[nodiscard]] std::string version_text(int version);
 
-/// The driver of CUDA, found at run time. To load it calls none of its functions, so a process that
-/// only loads it stays without CUDA: initialise() is the step that makes it use CUDA, at the first
-/// tensor or device argument on a GPU.
+/// The driver of CUDA, found at run time. Loading it calls none of its functions, so a process that
+/// only loads it stays without CUDA. initialise() makes it use CUDA, at the first tensor or device
+/// argument on a GPU.
 ///
 /// Owns:    its table; the library stays to the end of the process.
 /// Threads: thread-safe.
-/// Errors:  not_supported where there is no driver, or one that is too old; they name the library.
-///          unsupported_device where it finds no GPU or cannot use one.
+/// Errors:  not_supported without a driver, or with one that is too old; they name the library.
+///          unsupported_device if it finds no GPU or cannot use one.
 /// Blocks:  load(): for the library; initialise(): for the driver, once some 100 ms.
 /// Cost:    initialise() after the first time: two loads.
 class TENDON_API Driver {
@@ -33,9 +33,10 @@ class TENDON_API Driver {
   /// Checks the version and calls cuInit, once in a process. A child that was forked after that
   /// gets `forked`: no call may reach the driver from there.
   [[nodiscard]] Result<void> initialise();
-  /// `forked` in a child of a process that used it, where no call may reach the driver.
+  /// `forked` in a child of a process that used it, from which no call may reach the driver.
   [[nodiscard]] Result<void> check_process() const;
-  /// Did anyone in this process call cuInit, Tendon or another library? It initialises nothing.
+  /// True if anyone in this process called cuInit, Tendon or another library. It initialises
+  /// nothing.
   [[nodiscard]] bool is_in_use() const noexcept;
 
   [[nodiscard]] const DriverTable& table() const noexcept { return table_; }
@@ -50,12 +51,12 @@ class TENDON_API Driver {
 
   const std::string library_;
   const DriverTable table_;
-  // process_number() of the one that has begun to, and has done so; 0: not yet
+  // process_number() of the process that has begun, and of the one that has finished; 0: not yet
   std::atomic<std::uint32_t> begun_in_{0};
   std::atomic<std::uint32_t> initialised_in_{0};
 };
 
-/// The driver that the environment chooses, loaded at the first call of a process, which also
+/// The driver that the environment chooses, loaded at the first call of a process. That call also
 /// decides for all later ones whether there is one.
 [[nodiscard]] TENDON_API Result<Driver*> process_driver();
 

@@ -31,7 +31,7 @@ ErrorCode code_of(Status status) {
   }
 }
 
-/// Advice for the user, where the driver's name for its answer does not say what to do.
+/// Advice for the user, if the driver's name for its answer does not say what to do.
 std::string_view advice(Status status) {
   if (status == Status::unknown)
     return "; the driver does not say why: nvidia-smi shows whether its kernel modules are loaded";
@@ -106,7 +106,7 @@ bool is_released(Status status) noexcept {
 
 std::string status_text(const DriverTable& table, Status status) {
   const std::string number = std::to_string(static_cast<int>(status));
-  // Both answer an error for a number that a driver does not know.
+  // Both return an error for a number that a driver does not know.
   const char* name = nullptr;
   const char* text = nullptr;
   if (table.get_error_name == nullptr || table.get_error_string == nullptr ||

@@ -10,12 +10,12 @@
 
 namespace tendon::v0::detail::cuda {
 
-/// Is the context lost after this answer, and with it the device for this process? Such an error is
-/// sticky: every later call in the context answers it, and nothing enqueued runs any more.
+/// True if the context is lost after this answer, and with it the device for this process. Such an
+/// error is sticky: every later call in the context answers it, and nothing enqueued runs any more.
 [[nodiscard]] TENDON_API bool loses_context(Status status) noexcept;
 
-/// Has a call that releases something done so? The driver that has gone at the end of the process
-/// has released all, and a lost context has nothing left to release.
+/// True if a call that releases something has done so. A driver that was unloaded at the end of the
+/// process has released all, and a lost context has nothing left to release.
 [[nodiscard]] TENDON_API bool is_released(Status status) noexcept;
 
 /// "CUDA_ERROR_OUT_OF_MEMORY (2, out of memory)", in the driver's own words.

@@ -5,8 +5,8 @@
 
 namespace tendon::v0::detail::cuda {
 
-/// The functions of a driver, by which it is called: `table.stream_query(stream)`. Those of
-/// driver_functions.def that a driver may lack are null where it does.
+/// The functions of a driver, called as `table.stream_query(stream)`. Functions of
+/// driver_functions.def that a driver may lack are null then.
 struct DriverTable {
 #define TENDON_CUDA_FUNCTION(field, exported, since, parameters) \
   Status(*field) parameters = nullptr;
@@ -14,7 +14,7 @@ struct DriverTable {
 #undef TENDON_CUDA_FUNCTION
 };
 
-/// CUDA 12.0, as cuDriverGetVersion says it.
+/// CUDA 12.0, in the form of cuDriverGetVersion.
 inline constexpr int kOldestDriver = 12000;
 
 }  // namespace tendon::v0::detail::cuda

@@ -30,7 +30,7 @@ Status EventWatch::query(const WatchedEvent& watched) const {
 void EventWatch::look_if_due() {
   const auto now = std::chrono::steady_clock::now();
   if (events_.empty() || now < next_look_) return;
-  // A `then` may take its time, so all events are looked at before the first is called.
+  // A `then` may be slow, so all events are queried before the first is called.
   std::vector<std::pair<WatchedEvent, Status>> come;
   std::erase_if(events_, [&](WatchedEvent& watched) {
     const Status status = query(watched);

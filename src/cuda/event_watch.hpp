@@ -10,19 +10,19 @@
 
 namespace tendon::v0::detail::cuda {
 
-/// An event, and what is told when the GPU has reached it.
+/// An event, and the function to call when the GPU has reached it.
 struct WatchedEvent {
   ContextHandle context = nullptr;
   EventHandle event = nullptr;
   /// Receives `success`, or the status of a lost context, whose events are never reached.
   std::function<void(Status)> then;
-  /// Without an event: a stream, of which it is told when it is not being captured.
+  /// Instead of an event: a stream, reported when it is not being captured.
   StreamHandle captured = nullptr;
 };
 
-/// Events that the device thread looks at.
+/// The events that the device thread polls.
 ///
-/// Owns:    nothing of the driver: the event is there until its `then` was called.
+/// Owns:    nothing of the driver: the event exists until its `then` was called.
 /// Threads: the device thread alone.
 /// Errors:  those of the driver reach `then`.
 /// Blocks:  never.
@@ -33,9 +33,9 @@ class EventWatch {
 
   void add(std::vector<WatchedEvent> events);
   [[nodiscard]] bool is_empty() const noexcept { return events_.empty(); }
-  /// Looks at all if it is time to, and tells of those that the GPU has reached.
+  /// Queries all events if it is time to, and reports those that the GPU has reached.
   void look_if_due();
-  /// When to look next.
+  /// The time of the next query.
   [[nodiscard]] Deadline next_look() const { return Deadline::at(next_look_); }
 
  private:

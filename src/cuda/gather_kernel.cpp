@@ -20,7 +20,7 @@ bool may_be_better_later(const Result<FunctionHandle>& loaded) {
 
 }  // namespace
 
-// Every driver takes so many bytes of parameters.
+// Every driver accepts so many bytes of parameters.
 static_assert(sizeof(GatherTable) <= 4096);
 
 GatherKernel::GatherKernel(std::shared_ptr<PrimaryContext> context, DeviceThread& thread)

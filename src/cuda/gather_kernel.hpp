@@ -14,16 +14,16 @@
 
 namespace tendon::v0::detail::cuda {
 
-/// The kernel that packs small pieces of memory of one GPU (gather.cu), as its driver made it. The
-/// driver does so at the first use. The device thread calls it, because that may take some 10 ms,
-/// and longer where the driver waits for what the GPU has to do.
+/// The kernel that packs small pieces of memory of one GPU (gather.cu), compiled by its driver at
+/// the first use. The device thread does that, because it may take some 10 ms, and longer if the
+/// driver waits for the GPU's work.
 ///
 /// Owns:    nothing: the driver has it for as long as the primary context.
 /// Threads: thread-safe; a lock, under which no call of the driver is made.
 /// Errors:  those of the driver, which is asked again only after resource_exhausted; a refusal is
 ///          in the log; device_lost; timeout; forked.
-/// Blocks:  function(), for the device thread, until the deadline. A kernel that is there later is
-///          there for the next call. Not for that thread itself.
+/// Blocks:  function(), for the device thread, until the deadline. A kernel that is ready later is
+///          there for the next call. Not in that thread itself.
 /// Cost:    function(): a lock.
 class GatherKernel : public std::enable_shared_from_this<GatherKernel> {
  public:
@@ -46,7 +46,7 @@ class GatherKernel : public std::enable_shared_from_this<GatherKernel> {
   std::optional<Loaded> loaded_ TENDON_GUARDED_BY(mutex_);
 };
 
-/// Enqueues one launch, for at most kMaxGatherEntries. The context is current. Where no entry has a
+/// Enqueues one launch, for at most kMaxGatherEntries. The context is current. If no entry has a
 /// byte, nothing is enqueued.
 [[nodiscard]] Status launch_gather(const DriverTable& table, FunctionHandle kernel,
                                    StreamHandle stream, std::span<const GatherEntry> entries);

@@ -12,14 +12,14 @@
 
 namespace tendon::v0::detail::cuda {
 
-/// A GPU that this process uses, with what all its work there shares.
+/// A GPU that this process uses, with the resources that all its work there shares.
 ///
-/// Owns:    a share of the primary context; events that nobody uses, for the next one; what is kept
+/// Owns:    a share of the primary context; unused events, for the next use; memory that is kept
 ///          for good.
 /// Threads: thread-safe; a short lock, under which no call of the driver is made.
 /// Errors:  those of the driver; device_lost; forked.
 /// Blocks:  never. The device thread destroys the events, after the last share is dropped.
-/// Cost:    take_event(): a lock; about 1 us where none is free.
+/// Cost:    take_event(): a lock; about 1 us if none is free.
 class Gpu {
  public:
   Gpu(std::shared_ptr<PrimaryContext> context, DeviceThread& thread);
@@ -31,14 +31,14 @@ class Gpu {
   [[nodiscard]] DeviceThread& thread() const noexcept { return thread_; }
   [[nodiscard]] GatherKernel& gather_kernel() const noexcept { return *gather_kernel_; }
 
-  /// For copies that the device thread makes itself: it waits for no other stream. In the device
-  /// thread alone.
+  /// A stream for copies that the device thread makes itself: it waits for no other stream. Only in
+  /// the device thread.
   [[nodiscard]] Result<StreamHandle> own_stream();
   /// An event without times, for one use.
   [[nodiscard]] Result<EventHandle> take_event();
-  /// The use is over: the GPU has reached the event, or nobody asks whether it has.
+  /// Returns an event after its use: the GPU has reached it, or nobody asks whether it has.
   void put_event(EventHandle event);
-  /// Memory of which nothing tells when the GPU is done with it stays as long as the GPU is used.
+  /// Keeps memory as long as the GPU is used, because nothing tells when the GPU is done with it.
   void keep_for_good(std::vector<std::shared_ptr<const void>> owners);
 
  private:

@@ -49,7 +49,7 @@ Result<std::shared_ptr<Gpu>> Gpus::use(int ordinal, Deadline deadline) {
   TENDON_CHECK(driver_.check_process());
   auto gpu = table_->find(ordinal);
   if (gpu == nullptr) {
-    // The device thread alone adds GPUs, so the second of two callers finds that of the first.
+    // Only the device thread adds GPUs, so the second of two callers finds that of the first.
     TENDON_TRY(made, thread_.run(
                          [table = table_, &driver = driver_, &thread = thread_,
                           ordinal]() -> Result<std::shared_ptr<Gpu>> {

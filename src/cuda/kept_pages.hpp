@@ -8,14 +8,14 @@
 
 namespace tendon::v0::detail::cuda {
 
-/// Do the pages of shared memory stay where they are? A GPU reads a registered page that was taken
-/// away as it was, so nothing is registered before its maker has said that they stay.
+/// Whether the pages of shared memory stay in place. A GPU reads a registered page that was removed
+/// with its old contents, so nothing is registered before its maker has said that they stay.
 ///
 ///   unstarted -> unasked  they can be asked for
 ///             -> asked    a copy could use registered memory
 ///             -> kept     the maker has answered
 ///
-/// Owns:    what asks the maker.
+/// Owns:    the function that asks the maker.
 /// Threads: thread-safe; start() once.
 /// Errors:  none.
 /// Blocks:  never.
@@ -34,13 +34,13 @@ class KeptPages {
   [[nodiscard]] bool are_kept() const noexcept {
     return state_.load(std::memory_order_acquire) == State::kept;
   }
-  /// True, once: the caller is to let the device thread ask().
+  /// True, once: the caller must let the device thread ask().
   [[nodiscard]] bool want() noexcept {
     return state_.load(std::memory_order_relaxed) == State::unasked &&
            change(State::unasked, State::asked);
   }
   void ask() const { ask_(); }
-  /// The answer. False: nobody asked, or it was said before.
+  /// Notes the answer. False: nobody asked, or it was noted before.
   [[nodiscard]] bool note_answer() noexcept { return change(State::asked, State::kept); }
 
  private:

@@ -18,7 +18,7 @@ Result<Library> Library::open(const std::string& name) {
 bool Library::is_open(const std::string& name) noexcept {
   void* const opened = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
   if (opened == nullptr) return false;
-  (void)dlclose(opened);  // it counts those who opened it
+  (void)dlclose(opened);  // it counts its openers
   return true;
 }
 

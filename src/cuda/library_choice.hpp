@@ -7,8 +7,8 @@
 
 namespace tendon::v0::detail::cuda {
 
-/// The library of the driver that the environment chooses: `libcuda.so.1`, or what
-/// TENDON_CUDA_LIBRARY names; not_supported with TENDON_CUDA=off (docs/environment.md).
+/// The library of the driver that the environment chooses: `libcuda.so.1`, or that of
+/// TENDON_CUDA_LIBRARY; not_supported with TENDON_CUDA=off (docs/environment.md).
 [[nodiscard]] TENDON_API Result<std::string> chosen_library();
 
 }  // namespace tendon::v0::detail::cuda

@@ -8,7 +8,7 @@
 namespace tendon::v0::detail::cuda {
 namespace {
 
-/// By which a shared pointer of another type tells that a loan is behind it.
+/// The deleter by which a shared pointer of another type reveals a loan.
 struct Return {
   void operator()(LoanedDeviceSlot* it) const { delete it; }
   const LoanedDeviceSlot* loan = nullptr;

@@ -12,8 +12,8 @@ namespace tendon::v0::detail::cuda {
 
 /// A slot on a GPU that the program fills before it is sent: the owner of the memory of a loan.
 ///
-/// Owns:    a share of the slot. It is dropped when the GPU has done all that the program's stream
-///          has at the end of this object; at once, where it was sent and nobody else had it.
+/// Owns:    a share of the slot. It is dropped when the GPU has done all work that the program's
+///          stream has at the end of this object; at once, if it was sent and nobody else had it.
 /// Threads: note_sealed() and note_ordered() in one thread at a time, before the last share is
 ///          dropped, which may be anywhere, as for deliver().
 /// Errors:  none. In a lost context the slot is dropped; in a forked child nothing is done.
@@ -21,7 +21,8 @@ namespace tendon::v0::detail::cuda {
 /// Cost:    about 2 us at the end, for an event, unless it is dropped at once.
 class LoanedDeviceSlot : public std::enable_shared_from_this<LoanedDeviceSlot> {
  public:
-  /// `stream`: on which the program works there; it lives until this object has ended.
+  /// `stream` is the one on which the program works there; it must live until this object has
+  /// ended.
   [[nodiscard]] static std::shared_ptr<LoanedDeviceSlot> make(std::shared_ptr<Gpu> gpu,
                                                               std::shared_ptr<DeviceSlot> slot,
                                                               StreamName stream);
@@ -29,7 +30,7 @@ class LoanedDeviceSlot : public std::enable_shared_from_this<LoanedDeviceSlot> {
   LoanedDeviceSlot& operator=(const LoanedDeviceSlot&) = delete;
   ~LoanedDeviceSlot();
 
-  /// The loan that has this memory; null: none has it.
+  /// The loan of this memory; null: none.
   [[nodiscard]] static const LoanedDeviceSlot* find(const Storage& storage);
   /// All of it, writable, for `owner`, which make() returned.
   [[nodiscard]] static Storage storage(const std::shared_ptr<LoanedDeviceSlot>& owner,
@@ -37,11 +38,11 @@ class LoanedDeviceSlot : public std::enable_shared_from_this<LoanedDeviceSlot> {
 
   [[nodiscard]] const std::shared_ptr<DeviceSlot>& slot() const noexcept { return slot_; }
   [[nodiscard]] const std::shared_ptr<Gpu>& gpu() const noexcept { return gpu_; }
-  /// Its Loan is about to be sent. Tensors that the program has of it now may be read at any time,
-  /// on streams that its own one waits for only when they are dropped.
+  /// Notes that its Loan is about to be sent. Other tensors of it that the program has now may be
+  /// read at any time, on streams for which its own one waits only when they are dropped.
   void note_sealed() noexcept { is_alone_ = weak_from_this().use_count() == kSharesOfLoan; }
-  /// It was sent: the slot has another share that waits for the work that filled it, or nothing of
-  /// that is left.
+  /// Notes that it was sent: the slot has another share that waits for the filling work, or none of
+  /// that work is left.
   void note_ordered() noexcept { is_ordered_ = is_alone_; }
 
  private:

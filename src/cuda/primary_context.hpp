@@ -13,17 +13,17 @@
 
 namespace tendon::v0::detail::cuda {
 
-/// A GPU as this process uses it: its primary context, which is also the one of frameworks.
+/// A GPU as this process uses it: its primary context, which frameworks share.
 ///
 /// Owns:    a reference of the context.
-/// Threads: thread-safe, but for retain(): the device thread, which also releases the context when
-///          the last share is dropped, wherever that is.
+/// Threads: thread-safe, except for retain(): the device thread, which also releases the context
+///          when the last share is dropped, wherever that is.
 /// Errors:  unsupported_device: no such GPU; device_lost; forked.
 /// Blocks:  retain(): for the driver, once some 200 ms.
-/// Cost:    to make it current, and to undo that, about 0.1 us.
+/// Cost:    about 0.1 us to make it current, and to undo that.
 class PrimaryContext {
  public:
-  /// The GPU that the driver counts as `ordinal`, which CUDA_VISIBLE_DEVICES decides.
+  /// The GPU that the driver numbers `ordinal`, which depends on CUDA_VISIBLE_DEVICES.
   [[nodiscard]] static Result<std::shared_ptr<PrimaryContext>> retain(Driver& driver,
                                                                       DeviceThread& thread,
                                                                       int ordinal);
@@ -34,7 +34,7 @@ class PrimaryContext {
   [[nodiscard]] ContextHandle handle() const noexcept { return handle_; }
   [[nodiscard]] int ordinal() const noexcept { return ordinal_; }
   [[nodiscard]] Device device() const noexcept { return {DeviceKind::cuda, ordinal_}; }
-  /// Names the GPU to other processes, although each may count the GPUs in another way.
+  /// Names the GPU to other processes, even if each numbers the GPUs differently.
   [[nodiscard]] const Uuid& uuid() const noexcept { return uuid_; }
 
   /// The error of a call that answered `status`; a sticky one is noted. `what` names the call and
@@ -42,14 +42,15 @@ class PrimaryContext {
   [[nodiscard]] Result<void> check(Status status, std::string_view where, std::string_view what);
   /// The first sticky answer, from which on nothing works here; `success` before.
   [[nodiscard]] Status loss() const noexcept { return loss_.load(std::memory_order_acquire); }
-  /// May calls be made? `device_lost`, which names the first sticky answer, or `forked`.
+  /// Checks that calls can be made: else `device_lost`, which names the first sticky answer, or
+  /// `forked`.
   [[nodiscard]] Result<void> check_usable(std::string_view where) const;
-  /// The end of a call that releases something: what the driver refuses is in the log.
+  /// Ends a call that releases something: a refusal of the driver is logged.
   void note_release(Status status, std::string_view what) const;
   [[nodiscard]] bool is_of_this_process() const noexcept { return process_ == process_number(); }
 
   /// Makes the context current in a scope of one thread, whatever is current outside, and lets the
-  /// thread make calls that others forbid while they capture a stream.
+  /// thread make calls that captures of others forbid.
   ///
   /// Errors: made() says why it is not current.
   class Current {
@@ -59,7 +60,7 @@ class PrimaryContext {
     Current& operator=(const Current&) = delete;
     ~Current();
     [[nodiscard]] const Result<void>& made() const noexcept { return made_; }
-    /// The driver's answer; is_released() says of it whether anything still runs in the context.
+    /// The driver's answer; is_released() tells from it whether anything still runs in the context.
     [[nodiscard]] Status status() const noexcept { return status_; }
 
    private:

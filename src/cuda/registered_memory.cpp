@@ -16,7 +16,7 @@ Result<std::shared_ptr<RegisteredMemory>> RegisteredMemory::create(
                           std::string(call) + " of " + std::to_string(size_bytes) + " bytes for " +
                               to_string(context->device()));
   };
-  // To unregister waits for the GPU, so no other thread does it. A device thread that ends takes no
+  // Unregistering waits for the GPU, so no other thread does it. A device thread that ends takes no
   // further jobs: its process ends too.
   std::shared_ptr<RegisteredMemory> registered(
       new RegisteredMemory(std::move(context), std::move(owner), memory),
@@ -33,7 +33,7 @@ Result<std::shared_ptr<RegisteredMemory>> RegisteredMemory::create(
 RegisteredMemory::~RegisteredMemory() {
   if (!is_registered_) return;
   const PrimaryContext::Current current(*context_);
-  if (!current.made()) return;  // with the context the registration has ended
+  if (!current.made()) return;  // the registration has ended with the context
   context_->note_release(context_->table().host_unregister(memory_), "cuMemHostUnregister");
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kRegister = "cuda.register";
 
-/// All slots of the process, by the address at which their memory begins.
+/// All slots of the process, by the address of their first byte.
 struct Table {
   struct Entry {
     const RegisteredSlots* slots = nullptr;

@@ -24,8 +24,8 @@ namespace tendon::v0::detail::cuda {
 ///               -> registered
 ///               -> refused      the driver did not take it: it is copied as before
 ///
-/// A slot is registered as a whole: the driver refuses a copy of which only a part lies in one
-/// registration, and programs make copies of their own from the views that they have.
+/// A slot is registered as a whole: the driver refuses a copy if only a part of it lies in one
+/// registration, and programs make their own copies from their views.
 ///
 /// Owns:    the registrations, each with a share of the mapping. They end when the last share of
 ///          this object and of the work that uses them is dropped.
@@ -36,14 +36,14 @@ namespace tendon::v0::detail::cuda {
 ///          stops every launch of the process, 50 us and more for each MiB, once for each slot.
 class RegisteredSlots : public std::enable_shared_from_this<RegisteredSlots> {
  public:
-  /// Slots below it are never registered: that costs more than their copies.
+  /// Smaller slots are never registered: that costs more than their copies.
   static constexpr std::uint64_t kLeastSlotBytes = std::uint64_t{256} << 10;
 
-  /// Null: the slots are too small. `access`: how `memory` is mapped here.
+  /// Null: the slots are too small. `access` is that of the mapping here.
   [[nodiscard]] static std::shared_ptr<RegisteredSlots> add(std::shared_ptr<Segment> memory,
                                                             std::uint64_t slot_bytes, Access access,
                                                             std::shared_ptr<KeptPages> pages);
-  /// The slots in whose memory an address lies; null: none.
+  /// The slots that contain an address; null: none.
   [[nodiscard]] static std::shared_ptr<RegisteredSlots> find(DeviceAddress address);
 
   RegisteredSlots(const RegisteredSlots&) = delete;
@@ -57,10 +57,10 @@ class RegisteredSlots : public std::enable_shared_from_this<RegisteredSlots> {
   };
   struct Use {
     std::vector<Part> parts;
-    /// The work keeps these until it is done: registrations, and an object that begins one then.
+    /// Kept by the work until it is done: registrations, and an object that begins one then.
     std::vector<std::shared_ptr<const void>> kept;
   };
-  /// The parts of a copy that `gpu` makes, which begins in these slots at `address`.
+  /// The parts of a copy by `gpu` that begins in these slots at `address`.
   [[nodiscard]] Use use(DeviceAddress address, std::uint64_t size_bytes,
                         const std::shared_ptr<Gpu>& gpu);
 
@@ -85,8 +85,7 @@ class RegisteredSlots : public std::enable_shared_from_this<RegisteredSlots> {
   const Access access_;
   const std::shared_ptr<KeptPages> pages_;
   Mutex mutex_;
-  std::map<std::uint64_t, Slot> slots_
-      TENDON_GUARDED_BY(mutex_);  // by number: those that were used
+  std::map<std::uint64_t, Slot> slots_ TENDON_GUARDED_BY(mutex_);  // by number: the used ones
 };
 
 }  // namespace tendon::v0::detail::cuda

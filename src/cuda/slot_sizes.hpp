@@ -11,13 +11,13 @@
 namespace tendon::v0::detail::cuda {
 
 inline constexpr std::uint64_t kLeastSlotBytes = 4096;
-/// The unit of segments. Slots from here on have a segment each.
+/// The unit of segments. Slots of this size or more have a segment each.
 inline constexpr std::uint64_t kLargeSlotBytes = std::uint64_t{2} << 20;
 /// The largest segment of smaller slots.
 inline constexpr std::uint64_t kSharedSegmentBytes = std::uint64_t{32} << 20;
 
 /// The slot for so many bytes: a power of two below kLargeSlotBytes; above, a multiple of it in
-/// steps of an eighth of a power of two, so that at most an eighth is in vain from 16 MiB on.
+/// steps of an eighth of a power of two, so that at most an eighth is wasted from 16 MiB on.
 [[nodiscard]] constexpr std::uint64_t slot_bytes_for(std::uint64_t size_bytes) {
   if (size_bytes <= kLeastSlotBytes) return kLeastSlotBytes;
   if (size_bytes <= kLargeSlotBytes) return std::bit_ceil(size_bytes);
@@ -25,7 +25,7 @@ inline constexpr std::uint64_t kSharedSegmentBytes = std::uint64_t{32} << 20;
   return (size_bytes + step - 1) / step * step;
 }
 
-/// The segment that slots of this size lie in, in a pool of so many bytes: nine sizes share it.
+/// The segment size for slots of this size, in a pool of so many bytes: nine sizes share one.
 [[nodiscard]] constexpr std::uint64_t segment_bytes_for(std::uint64_t slot_bytes,
                                                         std::uint64_t cap_bytes) {
   if (slot_bytes >= kLargeSlotBytes) return slot_bytes;

@@ -38,7 +38,7 @@ std::optional<std::uint32_t> SlotTable::reserve(std::uint64_t slot_bytes,
       [this](std::uint64_t sum, const auto& each) {
         return sum + (each.second.idle_since ? segment_bytes(each.second.slot_bytes) : 0);
       });
-  // Nothing is removed where that would not be enough.
+  // Nothing is removed if that would not be enough.
   if (resident_bytes_ - idle_bytes > cap_bytes_ - wanted_bytes) return std::nullopt;
   while (resident_bytes_ > cap_bytes_ - wanted_bytes) {
     const auto idle = longest_idle();

@@ -12,7 +12,7 @@
 
 namespace tendon::v0::detail::cuda {
 
-/// Which slots of a pool on a GPU are free, and which segments are idle: names and numbers alone.
+/// The free slots of a pool on a GPU, and its idle segments: only names and numbers.
 ///
 /// Owns:    no memory of the GPU.
 /// Threads: under one lock of its owner.
@@ -34,27 +34,27 @@ class SlotTable {
     SlotId id;
     std::uint64_t offset_bytes = 0;  ///< in its segment
   };
-  /// A free slot of this size, in use from here on; nothing: there is none.
+  /// Takes a free slot of this size; empty: there is none.
   [[nodiscard]] std::optional<Place> take(std::uint64_t slot_bytes);
-  /// A use has ended. Precondition: take() returned it, once for each use.
+  /// Ends a use. Precondition: take() returned it, once for each use.
   void free(SlotId id, TimePoint now);
 
-  /// Room below the cap for a segment of these slots: its number. The room is kept until add() or
-  /// cancel(). Nothing: all is in use. Idle segments that are in the way are removed, the longest
-  /// idle first, and listed in `removed`.
+  /// Reserves room below the cap for a segment of these slots, until add() or cancel(); returns its
+  /// number. Empty: all is in use. Idle segments in the way are removed, the longest idle first,
+  /// and listed in `removed`.
   [[nodiscard]] std::optional<std::uint32_t> reserve(std::uint64_t slot_bytes,
                                                      std::vector<std::uint32_t>& removed);
-  /// The segment is there: its slots are free.
+  /// Adds the reserved segment: its slots are free.
   void add(std::uint32_t segment, TimePoint now);
-  /// There will be none.
+  /// Cancels the reservation.
   void cancel(std::uint32_t segment);
 
   /// Removes segments that have been idle since `before` or longer.
   [[nodiscard]] std::vector<std::uint32_t> remove_idle(TimePoint before);
-  /// Since when the longest idle one is; nothing: none is.
+  /// The time since when the longest idle one is idle; empty: none is.
   [[nodiscard]] std::optional<TimePoint> idle_since() const;
 
-  /// All segments, reserved ones too.
+  /// Bytes of all segments, reserved ones too.
   [[nodiscard]] std::uint64_t resident_bytes() const noexcept { return resident_bytes_; }
   [[nodiscard]] std::uint64_t used_bytes() const noexcept { return used_bytes_; }
   [[nodiscard]] std::uint64_t segment_bytes(std::uint64_t slot_bytes) const noexcept {
@@ -64,7 +64,7 @@ class SlotTable {
  private:
   struct Segment {
     std::uint64_t slot_bytes = 0;
-    std::vector<std::uint32_t> free;      // the last one is taken next
+    std::vector<std::uint32_t> free;      // the last one is next
     std::size_t slot_count = 0;           // none before add()
     std::optional<TimePoint> idle_since;  // while all are free
   };
@@ -76,7 +76,7 @@ class SlotTable {
   const std::uint32_t end_number_;
   const std::uint64_t cap_bytes_;
   Segments segments_;
-  std::uint64_t generation_ = 0;  // the last one that was given out
+  std::uint64_t generation_ = 0;  // the last one assigned
   std::uint64_t resident_bytes_ = 0;
   std::uint64_t used_bytes_ = 0;
 };

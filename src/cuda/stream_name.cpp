@@ -6,7 +6,7 @@
 namespace tendon::v0::detail::cuda {
 namespace {
 
-/// The number of the calling thread. An id of the system may name a later thread too.
+/// The number of the calling thread. The system may reuse its own ids for a later thread.
 std::uint64_t thread_number() {
   static constinit std::atomic<std::uint64_t> last{0};
   static thread_local const std::uint64_t kMine = ++last;

@@ -7,8 +7,8 @@
 
 namespace tendon::v0::detail::cuda {
 
-/// A stream as one thread names it. kPerThreadStream names another stream in each thread, so in
-/// others the legacy stream stands for it, which waits for all blocking streams.
+/// A stream as one thread names it. kPerThreadStream names another stream in each thread. In others
+/// the legacy stream therefore represents it, which waits for all blocking streams.
 ///
 /// Owns:    nothing: the program keeps the stream for as long as it is named.
 /// Threads: a value, which threads may pass on.
@@ -17,23 +17,23 @@ namespace tendon::v0::detail::cuda {
 /// Cost:    none.
 class StreamName {
  public:
-  /// `handle`: as the calling thread names it.
+  /// `handle` is the calling thread's name of it.
   StreamName(StreamHandle handle);
 
-  /// By which the calling thread names it. An event that is recorded on it is behind all work of
-  /// the stream.
+  /// The calling thread's name of it. An event that is recorded on it is behind all work of the
+  /// stream.
   [[nodiscard]] StreamHandle here() const;
-  /// Does the legacy stream stand for it here? To synchronise that, without an event, waits for
-  /// its own work alone.
+  /// True if the legacy stream represents it here. Synchronising that, without an event, waits only
+  /// for its own work.
   [[nodiscard]] bool is_replaced_here() const;
 
  private:
   StreamHandle handle_;
-  std::uint64_t thread_;  // which named it
+  std::uint64_t thread_;  // that named it
 };
 
 /// Answers `success` for a stream that is not being captured, and `not_ready` for one that is. The
-/// legacy stream counts as captured while any blocking stream is. Else the answer is the driver's
+/// legacy stream counts as captured while any blocking stream is. Any other answer is the driver's
 /// error. The context is current; the call breaks no capture.
 [[nodiscard]] Status look_at_capture(const DriverTable& table, StreamHandle stream);
 

@@ -12,7 +12,8 @@
 namespace tendon::v0::detail::cuda {
 namespace {
 
-/// The stream belongs to the context. A stream that always exists belongs to the current one.
+/// Checks that the stream belongs to the context. A stream that always exists belongs to the
+/// current one.
 Result<void> check_owner(PrimaryContext& context, StreamHandle stream, std::string_view where) {
   ContextHandle owner = nullptr;
   const Status status = context.table().stream_get_context(stream, &owner);
@@ -145,7 +146,7 @@ Error StreamWork::late() const {
 
 Result<void> StreamWork::wait(Deadline deadline) {
   if (!stream_.is_replaced_here()) {
-    auto now = ask();  // an event is looked at later
+    auto now = ask();  // an event is polled later
     const bool is_late = !now && now.error().code == ErrorCode::timeout;
     if (!is_late || deadline.has_passed()) return now;
   }

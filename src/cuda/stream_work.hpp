@@ -18,27 +18,27 @@
 namespace tendon::v0::detail::cuda {
 
 /// Work that is enqueued on one stream of a GPU, and the memory that it needs until the GPU has
-/// done it. The thread that begins enqueues it all.
+/// done it. One thread enqueues all of it: the one that called begin().
 ///
-/// Owns:    what keep() is told, until the GPU has done all that was enqueued up to the end of this
-///          object, or the context is lost. The device thread drops it; where nothing was enqueued
-///          here, the end of this object does so at once.
+/// Owns:    the owners of keep(), until the GPU has done all work that was enqueued up to the end
+///          of this object, or the context is lost. The device thread drops them; if nothing was
+///          enqueued here, the end of this object does so at once.
 /// Threads: one at a time.
 /// Errors:  invalid_argument: the stream belongs to another context, or is being captured;
 ///          device_lost; forked; those of the driver.
-/// Blocks:  wait() alone, until its deadline. A copy to or from host memory that is not registered
+/// Blocks:  only wait(), until its deadline. A copy to or from host memory that is not registered
 ///          blocks in the driver.
-/// Cost:    about 1 us for a copy, 4 us for a launch, 2 us for the end; the device thread looks at
-///          an event.
+/// Cost:    about 1 us for a copy, 4 us for a launch, 2 us for the end; the device thread polls an
+///          event.
 ///
-/// The end never drops anything early. Where no event can be recorded, the device thread tries
-/// again, when a capture of the stream is over, and then synchronises the stream; where even that
-/// fails in a sound context, the memory stays to the end of the process, which is in the log. In a
-/// forked child it is dropped at once and no call reaches the driver: its owners know what to do.
+/// The end never drops anything early. If no event can be recorded, the device thread tries again
+/// when a capture of the stream has ended, and then synchronises the stream. If even that fails in
+/// a sound context, the memory stays to the end of the process, which is logged. In a forked child
+/// it is dropped at once and no call reaches the driver: its owners handle that.
 class StreamWork {
  public:
-  /// `stream`: as the calling thread names it; it is there until the GPU has done the work.
-  /// `where`: of errors, a literal.
+  /// `stream` is the calling thread's name; it must exist until the GPU has done the work. `where`
+  /// appears in errors, a literal.
   [[nodiscard]] static Result<StreamWork> begin(std::shared_ptr<Gpu> gpu, StreamHandle stream,
                                                 std::string_view where);
   StreamWork(StreamWork&&) noexcept = default;
@@ -46,35 +46,37 @@ class StreamWork {
   ~StreamWork();
 
   [[nodiscard]] Gpu& gpu() const noexcept { return *gpu_; }
-  /// Any addresses that the GPU knows, of its memory or of the host. No bytes: nothing is enqueued.
-  /// From and to RegisteredSlots it is a copy for each part, which are registered behind the work.
+  /// Copies between any addresses that the GPU knows, of its memory or of the host. No bytes:
+  /// nothing is enqueued. From and to RegisteredSlots it is a copy for each part, which are
+  /// registered after the work.
   [[nodiscard]] Result<void> copy(DeviceAddress destination, DeviceAddress source,
                                   std::uint64_t bytes);
-  /// Writes `value` to 8 bytes of registered memory once all copies before are done, so that a host
-  /// which reads it may read them.
+  /// Writes `value` to 8 bytes of registered memory once all earlier copies are done, so that a
+  /// host that reads it may read them.
   [[nodiscard]] Result<void> write_word(DeviceAddress word, std::uint64_t value);
-  /// Packs pieces of memory of the GPU by its gather kernel, so many in each launch as it takes.
+  /// Packs pieces of memory of the GPU by its gather kernel, as many in each launch as it takes.
   [[nodiscard]] Result<void> gather(FunctionHandle kernel, std::span<const GatherEntry> pieces);
   void keep(std::shared_ptr<const void> owner) { kept_.push_back(std::move(owner)); }
-  /// Counts all that the stream has already as work that was enqueued here.
+  /// Counts all present work of the stream as enqueued here.
   void follow_stream() noexcept { has_work_ = true; }
 
-  /// Waits until the GPU has done all that the stream has now, also what others enqueued there. A
-  /// deadline that has passed asks whether it has. After a timeout the memory stays in use.
+  /// Waits until the GPU has done all work that the stream has now, also that of others. A deadline
+  /// that has passed asks whether it has. After a timeout the memory stays in use.
   [[nodiscard]] Result<void> wait(Deadline deadline);
-  /// The same, told in the device thread, once. After an error of this call nothing is told.
+  /// The same, but calls `told` in the device thread, once. After an error of this call it is not
+  /// called.
   [[nodiscard]] Result<void> then(std::function<void(Result<void>)> told);
 
  private:
   StreamWork(std::shared_ptr<Gpu> gpu, StreamName stream, std::string_view where);
   [[nodiscard]] Result<void> enqueue_copy(DeviceAddress destination, DeviceAddress source,
                                           std::uint64_t bytes);
-  /// Success where the GPU has done all.
+  /// Success if the GPU has done all.
   [[nodiscard]] Result<void> ask() const;
   [[nodiscard]] Error late() const;
   void end() noexcept;
 
-  std::shared_ptr<Gpu> gpu_;  // none of one that was moved from
+  std::shared_ptr<Gpu> gpu_;  // empty after a move
   StreamName stream_;
   std::string_view where_;
   std::vector<std::shared_ptr<const void>> kept_;

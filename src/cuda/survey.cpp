@@ -51,7 +51,7 @@ Result<GpuSurvey> survey(Driver& driver) {
     Uuid uuid{};
     TENDON_CHECK(check(table.device_get_uuid(&uuid, number), "cuDeviceGetUuid_v2"));
     gpu.uuid = uuid_text(uuid);
-    // A driver that does not know one has not what it stands for.
+    // A driver that does not know an attribute lacks the feature.
     Status failed = Status::success;
     const auto attribute = [&](DeviceAttribute wanted) {
       int value = 0;

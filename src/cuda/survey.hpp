@@ -17,16 +17,16 @@ struct GpuFacts {
   std::string name;
   std::string uuid;                     ///< "GPU-" and 32 digits; under MIG, of the part
   std::string compute_capability;       ///< "9.0"
-  std::vector<std::string_view> lacks;  ///< what Tendon needs and this one has not, in words
+  std::vector<std::string_view> lacks;  ///< missing features that Tendon needs, in words
 };
 
 struct GpuSurvey {
-  std::string driver;  ///< the CUDA version that it is of: "13.0"
+  std::string driver;  ///< its CUDA version: "13.0"
   std::vector<GpuFacts> gpus;
 };
 
-/// Asks the driver for each GPU. It calls cuInit, and makes no context.
-/// Blocks: for the driver, some 100 ms. Errors: those of Driver::initialise().
+/// Asks the driver about each GPU. It calls cuInit, and makes no context.
+/// Blocks:  for the driver, some 100 ms. Errors: those of Driver::initialise().
 [[nodiscard]] TENDON_API Result<GpuSurvey> survey(Driver& driver);
 
 }  // namespace tendon::v0::detail::cuda

@@ -7,18 +7,18 @@
 namespace tendon::v0::detail::cuda {
 
 /// The pause between two looks at events that the GPU has not reached. Most are reached soon, and
-/// the others are not worth a core: 20 us for a millisecond, then twice as long each time,
-/// up to 1 ms.
+/// the others are not worth a core: 20 us for a millisecond, then twice as long each time, up to 1
+/// ms.
 class WatchPace {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  /// Something has happened: an event came, or another one is looked at.
+  /// Restarts the pace: an event arrived, or another one is watched.
   void begin(TimePoint now) {
     begun_ = now;
     pause_ = kShortest;
   }
-  /// How long to wait after a look at which nothing was new.
+  /// The pause after a look that found nothing new.
   [[nodiscard]] std::chrono::microseconds pause(TimePoint now) {
     if (now - begun_ >= kEager) pause_ = std::min(2 * pause_, kLongest);
     return pause_;

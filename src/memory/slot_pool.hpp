@@ -70,8 +70,8 @@ class SlotPool {
       pool_.mutex_.assert_held();
       return pool_.mark_sent(id);
     }
-    /// Undoes mark_sent() of an unpublished slot: sent -> loaned. False if the link failed meanwhile:
-    /// the slot is in quarantine or free, and its borrower must not touch it again.
+    /// Undoes mark_sent() of an unpublished slot: sent -> loaned. False if the link failed
+    /// meanwhile: the slot is in quarantine or free, its borrower must not touch it again.
     bool unmark_sent(SlotId id) noexcept {
       pool_.mutex_.assert_held();
       return pool_.unmark_sent(id);

@@ -31,7 +31,7 @@ Error existing_file(const std::filesystem::path& path) {
                EEXIST};
 }
 
-// A name beside `name` that nothing has. A process id would not do: the next container may have the
+// A name beside `name` that no file has. A process id would not do: the next container may have the
 // same, and the last one may have been killed.
 std::string hidden_name(const std::string& name) {
   std::array<std::uint8_t, 8> random{};
@@ -71,10 +71,10 @@ struct AtomicFile::State {
   Result<void> take_free_name();
 };
 
-// A nameless file, or a hidden one where there are none.
+// Opens a nameless file, or a hidden one if there are none.
 Result<void> AtomicFile::State::open_file() {
   const mode_t mode = readers == FileReaders::owner_only ? 0600 : 0666;  // less the umask
-  // A nameless file is given its name through /proc.
+  // A nameless file gets its name through /proc.
   if (access("/proc/self/fd", X_OK) == 0 && !TENDON_FAILPOINT("atomic_file.nameless"))
     fd = detail::OwnedFd(openat(directory.get(), ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, mode));
   if (fd) return {};
@@ -93,7 +93,7 @@ Result<void> AtomicFile::State::link_nameless(const std::string& as) const {
   return call_failed("linkat", path, errno);
 }
 
-// Takes the name, if nothing has it, in one step. A file system may know RENAME_NOREPLACE (FAT
+// Takes the name, if no file has it, in one step. A file system may know RENAME_NOREPLACE (FAT
 // does), hard links (NFS does), or both.
 Result<void> AtomicFile::State::take_free_name() {
   if (hidden.empty()) return link_nameless(name);
@@ -112,8 +112,8 @@ Result<void> AtomicFile::State::take_free_name() {
 
 Result<void> AtomicFile::State::replace() {
   if (hidden.empty()) {
-    // Straight to the final name where it is free: then there is no moment at which a kill leaves
-    // a hidden file.
+    // Links straight to the final name if that is free: a kill then leaves a hidden file at no
+    // moment.
     auto linked = link_nameless(name);
     if (linked || linked.error().system_errno != EEXIST) return linked;
     std::string name_for_now = hidden_name(name);
@@ -167,7 +167,7 @@ Result<void> AtomicFile::write(std::span<const Bytes> pieces) {
   TENDON_CHECK(check_size(size_bytes));
   std::array<iovec, IOV_MAX> vectors;
   std::size_t next = 0;        // the first piece that is not whole in the file
-  std::uint64_t in_piece = 0;  // how much of it is
+  std::uint64_t in_piece = 0;  // its bytes in the file
   while (next < pieces.size()) {
     int count = 0;
     for (std::size_t i = next; i < pieces.size() && count < IOV_MAX; ++i) {

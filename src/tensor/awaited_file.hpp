@@ -14,9 +14,9 @@
 
 namespace tendon::v0::detail {
 
-/// What load() returns, which is called until it finds the file whole: a writer may not be there
-/// yet, or be at it. Asked again and again, because no shared file system tells of changes that
-/// another host made.
+/// Returns the result of load(), which is called until it finds the file whole: the writer may not
+/// have started, or not have finished. It polls, because no shared file system reports changes of
+/// another host.
 template <class Load>
 [[nodiscard]] Result<TensorDict> load_when_whole(const std::filesystem::path& path,
                                                  std::string_view where, Deadline deadline,

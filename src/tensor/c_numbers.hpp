@@ -9,10 +9,10 @@
 namespace tendon::v0::detail {
 
 /// While it lives, this thread reads numbers with a decimal point and to the nearest, whatever
-/// locale and mode of arithmetic the program has chosen: the JSON library reads them through
+/// locale and mode of arithmetic the program has chosen. The JSON library reads them through
 /// strtod(), which follows both.
 ///
-/// Owns:    nothing; it puts the thread's locale and mode back.
+/// Owns:    nothing; it restores the thread's locale and mode.
 /// Threads: its own alone.
 /// Errors:  none.
 /// Blocks:  never.
@@ -20,7 +20,7 @@ namespace tendon::v0::detail {
 class CNumbers {
  public:
   CNumbers() noexcept : rounding_(fegetround()) {
-    fesetround(FE_TONEAREST);  // strtod() asks the x87 unit, which DefaultFloatMode leaves alone
+    fesetround(FE_TONEAREST);  // strtod() uses the x87 unit, which DefaultFloatMode leaves alone
   }
   CNumbers(const CNumbers&) = delete;
   CNumbers& operator=(const CNumbers&) = delete;

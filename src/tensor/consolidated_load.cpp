@@ -85,7 +85,7 @@ class ObjectReader {
     return &found->as_map();
   }
 
-  /// The dict without its entries.
+  /// Makes the dict without its entries.
   Result<void> begin(const Value& level, const std::string& path) {
     const Value* const about = level.find("cls_metadata");
     const Value* const sizes = about == nullptr ? nullptr : about->find("batch_size");
@@ -96,7 +96,7 @@ class ObjectReader {
     if (const Value* const given = about->find("names")) {
       auto read = names_of_json(*given, shape->size());
       if (!read) return at_entry(path, read.error());
-      // A list of null names none.
+      // A list of null names no dimension.
       if (!std::ranges::all_of(*read, &std::string::empty)) names = *std::move(read);
     }
     TensorDict empty(*shape, std::move(names));
@@ -105,7 +105,7 @@ class ObjectReader {
     return {};
   }
 
-  /// The same of a lazy stack, whose parts have batch sizes of their own.
+  /// The same for a lazy stack, whose parts have their own batch sizes.
   Result<void> begin_stack(const std::string& path) {
     if (path.empty() || dict.try_set(path, TensorDict())) return {};
     return not_held(path, kStackInBatch);
@@ -204,7 +204,7 @@ Result<TensorDict> parse_consolidated(const Storage& file) {
                  "its text has " + std::to_string(text_bytes) + " bytes; legal are up to " +
                      std::to_string(detail::kObjectLimits.max_bytes)};
   }
-  // A copy: others may write the file while it is read.
+  // A copy: other processes may write the file during the read.
   const std::string text(reinterpret_cast<const char*>(file.data()) + data_bytes,
                          static_cast<std::size_t>(text_bytes));
   TENDON_TRY(object, detail::parse_json_value(text, "its text", detail::kObjectLimits));

@@ -34,13 +34,13 @@ Error no_place(std::string_view path, std::string_view why) {
   return Error{ErrorCode::invalid_argument, kSavedFile, quote_text(path) + " " + std::string(why)};
 }
 
-/// Writes the object of a tree, and on the way where each leaf lies.
+/// Writes the object of a tree, and notes the place of each leaf.
 class ObjectWriter {
  public:
-  /// `layout`: of all leaves, by Layout::tensordict.
+  /// `layout` is that of all leaves, by Layout::tensordict.
   explicit ObjectWriter(const PackedLayout& layout) : layout_(layout) {}
 
-  /// The object of a node, which has this path.
+  /// The object of the node with this path.
   Result<std::string> level(const TreeNode& node, const std::string& prefix) {
     std::string values;
     std::string leaves;

@@ -7,8 +7,8 @@
 
 namespace tendon::v0::detail {
 
-/// The words of the object of a consolidated TensorDict about a level itself. A nested one of such
-/// a name could not be told from them.
+/// The words of the object of a consolidated TensorDict about a level itself. A nested one with
+/// such a name could not be told from them.
 inline constexpr std::array<std::string_view, 7> kConsolidatedWords{
     "cls", "non_tensors", "leaves", "cls_metadata", "size", "_total_bytes", "_device"};
 [[nodiscard]] inline bool is_consolidated_word(std::string_view key) {

@@ -18,8 +18,8 @@ void copy_items(std::byte* to, std::int64_t to_step, const std::byte* from, std:
     std::memcpy(to, from, kBytes);
 }
 
-// `count` runs of equal size; for single elements a copy of fixed size is many times faster than
-// memcpy's call.
+// Copies `count` runs of equal size. For single elements a copy of fixed size is many times faster
+// than a call of memcpy.
 void copy_runs(std::byte* to, std::int64_t to_step, const std::byte* from, std::int64_t from_step,
                std::uint64_t count, std::uint64_t run_bytes) {
   switch (run_bytes) {
@@ -65,7 +65,7 @@ void gather_part(const Tensor& source, std::uint64_t offset_bytes, MutableBytes 
 void scatter_part(Bytes piece, const Tensor& destination, std::uint64_t offset_bytes,
                   std::uint64_t whole_bytes) {
   if (piece.empty()) return;
-  // Tensors are views: constness is the view's, the right to write was checked on the way in.
+  // Tensors are views: constness is the view's; the right to write was checked before.
   auto* const data = const_cast<std::byte*>(destination.data());
   if (destination.is_contiguous()) {
     copy_part({data + offset_bytes, piece.size()}, piece, whole_bytes);

@@ -32,11 +32,11 @@ Extent extent_of(const Tensor& tensor, std::size_t leaf) {
   return {tensor.data() + bytes.begin, tensor.data() + bytes.end, leaf};
 }
 
-// Beyond this many runs two tangled leaves are called overlapping without looking: no program
-// means that.
+// Beyond this many runs two tangled leaves count as overlapping without a check: no sensible
+// program has them.
 constexpr std::uint64_t kMaxRunsCompared = 1u << 20;
 
-// True when two bytes of the given leaves share an address: exact, by sorting all their runs.
+// True when two bytes of the given leaves share an address. Exact, by sorting all their runs.
 bool runs_collide(const TensorDict& dict, std::span<const Extent> leaves) {
   std::vector<std::pair<const std::byte*, const std::byte*>> runs;
   for (const Extent& extent : leaves) {
@@ -60,8 +60,8 @@ bool runs_collide(const TensorDict& dict, std::span<const Extent> leaves) {
   return false;
 }
 
-// True when strides surely reach every element at an address of its own: each step is longer than
-// all that the smaller steps reach together.
+// True when strides surely give each element its own address: each step is longer than all that the
+// smaller steps reach together.
 bool surely_distinct(const Tensor& tensor) {
   const Runs runs(tensor.dtype(), tensor.shape(), tensor.strides());
   std::array<std::pair<std::int64_t, std::int64_t>, kMaxDimensions> steps;  // |step|, size

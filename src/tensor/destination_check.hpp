@@ -6,10 +6,10 @@
 
 namespace tendon::v0::detail {
 
-/// Refuses what cannot be received into: read_only, unsupported_device, overlapping (a leaf two of
-/// whose elements share memory, or two leaves that do), naming the leaf.
+/// Refuses leaves that cannot receive: read_only, unsupported_device, overlapping (a leaf with two
+/// elements that share memory, or two leaves that do), naming the leaf.
 [[nodiscard]] Result<void> check_destination(const TensorDict& destination);
-/// The same wherever the leaves lie, but each time anew.
+/// The same for leaves anywhere, but computed at each call.
 [[nodiscard]] Result<void> check_writable(const TensorDict& destination);
 
 }  // namespace tendon::v0::detail

@@ -16,7 +16,8 @@ Error error(ErrorCode code, std::string detail) {
   return Error{code, "tensor.dlpack", std::move(detail)};
 }
 
-// What a consumer holds: the struct it sees first, then what that points to.
+// The objects behind an exported tensor: the struct that the consumer sees first, then those that
+// it points to.
 template <class Managed>
 struct Export {
   Managed managed;
@@ -32,7 +33,7 @@ Managed* export_tensor(const Tensor& tensor) {
   std::copy(tensor.strides().begin(), tensor.strides().end(), held->strides.begin());
   const DLPackType type = to_dlpack_type(tensor.dtype());
   DLTensor& view = held->managed.dl_tensor;
-  // The struct has no const: whether it may be written is in the flags.
+  // The struct has no const: its flags say whether it may be written.
   view.data = const_cast<std::byte*>(tensor.data());
   view.device = {static_cast<std::int32_t>(tensor.device().kind), tensor.device().index};
   view.ndim = static_cast<std::int32_t>(tensor.shape().size());
@@ -110,7 +111,7 @@ Result<Tensor> import_tensor(const DLTensor& view, const std::shared_ptr<const v
 template <class Managed>
 std::shared_ptr<const void> take_over(Managed* managed) {
   return std::shared_ptr<const void>(managed, [](Managed* taken) {
-    // A producer without a way to free its tensor may leave this out.
+    // A producer that cannot free its tensor may leave this out.
     if (taken->deleter != nullptr) taken->deleter(taken);
   });
 }

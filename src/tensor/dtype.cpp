@@ -52,7 +52,7 @@ static_assert(rows_stand_at_their_number(), "row i describes the type with numbe
 
 const DTypeInfo& row(DType dtype) { return kTable[static_cast<std::size_t>(dtype) - 1]; }
 
-// Where a stream keeps that it was told full_names.
+// The index where a stream keeps its full_names flag.
 int full_names_index() {
   static const int kIndex = std::ios_base::xalloc();
   return kIndex;

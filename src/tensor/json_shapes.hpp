@@ -12,11 +12,11 @@
 
 namespace tendon::v0::detail {
 
-// The text is not trusted. corrupt_data and limit_exceeded say what is wrong with `what`; their
-// reader says where it lies.
+// The text is not trusted. corrupt_data and limit_exceeded name the fault of `what`; the reader
+// adds its place.
 
 [[nodiscard]] Result<Shape> shape_of_json(const Value& value, std::string_view what);
-/// One a batch dimension, "" for null; empty where all of it is null.
+/// One name for each batch dimension, "" for null; empty if all are null.
 [[nodiscard]] Result<std::vector<std::string>> names_of_json(const Value& value,
                                                              std::size_t dimensions);
 

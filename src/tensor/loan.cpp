@@ -11,8 +11,8 @@ Result<void> Loan::try_set(std::string_view path, Value value) {
         ErrorCode::not_found, "loan.set",
         "the loan is empty (it was sent): no value '" + std::string(path) + "' can be set"};
   }
-  // As a tree first, which checks the path and makes the dicts on the way; the leaves stay where
-  // they are.
+  // Made a tree first, which checks the path and makes the dicts above it; the leaves stay in
+  // place.
   TensorDict changed = dict_;
   TENDON_CHECK(changed.try_set(path, std::move(value)));
   if (changed.leaf_count() != dict_.leaf_count()) {

@@ -14,17 +14,17 @@
 
 namespace tendon::v0::detail {
 
-/// A regular file that is read or mapped.
+/// A regular file, opened to be read or mapped.
 ///
 /// Owns:    a descriptor. A mapping lives on without it.
 /// Threads: const calls are safe everywhere.
-/// Errors:  those of system_error with the path; invalid_argument for what is no regular file;
-///          corrupt_data where the file became shorter.
+/// Errors:  those of system_error with the path; invalid_argument for anything but a regular file;
+///          corrupt_data if the file became shorter.
 /// Blocks:  on the disk.
 /// Cost:    system calls.
 class OpenFile {
  public:
-  /// `where`: of errors.
+  /// `where` appears in errors.
   [[nodiscard]] static Result<OpenFile> open(const std::filesystem::path& path,
                                              std::string_view where,
                                              MapMode mode = MapMode::copy_on_write);
@@ -32,7 +32,7 @@ class OpenFile {
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return size_bytes_; }
   /// The first bytes, as they are now.
   [[nodiscard]] Result<std::vector<std::byte>> read_front(std::uint64_t size_bytes) const;
-  /// The whole file, which has bytes.
+  /// Maps the whole file, which must have bytes.
   [[nodiscard]] Result<Storage> map() const;
 
  private:

@@ -45,7 +45,7 @@ class FolderReader {
  public:
   FolderReader(TensorDict& dict, MapMode mode) : dict_(dict), mode_(mode) {}
 
-  /// `path`: of the dict that this folder is; empty: all of it.
+  /// `path` is that of the dict of this folder; empty: the whole.
   Result<void> read(const fs::path& folder, const std::string& path, std::size_t depth) {
     if (depth > kMaxDepth) {
       return Error{ErrorCode::limit_exceeded, kWhere,
@@ -96,7 +96,7 @@ class FolderReader {
     return meta;
   }
 
-  /// The dict without its entries.
+  /// Makes the dict without its entries.
   Result<void> begin(const Value& meta, const fs::path& file, const std::string& path) {
     Shape sizes;
     if (const Value* const given = meta.find("shape")) {
@@ -158,7 +158,7 @@ class FolderReader {
   Result<Storage> map(const fs::path& folder, const std::string& key) {
     fs::path file = folder / (detail::memmap_file_name(key) + ".memmap");
     std::error_code failed;
-    // Before 0.12 keys were names of files as they are.
+    // Before 0.12 keys were file names, unescaped.
     const bool is_plain = key.find('/') == std::string::npos && key != "." && key != "..";
     if (is_plain && !fs::exists(file, failed) && fs::exists(folder / (key + ".memmap"), failed))
       file = folder / (key + ".memmap");

@@ -14,9 +14,10 @@
 
 namespace tendon::v0::detail {
 
-/// In each folder.
+/// The file of that name in each folder.
 inline constexpr std::string_view kMemmapMeta = "meta.json";
-/// The words of meta.json about a folder itself. An entry of such a name could not be told from it.
+/// The words of meta.json about a folder itself. An entry with such a name could not be told from
+/// them.
 inline constexpr std::array<std::string_view, 6> kMemmapWords{
     "shape", "device", "_type", "_format_version", "_class", "_names"};
 [[nodiscard]] inline bool is_memmap_word(std::string_view key) {
@@ -30,11 +31,11 @@ inline constexpr std::array<std::string_view, 6> kMemmapWords{
 /// "torch.float32"; nullopt for a type that tensordict does not map.
 [[nodiscard]] std::optional<std::string> memmap_dtype(DType dtype);
 [[nodiscard]] std::optional<DType> dtype_of_memmap(std::string_view name);
-/// Can a folder or file hold this leaf? Errors name its path.
+/// Checks that a folder or file can hold this leaf. Errors name its path.
 [[nodiscard]] Result<void> check_memmap_leaf(const TreeLeaf& leaf, std::string_view path,
                                              std::string_view where);
 
-/// Why a lazy stack is refused there.
+/// The reason for refusing a lazy stack there.
 inline constexpr std::string_view kStackInBatch =
     "it is a lazy stack inside of a TensorDict with a batch size, which no part of it has; a "
     "TensorDict of Tendon cannot hold that";

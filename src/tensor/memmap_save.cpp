@@ -38,7 +38,8 @@ Result<void> make_folder(const fs::path& folder) {
   return {};
 }
 
-/// Everything that may be refused, before anything is written. `prefix`: the path of the node.
+/// Checks everything that may be refused, before anything is written. `prefix` is the path of the
+/// node.
 Result<void> check(const detail::TreeNode& node, const std::string& prefix) {
   for (const auto& entry : node.entries) {
     const std::string path = detail::path_below(prefix, entry->name);
@@ -99,7 +100,7 @@ Result<void> write_node(const fs::path& folder, const detail::TreeNode& node) {
     meta += ", \"_names\": ";
     TENDON_CHECK(detail::append_json_names(meta, node.dimension_names, ", "));
   }
-  // Last: a reader that finds it finds the files that it names.
+  // Last: a reader that finds it also finds the files that it names.
   return write_file(folder / detail::kMemmapMeta, meta + "}");
 }
 

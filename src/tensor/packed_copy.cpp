@@ -13,7 +13,7 @@ namespace tendon::v0::detail {
 namespace {
 
 // Calls leaf(index, offset in the leaf, offset in the piece, bytes) and gap(offset in the piece,
-// bytes) for what lies in [offset, offset + size) of the packed form.
+// bytes) for each part of [offset, offset + size) of the packed form.
 template <class OnLeaf, class OnGap>
 void walk_packed(const Schema& schema, const PackedLayout& packed, std::uint64_t offset,
                  std::uint64_t size, OnLeaf on_leaf, OnGap on_gap) {

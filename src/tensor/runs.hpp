@@ -40,7 +40,7 @@ struct Runs {
   std::size_t count = 0;
 };
 
-// Walks the runs of a tensor from any byte on, and hands out (address offset, bytes) of each
+// Walks the runs of a tensor from any byte on, and calls back with (address offset, bytes) of each
 // stretch.
 class RunWalker {
  public:
@@ -56,8 +56,8 @@ class RunWalker {
   }
 
   // Calls copy(offset from element 0 [bytes], packed offset [bytes], bytes) until `left` bytes are
-  // done. Equal small runs along the innermost dimension go to copy_many(offset, packed offset,
-  // step, count).
+  // done. For equal small runs along the innermost dimension it calls copy_many(offset, packed
+  // offset, step, count).
   template <class Copy, class CopyMany>
   void walk(std::uint64_t left, Copy copy, CopyMany copy_many) {
     std::uint64_t done = 0;

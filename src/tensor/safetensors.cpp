@@ -23,20 +23,20 @@ Error error(ErrorCode code, std::string detail) {
   return Error{code, "tensor.safetensors", std::move(detail)};
 }
 
-// Where each leaf lies in a file: by rising offset, without gaps.
+// The place of each leaf in a file: by rising offset, without gaps.
 struct Plan {
   std::vector<std::byte> header;
   std::vector<std::uint32_t> order;
 };
 
-// The plan that a given header asks for, if it describes exactly these tensors.
+// The plan for a given header, if that describes exactly these tensors.
 Result<Plan> plan_from_header(const TensorDict& dict, Bytes bytes) {
   TENDON_TRY(header, SafetensorsHeader::parse(bytes));
   if (header.size_bytes != bytes.size()) {
     return error(ErrorCode::corrupt_data, "a header of " + std::to_string(header.size_bytes) +
                                               " bytes in " + std::to_string(bytes.size()));
   }
-  // No bytes are looked at: the storage only has the right size.
+  // No bytes are read: the storage only has the right size.
   const Storage nothing(nullptr, nullptr, header.size_bytes + header.data_bytes, Access::read_only);
   TENDON_TRY(described, detail::build_tensors(header, nothing));
   if (*described.dict.schema() != *dict.schema()) {
@@ -102,8 +102,8 @@ SafetensorsFile::SafetensorsFile(Storage storage, SafetensorsHeader header, Tens
 Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
   TENDON_TRY(opened, detail::OpenFile::open(path, "tensor.safetensors"));
   const std::uint64_t size_bytes = opened.size_bytes();
-  // The header is read, not mapped: it stays what was checked, even if the file is
-  // written meanwhile.
+  // The header is read, not mapped: it stays as it was checked, even if the file is written
+  // meanwhile.
   TENDON_TRY(front, opened.read_front(std::min<std::uint64_t>(size_bytes, 8)));
   auto header_bytes = SafetensorsHeader::measure(front);
   if (!header_bytes) return in_file(std::move(header_bytes).error(), path);

@@ -27,7 +27,7 @@ Error error(ErrorCode code, std::string detail) {
   return Error{code, "tensor.safetensors", std::move(detail)};
 }
 
-// Takes a header apart while it is parsed: nothing that the format does not have is ever stored.
+// Reads a header while it is parsed: anything outside the format is never stored.
 class HeaderHandler {
  public:
   explicit HeaderHandler(SafetensorsHeader& header) : header_(header) {}
@@ -213,7 +213,7 @@ class HeaderHandler {
   std::unordered_set<std::string> fields_;
 };
 
-// The tensors must lie one behind the other: no hole may hide bytes, no byte may be two tensors'.
+// Checks that the tensors are contiguous: no gap may hide bytes, no byte may belong to two tensors.
 Result<std::uint64_t> check_coverage(const SafetensorsHeader& header) {
   std::vector<std::uint32_t> order(header.entries.size());
   std::iota(order.begin(), order.end(), 0u);
@@ -322,8 +322,7 @@ Result<std::vector<std::byte>> make_safetensors_header(const TensorDict& dict,
             std::to_string(layout.offsets[i] + leaf.size_bytes) + "]}";
   }
   json += '}';
-  // Spaces at the end bring the tensors to a multiple of 64 in the file, and so in memory when
-  // mapped.
+  // Spaces at the end align the tensors to 64 bytes in the file, and so in memory when mapped.
   const std::size_t end = kLengthBytes + json.size();
   json.append((kHeaderAlignmentBytes - end % kHeaderAlignmentBytes) % kHeaderAlignmentBytes, ' ');
   if (json.size() > kMaxFileHeaderBytes) {

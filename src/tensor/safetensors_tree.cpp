@@ -185,7 +185,8 @@ class StructureWriter {
   FileNames names;
 
  private:
-  // "a.b" and ("a", "b") have one joined name: the later gets another, which the structure tells.
+  // "a.b" and ("a", "b") have one joined name: the later gets another, which the structure maps
+  // back.
   std::string unique(const std::string& joined) {
     std::string name = joined;
     for (int count = 2; !used_.insert(name).second || name == "__metadata__"; ++count)

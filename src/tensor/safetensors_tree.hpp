@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tree of a TensorDict in a safetensors file: what __metadata__["tensordict"] says (the
-// structure that tensordict 0.15.3 writes), and TensorDicts made from it.
+// The tree of a TensorDict in a safetensors file: the structure in __metadata__["tensordict"], as
+// tensordict 0.15.3 writes it, and TensorDicts made from it.
 #pragma once
 
 #include <string>
@@ -17,19 +17,19 @@ struct BuiltTensors {
   std::unordered_map<std::string, std::size_t> entry_of_path;
 };
 
-/// The tensors of a checked header as views on `storage`, which holds the whole file. What the
-/// metadata say is not trusted.
+/// Makes the tensors of a checked header as views on `storage`, which holds the whole file. The
+/// metadata are not trusted.
 [[nodiscard]] Result<BuiltTensors> build_tensors(const SafetensorsHeader& header,
                                                  const Storage& storage);
 
 /// The key of the structure in __metadata__.
 inline constexpr std::string_view kStructureKey = "tensordict";
 
-/// What a file says about a TensorDict beside the tensors' bytes.
+/// The words of a file about a TensorDict, beside the tensors' bytes.
 struct FileNames {
   /// The name of each leaf, by its index in the schema.
   std::vector<std::string> tensor_names;
-  /// JSON for __metadata__["tensordict"]; empty where a flat list of names says all.
+  /// JSON for __metadata__["tensordict"]; empty if a flat list of names is enough.
   std::string structure;
 };
 [[nodiscard]] Result<FileNames> name_tensors(const TensorDict& dict);

@@ -29,7 +29,7 @@ Error error(ErrorCode code, std::string detail) {
 }
 
 // Falling, this is the order in which the safetensors writer (0.8) places tensors, so that each
-// starts at a multiple of its size; types that its format lacks stand with those of their size.
+// starts at a multiple of its size. Types that its format lacks stand with those of their size.
 int safetensors_rank(DType dtype) {
   switch (dtype) {
     case DType::boolean:
@@ -84,7 +84,7 @@ int safetensors_rank(DType dtype) {
   return 0;
 }
 
-// Reads a schema's encoding; every length is compared with what is left before it is used.
+// Reads a schema's encoding; every length is compared with the remaining bytes before it is used.
 class Decoder {
  public:
   explicit Decoder(Bytes bytes) : rest_(bytes) {}
@@ -204,8 +204,7 @@ class Decoder {
   Bytes rest_;
 };
 
-// Adds the leaves with these parsed paths, all below the open node; `depth` names were used
-// already.
+// Adds the leaves with these parsed paths, all below the open node; `depth` names are used already.
 Result<void> add_specs(detail::SchemaBuilder& builder, std::span<const LeafSpec> specs,
                        std::span<const std::vector<std::string>> paths,
                        std::span<const std::size_t> members, std::size_t depth) {
@@ -255,7 +254,7 @@ PackedLayout safetensors_layout(std::span<const SchemaLeaf> leaves) {
   return packed;
 }
 
-// Never beyond what the aligned one has by more than its last padding, which was checked.
+// It exceeds the aligned layout by its last padding at most, which was checked.
 PackedLayout tensordict_layout(std::span<const SchemaLeaf> leaves) {
   constexpr std::uint64_t kPadding = 8;
   PackedLayout packed{{}, schema_order(leaves)};
@@ -474,7 +473,7 @@ Result<void> SchemaBuilder::open(const Shape& batch_size, std::vector<std::strin
   return {};
 }
 
-// Makes path_ the path of the entry and checks all limits that hold for leaves and nodes alike.
+// Sets path_ to the path of the entry and checks all limits of leaves and nodes.
 Result<void> SchemaBuilder::add_name(std::string_view name) {
   TENDON_CHECK(root_);
   TENDON_CHECK(check_name(name));

@@ -15,22 +15,21 @@ namespace tendon::v0::detail {
 [[nodiscard]] std::size_t encoded_node_bytes(std::string_view name, const Shape& batch_size,
                                              const std::vector<std::string>& dimension_names);
 
-/// A leaf's place in the aligned layout, from the end of the one before; `end + result` is its
-/// offset.
+/// The padding before a leaf in the aligned layout; `end + result` is its offset.
 [[nodiscard]] constexpr std::uint64_t padding_bytes(std::uint64_t end) {
   return (kLeafAlignmentBytes - end % kLeafAlignmentBytes) % kLeafAlignmentBytes;
 }
 
-/// Names for batch dimensions as a schema keeps them: none at all when every one is "".
-/// invalid_argument when they are not one a dimension, not UTF-8 or too long.
+/// Names for batch dimensions in a schema's form: none at all when every one is "".
+/// invalid_argument unless there is one for each dimension, each UTF-8 and not too long.
 [[nodiscard]] Result<std::vector<std::string>> check_dimension_names(
     const Shape& batch_size, std::vector<std::string> names);
-/// invalid_argument when `shape` does not start with `batch_size`; `what` names the entry.
+/// invalid_argument unless `shape` starts with `batch_size`; `what` names the entry.
 [[nodiscard]] Result<void> check_batch(const Shape& shape, const Shape& batch_size,
                                        std::string_view what);
 
-/// Makes a Schema from entries told depth first. The one place where an encoding is written and
-/// where the limits of a schema are checked; broken rules are invalid_argument, too much is
+/// Makes a Schema from entries, depth first. The only place where an encoding is written and where
+/// the limits of a schema are checked. Broken rules are invalid_argument, too much is
 /// limit_exceeded.
 class SchemaBuilder {
  public:
@@ -38,17 +37,17 @@ class SchemaBuilder {
 
   [[nodiscard]] Result<void> add_leaf(std::string_view name, DType dtype, const Shape& shape,
                                       Batching batching);
-  /// Entries go into this node until end_node.
+  /// Puts later entries into this node, until end_node().
   [[nodiscard]] Result<void> begin_node(std::string_view name, const Shape& batch_size,
                                         std::vector<std::string> dimension_names);
   void end_node();
-  /// After end_node for every begin_node.
+  /// Call it after end_node() for every begin_node().
   [[nodiscard]] Result<std::shared_ptr<const Schema>> finish() &&;
 
  private:
   struct OpenNode {
     std::uint32_t index;
-    std::size_t count_at;  // where its number of entries stands in the encoding
+    std::size_t count_at;  // of its number of entries in the encoding
     std::size_t path_bytes;
   };
   [[nodiscard]] Result<void> add_name(std::string_view name);

@@ -168,7 +168,7 @@ Result<Tensor> Tensor::zeros(DType dtype, const Shape& shape) {
 Result<Tensor> Tensor::view(Storage storage, std::uint64_t offset_bytes, DType dtype,
                             const Shape& shape) {
   TENDON_TRY(size_bytes, shape.size_bytes(dtype));
-  // Every access to a packed leaf comes here: row-major elements need one comparison only.
+  // Every access to a packed leaf is checked here: row-major elements need one comparison only.
   if (offset_bytes > storage.size_bytes() || size_bytes > storage.size_bytes() - offset_bytes) {
     return outside(storage, offset_bytes, dtype, shape, Strides::row_major(shape));
   }
@@ -262,7 +262,7 @@ std::byte* Tensor::element(DType dtype, std::initializer_list<std::int64_t> inde
   for (std::size_t i = 0; inside && i < index.size(); ++i) {
     const std::int64_t at = index.begin()[i];
     inside = at >= 0 && at < shape_[i];
-    // Only a reachable element is multiplied out: view() checked that none overflows.
+    // Only the offset of a reachable element is computed: view() checked that none overflows.
     if (inside) offset += at * strides_[i];
   }
   if (!inside) {
@@ -296,7 +296,7 @@ Result<Tensor> Tensor::slice(std::size_t dimension, std::int64_t start, std::int
   sizes[dimension] = stop - start;
   TENDON_TRY(shape, Shape::make(sizes));
   TENDON_TRY(element_count, shape.element_count());
-  // A tensor without elements stays where it is: one past the last element may lie outside the
+  // A tensor without elements keeps its address: one past the last element may lie outside the
   // storage.
   const std::int64_t step =
       element_count == 0

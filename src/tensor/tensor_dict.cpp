@@ -32,7 +32,7 @@ const std::shared_ptr<const Schema>& empty_schema() {
   });
 }
 
-// The entry with this path, or nullptr. Names without escapes are looked up where they stand.
+// The entry with this path, or nullptr. Names without escapes are looked up without a copy.
 TreeEntry* walk(const TreeNode& root, std::string_view path) {
   const TreeNode* node = &root;
   std::string unescaped;
@@ -90,7 +90,7 @@ std::string names_of_level(const TensorDict& dict, std::string_view path) {
   return text;
 }
 
-// Adds what an entry with all below it counts, when it lies in a dict whose path has `parent_bytes`
+// Adds the totals of an entry and everything below it, in a dict whose path has `parent_bytes`
 // bytes and `depth` names.
 Result<void> add_totals(TreeTotals& totals, const TreeEntry& entry, std::size_t parent_bytes,
                         std::size_t depth) {
@@ -157,10 +157,10 @@ bool same_leaf(const TreeLeaf& a, const TreeLeaf& b) {
          a.batching == b.batching;
 }
 
-// What set puts in place, as long as it is not in the tree.
+// The new content, before it is in the tree.
 using Content = decltype(TreeEntry::content);
 
-// Whether a value where the path leads through stays, and the new entry is refused, or makes room.
+// Whether a value on the path stays, and the new entry is refused, or is replaced.
 enum class ValuesOnTheWay { keep, replace };
 
 Result<void> set_entry(Tree& tree, std::string_view path, Content content,
@@ -203,8 +203,7 @@ Result<void> set_entry(Tree& tree, std::string_view path, Content content,
     return {};
   }
 
-  // The new entry with the dicts on the way to it, apart from the tree until all limits are
-  // checked.
+  // The new entry with the dicts above it, apart from the tree until all limits are checked.
   auto entry = std::make_unique<TreeEntry>(TreeEntry{names.back(), std::move(content)});
   for (std::size_t i = names.size() - 1; i-- > known;) {
     auto node = std::make_unique<TreeNode>();
@@ -287,7 +286,7 @@ std::size_t value_count(const TreeNode& node) {
   return count;
 }
 
-// True when each of `values` has a place in the tree as it is, and no other value is there.
+// True when each of `values` has its place in the tree already, and no other value is there.
 bool replaces_all_values(const TreeNode& root, const Value& values) {
   std::size_t replaced = 0;
   for (const auto& [path, value] : values.as_map()) {
@@ -329,7 +328,7 @@ Result<void> check_values(const Schema& schema, const Value& values) {
 
 Result<void> Tree::merge_values(TensorDict& dict, const Value& values) {
   if (dict.tree_ && replaces_all_values(dict.tree_->root, values)) {
-    // What is set is what was sent, and every place is there: nothing can be refused.
+    // The new values are exactly the sent ones, and every place exists: nothing can be refused.
     for (const auto& [path, value] : values.as_map()) TENDON_CHECK(dict.try_set(path, value));
     return {};
   }

@@ -105,7 +105,7 @@ std::unique_ptr<Tree> Tree::make(std::shared_ptr<const Schema> schema,
   tree->has_schema_ = true;
   if (values != nullptr) {
     for (const auto& [path, value] : values->as_map()) {
-      // check_values() saw that every value has a dict to lie in.
+      // check_values() has checked that every value has a dict.
       const auto names = parse_path(path).value();
       TreeNode* node = &tree->root;
       for (std::size_t i = 0; i + 1 < names.size(); ++i)
@@ -156,10 +156,10 @@ Result<void> Tree::destination_check(const TensorDict& dict,
   if (!dict.tree_) return {};
   const Tree& tree = *dict.tree_;
   if (!tree.has_destination_.load(std::memory_order_acquire)) {
-    // Asked outside the lock: it looks at leaves and paths, which take it.
+    // Computed outside the lock: it reads leaves and paths, which take it.
     Result<void> answer = check(dict);
     const Lock lock(tree.mutex_);
-    // Another thread may have come first, and its answer may be read by now.
+    // Another thread may have been faster, and its answer may be read by now.
     if (!tree.has_destination_.load(std::memory_order_relaxed)) {
       tree.destination_ = std::move(answer);
       tree.has_destination_.store(true, std::memory_order_release);

@@ -31,8 +31,8 @@ struct TreeEntry {
   [[nodiscard]] EntryKind kind() const { return static_cast<EntryKind>(content.index()); }
 };
 
-/// The rule for the non-tensor values beside a message of this schema: the path of each leads
-/// through TensorDicts of the schema to a name that is free; else corrupt_data.
+/// Checks the non-tensor values beside a message of this schema: the path of each must lead through
+/// TensorDicts of the schema to a free name; else corrupt_data.
 [[nodiscard]] Result<void> check_values(const Schema& schema, const Value& values);
 
 /// One level of a TensorDict. Entries keep their address while they exist: the index and the list
@@ -51,24 +51,24 @@ struct TreeNode {
   [[nodiscard]] std::unique_ptr<TreeNode> clone() const;
 };
 
-/// What a schema is limited by, summed up, so that a set that would go beyond is refused before it
+/// The totals that a schema limits, so that a set that would exceed one is refused before it
 /// happens.
 struct TreeTotals {
   std::uint64_t leaves = 0;
   std::uint64_t nodes = 0;
   std::uint64_t encoding_bytes = 0;
   std::uint64_t paths_bytes = 0;
-  std::uint64_t aligned_bytes = 0;  // each leaf rounded up: at least what the aligned layout takes
+  std::uint64_t aligned_bytes = 0;  // each leaf rounded up: a lower bound of the aligned layout
 };
 
-/// The tree form of a TensorDict, with what is computed from it once.
+/// The tree form of a TensorDict, with data that is computed from it once.
 struct Tree {
   TreeNode root;
   TreeTotals totals;
 
   [[nodiscard]] static std::unique_ptr<Tree> from_packed(const PackedView& packed);
-  /// A TensorDict of this schema whose leaves lie apart. Errors: those of check_values().
-  /// Precondition: `leaves` are as the schema says, in its order.
+  /// A TensorDict of this schema with separate leaves. Errors: those of check_values().
+  /// Precondition: `leaves` fit the schema, in its order.
   [[nodiscard]] static Result<TensorDict> of_leaves(std::shared_ptr<const Schema> schema,
                                                     std::span<const Tensor> leaves,
                                                     std::shared_ptr<const Value> values);
@@ -80,15 +80,15 @@ struct Tree {
 
   /// Null: `dict` is packed, or has no entries and no batch size.
   [[nodiscard]] static const Tree* find_of(const TensorDict& dict) { return dict.tree_.get(); }
-  /// The leaf itself, no shared count touched. Precondition: `dict` is a tree.
+  /// The leaf itself; touches no shared count. Precondition: `dict` is a tree.
   [[nodiscard]] static const Tensor& leaf_of(const TensorDict& dict, std::size_t index);
-  /// The answer of `check` for `dict`, asked once until a leaf changes. Precondition: `dict` is a
-  /// tree.
+  /// The answer of `check` for `dict`, computed once until a leaf changes. Precondition: `dict` is
+  /// a tree.
   [[nodiscard]] static Result<void> destination_check(const TensorDict& dict,
                                                       Result<void> (*check)(const TensorDict&));
-  /// Sets in `dict` the values of a message with the same leaves, which check_values() has passed:
-  /// so none of them replaces a tensor. Other values stay, but where they are in the way: a value
-  /// where the message has a TensorDict, a TensorDict without tensors where it has a value.
+  /// Sets in `dict` the values of a message with the same leaves. check_values() has accepted them,
+  /// so none of them replaces a tensor. Other values stay unless they are in the way: a value where
+  /// the message has a TensorDict, a TensorDict without tensors where it has a value.
   /// limit_exceeded when all values together could not be sent. All are set or none.
   [[nodiscard]] static Result<void> merge_values(TensorDict& dict, const Value& values);
 
@@ -106,8 +106,8 @@ struct Tree {
                                                   std::shared_ptr<const Value> values,
                                                   const Leaf& tensor_of);
 
-  // Filled by const calls, which may come from several threads: the flags say what is there, and
-  // are set under the lock after it is.
+  // Filled by const calls, perhaps of several threads. A flag is set under the lock once its value
+  // is there.
   mutable Mutex mutex_;
   mutable std::atomic<bool> has_schema_ = false;
   mutable std::atomic<bool> has_leaves_ = false;
@@ -119,10 +119,10 @@ struct Tree {
   mutable Result<void> destination_;
 };
 
-/// The tree of a TensorDict in either form, for code that goes through all of it.
+/// The tree of a TensorDict in either form, for code that walks through all of it.
 ///
-/// Owns:    a tree of its own where the dict is packed; else it looks at that of the dict, which
-///          must neither change nor go meanwhile.
+/// Owns:    a tree of its own if the dict is packed; else it reads that of the dict, which must
+///          neither change nor end meanwhile.
 /// Threads: as const calls of the dict.
 /// Errors:  none.
 /// Blocks:  never.

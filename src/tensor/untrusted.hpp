@@ -10,7 +10,7 @@
 
 namespace tendon::v0::detail {
 
-/// A wrong argument from a program is a broken rule where the argument was read.
+/// An argument fault of a program is corrupt data if the argument was read from outside.
 [[nodiscard]] inline Error from_outside(Error failed) {
   if (failed.code == ErrorCode::invalid_argument) failed.code = ErrorCode::corrupt_data;
   return failed;
@@ -22,7 +22,7 @@ namespace tendon::v0::detail {
   return failed;
 }
 
-/// The path of an entry, from that of the TensorDict that it lies in; "" is the outermost one.
+/// The path of an entry, from that of its TensorDict; "" is the outermost one.
 [[nodiscard]] inline std::string path_below(std::string_view path, std::string_view name) {
   return (path.empty() ? std::string() : std::string(path) + "/") + escape_name(name);
 }

@@ -42,7 +42,7 @@ void append_finite(std::string& out, double value) {
   if (text.find_first_of(".e") == std::string_view::npos) out += ".0";
 }
 
-// Builds a Value from what the parser meets. It never recurses: nesting lives in `open_`.
+// Builds a Value from the parser's events. It never recurses: nesting lives in `open_`.
 class ValueHandler {
  public:
   ValueHandler(std::string_view what, detail::JsonLimits limits) : what_(what), limits_(limits) {}

@@ -7,8 +7,8 @@
 
 namespace tendon::v0::detail {
 
-/// The limits of non-tensor data hold for files as for messages, so that what was read can be sent
-/// and what is saved can be read.
+/// Checks the limits of non-tensor data, which hold for files as for messages, so that values from
+/// a file can be sent and saved values can be read.
 [[nodiscard]] inline Result<void> check_values_limits(const TensorDict& dict) {
   if (dict.values()) TENDON_CHECK(to_json(*dict.values()));
   return {};
