@@ -11,7 +11,7 @@
 
 namespace tendon::v0::detail {
 
-/// One use of a slot, given back by its receiver.
+/// One use of a slot, returned by its receiver.
 struct ReturnEntry {
   std::uint32_t segment = 0;
   std::uint32_t slot = 0;
@@ -19,11 +19,12 @@ struct ReturnEntry {
 };
 static_assert(sizeof(ReturnEntry) == 16);
 
-/// What one side of a shm link makes and both sides map: the rings that side writes, and its words.
-/// The other side writes only the two `head` counters. Layout: docs/protocol.md, "Shared memory".
+/// The memory that one side of a shm link makes and both sides map: the rings that it writes, and
+/// its words. The other side writes only the two `head` counters. Layout: docs/protocol.md, "Shared
+/// memory".
 ///
-/// Nothing in here decides which side may use a slot, and no size or offset is read from here: they
-/// are constants.
+/// Nothing in here decides which side may use a slot. No size or offset is read from here: they are
+/// constants.
 struct ControlBlock {
   static constexpr std::uint64_t kMagic = 0x314b4c424e444e54;  // "TNDNBLK1" read as little endian
   static constexpr std::uint64_t kMessageCount = 1024;
@@ -31,7 +32,7 @@ struct ControlBlock {
   static constexpr std::uint64_t kArenaBytes = 256 * 1024;
 
   std::uint64_t magic = kMagic;
-  Nonce128 nonce{};  ///< said over the socket too: reading it here proves that the memory is shared
+  Nonce128 nonce{};  ///< sent over the socket too: reading it here proves that the memory is shared
   alignas(128) SharedMemoryPolicy::Word sleeping{0};  ///< SleepWord of the maker
   alignas(128) SharedMemoryPolicy::Word beat{0};      ///< rises while the maker makes progress
   RingCounters<SharedMemoryPolicy> messages;

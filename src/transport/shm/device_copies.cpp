@@ -38,7 +38,7 @@ bool DeviceCopies::end(std::uint64_t number, How how, const PeerWords& words) {
     --under_way_count_;
     was_asked = std::exchange(is_asked_, false);
     if (was_asked) has_news_.store(true, std::memory_order_release);
-    // Under the lock: the count only rises.
+    // Under the lock: the count must only rise.
     if (how == How::done) words.memory->told.store(++done_count_, std::memory_order_release);
   }
   if (how == How::done) memory_->wake(SleepWord<>::kForMessages);

@@ -20,7 +20,7 @@ namespace tendon::v0::detail {
 /// The ready words of a peer, as one GPU of this process writes them.
 struct PeerWords {
   std::shared_ptr<cuda::RegisteredMemory> registered;
-  ReadyWords* memory = nullptr;  ///< which `registered` keeps; nothing in it is read
+  ReadyWords* memory = nullptr;  ///< kept by `registered`; nothing in it is read
 
   [[nodiscard]] cuda::DeviceAddress address_of(std::uint64_t n) const noexcept {
     return registered->address() + n % ReadyWords::kCount * sizeof(ReadyWords::Word);
@@ -28,7 +28,7 @@ struct PeerWords {
 };
 
 /// The messages of a link whose tensors GPUs still copy. They are counted from 1 on, and each has
-/// one of the peer's ready words until its copy is over.
+/// one of the peer's ready words until its copy has ended.
 ///
 /// Owns:    a share of the link's memory, for the doorbell.
 /// Threads: thread-safe. next() and begin() of one message are under the link's sending lock.
@@ -41,19 +41,19 @@ class DeviceCopies {
   DeviceCopies(const DeviceCopies&) = delete;
   DeviceCopies& operator=(const DeviceCopies&) = delete;
 
-  /// The number of the next message. Nothing: the copy of the one that had its word before is not
-  /// over. Its end is news.
+  /// The number of the next message. Empty: the copy of the former user of its word has not ended.
+  /// Its end is news.
   [[nodiscard]] std::optional<std::uint64_t> next();
-  /// The message with that number is placed.
+  /// Notes that the message with that number is placed.
   void begin(std::uint64_t number);
-  /// Are all over? If not, the end of the next one is news.
+  /// True if all have ended. If not, the end of the next one is news.
   [[nodiscard]] bool are_over();
   enum class How : std::uint8_t { done, lost };
-  /// The copy of this message is over. One that is done raises the count in `words`, and rings
-  /// where the peer sleeps. True: somebody asked for this news.
+  /// Ends the copy of this message. A completed copy raises the count in `words`, and rings if the
+  /// peer sleeps. True: somebody asked for this news.
   [[nodiscard]] bool end(std::uint64_t number, How how, const PeerWords& words);
 
-  /// Is there news that nobody has used up? No lock.
+  /// True if there is unused news. No lock.
   [[nodiscard]] bool has_news() const noexcept { return has_news_.load(std::memory_order_acquire); }
   bool use_up_news() noexcept { return has_news() && has_news_.exchange(false); }
 
@@ -70,17 +70,17 @@ class DeviceCopies {
   std::atomic<bool> has_news_{false};
 };
 
-/// The copy of one message that was placed. The GPU work of the message has a share of it; the
-/// last one is dropped when the GPU has done it or never will.
+/// The copy of one message that was placed. The GPU work of the message has a share of it; the last
+/// one is dropped when the GPU has done the work or never will.
 ///
 /// Owns:    shares of the words and of the count.
 /// Threads: fail() before the last share is dropped, in the device thread as a rule.
-/// Errors:  none: a copy that was lost is told to the peer.
+/// Errors:  none: the peer is told of a lost copy.
 /// Blocks:  never.
-/// Cost:    of its end: two short locks, and a system call where the peer sleeps.
+/// Cost:    at its end: two short locks, and a system call if the peer sleeps.
 class DeviceCopy {
  public:
-  /// `wake` is called after news that somebody asked for; `told`, if any, when it is over.
+  /// `wake` is called after news that somebody asked for; `told`, if set, at the end.
   struct Ends {
     std::shared_ptr<DeviceCopies> copies;
     std::shared_ptr<const PeerWords> words;
@@ -94,13 +94,14 @@ class DeviceCopy {
   DeviceCopy& operator=(const DeviceCopy&) = delete;
   ~DeviceCopy();
 
-  /// Its word cannot be written.
+  /// Notes that its word cannot be written.
   void fail() noexcept { has_failed_.store(true); }
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
   [[nodiscard]] cuda::DeviceAddress word() const noexcept {
     return ends_.words->address_of(number_);
   }
-  /// The host writes it. Precondition: the host has seen that the copies are done, or lost.
+  /// Writes the word from the host. Precondition: the host has seen that the copies are done, or
+  /// lost.
   void write_word() noexcept;
 
  private:

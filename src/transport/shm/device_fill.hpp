@@ -16,9 +16,9 @@
 
 namespace tendon::v0::detail {
 
-/// The word of a message whose caller has left before it was shown. The host writes it, once the
-/// message is shown and the host has seen that its copies are done: nothing touches the stream of
-/// the caller any more.
+/// The word of a message whose caller returned before it was shown. The host writes it, once the
+/// message is shown and the host has seen that its copies are done: nothing touches the caller's
+/// stream any more.
 ///
 /// Owns:    a share of the copy, between the two.
 /// Threads: thread-safe; a short lock.
@@ -53,22 +53,23 @@ class LateWord {
   std::shared_ptr<DeviceCopy> copy_ TENDON_GUARDED_BY(mutex_);
 };
 
-/// The leaves of an outgoing message that lie on a GPU: a slot there, the copies into it, which are
-/// enqueued, and the hold that its link has of it. The slot of a loan has no copies: its word
-/// follows the work of the program.
+/// The leaves of an outgoing message that lie on a GPU: a slot there, the enqueued copies into it,
+/// and the hold that its link has of it. The slot of a loan has no copies: its word follows the
+/// work of the program.
 ///
 ///   filled -> placed by the link, which gives the number -> note_shown()
 ///          -> dropped: the message is not sent
 ///
 /// The caller that has filled it calls leave() before it returns. If the message is shown by then,
-/// the stream writes the word behind the copies; else the host does, later.
+/// the stream writes the word after the copies; else the host does, later.
 ///
-/// Owns:    the hold; shares of the slot and of all that the copies need, until they are done.
+/// Owns:    the hold; shares of the slot and of all memory that the copies need, until they are
+///          done.
 /// Threads: thread-safe from number() on.
 /// Errors:  none: a word that cannot be written makes the message incomplete, which the peer is
 ///          told.
 /// Blocks:  never.
-/// Cost:    of leave(): about 3 us for the word and an event.
+/// Cost:    leave(): about 3 us for the word and an event.
 class DeviceFill {
  public:
   enum class From : std::uint8_t { copies, loan };
@@ -81,7 +82,7 @@ class DeviceFill {
     std::function<void()> wake;  ///< see DeviceCopy
     From from = From::copies;
   };
-  /// `device`: its number in this side's offers.
+  /// `device` is its number in this side's offers.
   DeviceFill(Parts parts, std::uint32_t device, std::uint64_t size_bytes)
       : parts_(std::move(parts)) {
     const SlotId id = parts_.slot->id();
@@ -93,14 +94,14 @@ class DeviceFill {
     if (copy_ != nullptr) copy_->fail();
   }
 
-  /// As it stands behind the header.
+  /// The part in its place behind the header.
   [[nodiscard]] Bytes part() const noexcept { return std::as_bytes(std::span(&part_, 1)); }
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return part_.size_bytes; }
   [[nodiscard]] bool is_loan() const noexcept { return parts_.from == From::loan; }
-  /// Told when the GPU has copied a message that was placed, or never will. Before it is sent.
+  /// Calls `told` when the GPU has copied a placed message, or never will. Call it before the send.
   void tell(std::function<void(DeviceCopies::How)> told) { told_ = std::move(told); }
 
-  // The link, under its sending lock
+  // Called by the link, under its sending lock
   void number(std::uint64_t word) noexcept { part_.word = word; }
   void note_placed(const std::shared_ptr<DeviceCopies>& copies, std::weak_ptr<Link> link) {
     copies->begin(part_.word);
@@ -112,7 +113,7 @@ class DeviceFill {
         part_.word);
   }
 
-  /// The sender, after the message was shown. No call of the driver.
+  /// Called by the sender, after the message was shown. No call of the driver.
   void note_shown() {
     std::shared_ptr<DeviceCopy> copy;
     {
@@ -122,7 +123,7 @@ class DeviceFill {
     }
     if (copy != nullptr) late_word_->note_shown(std::move(copy));
   }
-  /// The thread that has filled it, once, under no lock: its stream is not used any more.
+  /// Called once by the thread that has filled it, under no lock: its stream is not used any more.
   void leave() {
     std::shared_ptr<DeviceCopy> copy;
     {
@@ -150,7 +151,8 @@ class DeviceFill {
   Mutex mutex_;
   bool is_shown_ TENDON_GUARDED_BY(mutex_) = false;
   std::shared_ptr<DeviceCopy> copy_;     // from placed to shown and left; changed under the lock
-  std::shared_ptr<LateWord> late_word_;  // of one that was left before; set once under the lock
+  std::shared_ptr<LateWord> late_word_;  // of a message that was left before; set once under the
+                                         // lock
 };
 
 }  // namespace tendon::v0::detail

@@ -13,8 +13,8 @@
 
 namespace tendon::v0::detail {
 
-/// A link's hold of a slot on a GPU, from before the slot is filled on. Once the message is shown
-/// it ends with the return of the peer; else with this object.
+/// A link's hold of a slot on a GPU, made before the slot is filled. If the message is shown it
+/// ends with the return of the peer; else with this object.
 class DeviceHold {
  public:
   DeviceHold(std::shared_ptr<cuda::DevicePool> pool, cuda::DevicePool::LinkNumber link, SlotId id)
@@ -33,22 +33,22 @@ class DeviceHold {
   bool is_shown_ = false;
 };
 
-/// The parts of one link in the ledgers of the pools on GPUs, from its first hold in each on.
+/// The parts of one link in the ledgers of the pools on GPUs, each from its first hold on.
 ///
 /// Owns:    its numbers there, and places for holds in its return ring.
 /// Threads: thread-safe; its lock is taken before those of the pools.
 /// Errors:  none.
 /// Blocks:  never.
-/// Cost:    a look over the pools, and that of the ledger.
+/// Cost:    a look over the pools, and the cost of the ledger.
 class DeviceHolds {
  public:
   explicit DeviceHolds(std::string peer_name) : peer_name_(std::move(peer_name)) {}
 
-  /// One more hold, for which a place in the ring is reserved before. Null: the link is beyond its
-  /// share, or has ended.
+  /// Adds a hold, after reserving a place in the ring. Null: the link is beyond its share, or has
+  /// ended.
   [[nodiscard]] std::unique_ptr<DeviceHold> give(SlotPool::Ledger& ledger,
                                                  const cuda::DeviceSlot& slot);
-  /// False when the peer never had a hold in such a segment, and cannot return one.
+  /// False if the peer never had a hold in such a segment, and cannot return one.
   [[nodiscard]] bool take_return(SlotId id);
   void end(Death death);
   void retire();

@@ -105,7 +105,7 @@ Result<std::shared_ptr<const PeerWords>> DevicesOut::words(std::uint32_t device,
   return std::shared_ptr<const PeerWords>();
 }
 
-// In the device thread, which does this once for several pipes.
+// Runs in the device thread, once for several pipes.
 Result<std::shared_ptr<const PeerWords>> DevicesOut::register_words(Answers& answers,
                                                                     std::uint32_t device,
                                                                     cuda::Gpu& gpu) {
@@ -171,7 +171,7 @@ bool DevicesOut::is_announced(std::uint32_t segment) const {
 Result<Sent> DevicesOut::share(std::uint32_t device, const cuda::DeviceSlot& slot) {
   const std::uint32_t number = slot.id().segment;
   if (is_announced(number)) return Sent::done;
-  say_gone();  // their memory is there while the peer has mapped it
+  say_gone();  // their memory exists while the peer has mapped it
   const auto ledger = pool_->ledger();
   if (link_.ended()) return link_.end_error();
   const Lock lock(mutex_);
@@ -240,7 +240,7 @@ std::string_view DevicesOut::keep_pages(Features features) {
 
 Result<std::unique_ptr<DeviceHold>> DevicesOut::hold(const cuda::DeviceSlot& slot) {
   auto ledger = pool_->ledger();
-  // The end of the link ends its holds, and takes this lock once after it said so.
+  // The end of the link ends its holds, and takes this lock once after it has said so.
   if (link_.ended()) return link_.end_error();
   return holds_.give(ledger, slot);
 }

@@ -27,8 +27,8 @@ namespace tendon::v0::detail {
 /// Memory on GPUs of this process that a peer may read, and its answers about each GPU
 /// (docs/protocol.md, "GPUs"). GPUs are named by their numbers in this side's offers.
 ///
-/// Owns:    the peer's ready words as mapped and registered here; holds in the pools on GPUs; what
-///          is registered of the link's own slots.
+/// Owns:    the peer's ready words as mapped and registered here; holds in the pools on GPUs; the
+///          registrations of the link's own slots.
 /// Threads: thread-safe, by short locks under which no call of the driver is made.
 /// Errors:  protocol_violation for an answer that no honest peer gives, which ends the link.
 /// Blocks:  words(), for the device thread at the first use of a GPU, until its deadline.
@@ -46,7 +46,7 @@ class DevicesOut {
   DevicesOut& operator=(const DevicesOut&) = delete;
 
   // Answers
-  /// Word `answer`; `direct` alone has a descriptor.
+  /// Handles the word `answer`; only `direct` has a descriptor.
   [[nodiscard]] Result<void> take_answer(const Descriptor& word, OwnedFd descriptor);
   enum class Way : std::uint8_t {
     unknown,  ///< the peer has not answered
@@ -54,41 +54,41 @@ class DevicesOut {
     staged,
   };
   [[nodiscard]] Way way(std::uint32_t device) const;
-  /// Is an answer worth waiting for?
+  /// True if an answer is worth waiting for.
   [[nodiscard]] bool is_answered_soon() const noexcept { return peer_ == Peer::answers_by_itself; }
-  /// Why it is staged, for people.
+  /// The reason for staging, for people.
   [[nodiscard]] std::string why_staged(std::uint32_t device) const;
   /// The words of the peer, for a GPU whose way is direct. Errors of the driver make it staged.
-  /// Null with a deadline that has passed: they are there for a later call.
+  /// Null if the deadline has passed: they are ready for a later call.
   [[nodiscard]] Result<std::shared_ptr<const PeerWords>> words(
       std::uint32_t device, const std::shared_ptr<cuda::Gpu>& gpu, Deadline deadline);
 
-  /// A peer that has not used this GPU maps the segment that it was passed once it does, and
-  /// answers anew. Passes one of the pool where it has none for that, and keeps it until then. A
-  /// failure is for the next call.
+  /// Asks a peer that has not used this GPU again. It maps the segment that it was passed once it
+  /// uses the GPU, and answers anew. Passes a segment of the pool if it has none for that, and
+  /// keeps it until then. A failure is left to the next call.
   void ask_again(std::uint32_t device, cuda::DevicePool& pool, Deadline deadline);
-  /// Its answer was waited for in vain. Is it? An answer ends that.
+  /// Notes that its answer was awaited in vain. An answer ends that.
   void note_late(std::uint32_t device);
   [[nodiscard]] bool is_late(std::uint32_t device) const;
 
   // Slots
   /// Passes the segment of this slot to the peer, once. The peer answers the first of each GPU.
-  /// `later`: the socket is full. Errors: resource_exhausted where the peer has kMostSegments.
+  /// `later`: the socket is full. Errors: resource_exhausted if the peer has kMostSegments.
   [[nodiscard]] Result<Sent> share(std::uint32_t device, const cuda::DeviceSlot& slot);
   /// Tells the peer which segments were released.
   void say_gone();
-  /// Host memory of this link that a GPU here is to write: it is registered behind that.
+  /// Registers, after its next use, host memory of this link that a GPU here writes.
   void register_later(const LoanedSlot& slot);
-  /// Word `registers`: the peer's GPUs are to read the link's slots. Returns what is wrong with it,
+  /// Handles the word `registers`: the peer's GPUs will read the link's slots. Returns its fault,
   /// or an empty text.
   [[nodiscard]] std::string_view keep_pages(Features features);
-  /// A hold of this slot for the peer. Null: it is beyond its share.
+  /// Makes a hold of this slot for the peer. Null: it is beyond its share.
   [[nodiscard]] Result<std::unique_ptr<DeviceHold>> hold(const cuda::DeviceSlot& slot);
 
-  // Messages. Under the link's sending lock
-  /// Gives the device part the next number. False: its ready word is in use.
+  // Messages. The link's sending lock is held
+  /// Assigns the next number to the device part. False: its ready word is in use.
   [[nodiscard]] bool number(DeviceFill& fill);
-  /// The message with a device part is placed.
+  /// Notes that the message with a device part is placed.
   void note_placed(const SendOp& op);
 
   [[nodiscard]] DeviceHolds& holds() noexcept { return holds_; }
@@ -97,11 +97,11 @@ class DevicesOut {
 
  private:
   struct Answer {
-    std::uint64_t number = 0;  // of the last one; 0: none has come
+    std::uint64_t number = 0;  // of the last one; 0: none has arrived
     DeviceAnswer said{};
     std::shared_ptr<Segment> memory;         // of the words, from the first direct one on
     std::shared_ptr<const PeerWords> words;  // once they are registered
-    std::string refused;                     // why they cannot be
+    std::string refused;                     // the reason if they cannot be
     std::shared_ptr<cuda::DeviceSegment> question;
     bool is_late = false;
   };

@@ -24,12 +24,12 @@ class LinkHolds {
   LinkHolds(std::shared_ptr<PublishPool> pool, std::string peer_name)
       : pool_(std::move(pool)), peer_name_(std::move(peer_name)) {}
 
-  /// May this slot be shown to the peer?
+  /// True if this slot may be shown to the peer.
   [[nodiscard]] bool can_hold(const PublishedSlot& slot) const noexcept {
     return &slot.pool() == pool_.get();
   }
   [[nodiscard]] bool taken() const noexcept { return pool_ != nullptr; }
-  /// One more hold, for which a place in the ring is reserved before.
+  /// Adds a hold, after reserving a place in the ring.
   [[nodiscard]] PublishPool::Window give(SlotPool::Ledger& ledger, const PublishedSlot& slot,
                                          std::uint64_t share_bytes) {
     if (number() == 0) {
@@ -39,7 +39,7 @@ class LinkHolds {
     return pool_->give(number(), slot, share_bytes);
   }
   void take_back(SlotId id) { pool_->take_back(number(), id); }
-  /// False when the peer never had a hold, and cannot return one.
+  /// False if the peer never had a hold, and cannot return one.
   [[nodiscard]] bool take_return(SlotId id) {
     if (number() == 0) return false;
     pool_->take_return(number(), id);

@@ -13,31 +13,30 @@
 
 namespace tendon::v0::detail {
 
-/// The receiving half of a shm link: the peer's ring of descriptors and its arena of small bodies,
-/// as they are read here.
+/// The receiving half of a shm link: the peer's ring of descriptors and its arena of small bodies.
 ///
 /// Owns:    nothing.
-/// Threads: the link's receive lock is held for every call, but for what says otherwise.
-/// Errors:  corrupt() when the peer's counter makes no sense: the link must be failed.
+/// Threads: the link's receive lock is held for every call, except where a comment says otherwise.
+/// Errors:  corrupt() when the peer's counter is invalid: the link must be failed.
 /// Blocks:  never.
 /// Cost:    an entry is copied out once; the peer's sleep word is read once per kRoomStep.
 class MessagesIn {
  public:
-  /// A step of what is freed, in arena bytes: the peer goes to sleep only while ring or arena is
-  /// full, so looking once per step, not at every message, cannot miss it.
+  /// A step of freed space, in arena bytes. The peer sleeps only while ring or arena is full, so a
+  /// look once per step, not at every message, cannot miss it.
   static constexpr std::uint64_t kRoomStep = ControlBlock::kArenaBytes / 8;
 
   /// `memory` outlives it.
   explicit MessagesIn(ShmMemory& memory)
       : memory_(memory), ring_(memory.theirs().messages, memory.theirs().message_entries) {}
 
-  /// A glance, from any thread. The next body comes into the cache together with its descriptor.
+  /// A glance, from any thread. It also fetches the next body into the cache with its descriptor.
   [[nodiscard]] bool has_entry() const noexcept {
     SharedMemoryPolicy::prefetch(
         &memory_.theirs().arena[next_inline_.load(std::memory_order_relaxed)]);
     return ring_.has_entry();
   }
-  /// As those of RingConsumer.
+  /// As in RingConsumer.
   [[nodiscard]] bool pop(Descriptor& descriptor) { return ring_.pop(descriptor); }
   void unpop() { ring_.unpop(); }
   void release() { ring_.release(); }
@@ -58,7 +57,7 @@ class MessagesIn {
     std::memcpy(body.data, memory_.theirs().arena.data() + descriptor.offset, size);
     return body;
   }
-  /// So many were popped and released. The peer may sleep for want of room.
+  /// Notes that so many were popped and released: the peer may sleep for want of room.
   void wake_for_room(std::uint64_t count) noexcept {
     room_made_ += count * (ControlBlock::kArenaBytes / ControlBlock::kMessageCount);
     if (room_made_ < kRoomStep) return;
@@ -66,13 +65,13 @@ class MessagesIn {
     memory_.wake(SleepWord<>::kForMessages);
   }
 
-  /// This message is taken in. Sizes of what has no body are numbers that it says.
+  /// Counts a received message. In a message without a body, sizes are other numbers.
   void note(const Descriptor& descriptor) noexcept {
     if (!has_body(descriptor.kind)) return;
     add(message_count_, 1);
     add(body_bytes_, descriptor.body_bytes());
   }
-  /// What was taken in. From any thread.
+  /// The received messages and bytes. From any thread.
   [[nodiscard]] std::uint64_t message_count() const noexcept {
     return message_count_.load(std::memory_order_relaxed);
   }
@@ -83,8 +82,8 @@ class MessagesIn {
  private:
   ShmMemory& memory_;
   RingConsumer<Descriptor> ring_;
-  std::atomic<std::uint64_t> next_inline_{0};  // where in the arena the next body probably lies
-  // In arena bytes, since the peer's sleep word was last looked at.
+  std::atomic<std::uint64_t> next_inline_{0};  // the probable place of the next body in the arena
+  // In arena bytes, since the last look at the peer's sleep word.
   std::uint64_t room_made_ = 0;
   std::atomic<std::uint64_t> message_count_{0};
   std::atomic<std::uint64_t> body_bytes_{0};

@@ -17,7 +17,7 @@ constexpr std::uint64_t kReservedArenaStep = 256;
 MessagesOut::MessagesOut(ShmMemory& memory)
     : memory_(memory), ring_(memory.mine().messages, memory.mine().message_entries) {}
 
-// The arena is a ring of bytes whose consumer is the ring of descriptors: what lies before the end
+// The arena is a ring of bytes whose consumer is the ring of descriptors: everything before the end
 // of the last consumed descriptor is free. A body never wraps.
 inline bool MessagesOut::place_inline(Descriptor& descriptor, Room room) {
   const std::uint64_t size = (descriptor.body_bytes() + 63) / 64 * 64;
@@ -42,7 +42,7 @@ inline bool MessagesOut::place_inline(Descriptor& descriptor, Room room) {
 }
 
 // Puts one descriptor into the ring, with its inline body from `op` or `body`, behind the tail that
-// the peer sees. Callers flush what was posted before.
+// the peer sees. Callers flush earlier posted words first.
 Result<Sent> MessagesOut::place(Descriptor descriptor, const SendOp* op, Bytes body, Room room) {
   if (broken_) {
     return Error{ErrorCode::protocol_violation, "shm.send",
@@ -67,7 +67,7 @@ Result<Sent> MessagesOut::place(Descriptor descriptor, const SendOp* op, Bytes b
       std::memcpy(place.data(), body.data(), body.size());
   }
   arena_end_[ring_.tail() % ControlBlock::kMessageCount] = arena_tail_;
-  (void)ring_.stage(descriptor);  // not full: looked above
+  (void)ring_.stage(descriptor);  // not full: checked above
   if (TENDON_FAILPOINT("shm.send.before_publish")) {
     ring_.unstage();
     return Error{ErrorCode::internal, "shm.send", "failpoint shm.send.before_publish"};
@@ -84,7 +84,7 @@ void MessagesOut::show() {
   (void)TENDON_FAILPOINT("shm.send.after_publish");
 }
 
-// A word of control. False when there is no room; a broken link is failed by poll().
+// Publishes a word of control. False when there is no room; poll() fails a broken link.
 bool MessagesOut::publish(const Posted& posted) {
   const auto placed = place(posted.descriptor, nullptr, posted.body, Room::for_control);
   if (!placed) return true;

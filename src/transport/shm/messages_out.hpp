@@ -16,12 +16,12 @@
 
 namespace tendon::v0::detail {
 
-/// The sending half of a shm link: descriptors in this side's ring, small bodies in its arena. What
-/// is placed becomes visible with show(); wake() rings the peer if it sleeps. Words of control wait
-/// here when there is no room, and go first when there is.
+/// The sending half of a shm link: descriptors in this side's ring, small bodies in its arena.
+/// show() makes placed messages visible; wake() rings the peer if it sleeps. Words of control wait
+/// here when there is no room, and are first when there is.
 ///
-/// Owns:    the words that wait.
-/// Threads: under one lock, but for what says otherwise.
+/// Owns:    the waiting words.
+/// Threads: under one lock, except where a comment says otherwise.
 /// Errors:  protocol_violation, without the peer's name, once broken(): the link must be failed.
 /// Blocks:  never.
 /// Cost:    one entry and one copy of a small body; the peer's counter is read only when ring or
@@ -49,15 +49,15 @@ class MessagesOut {
     TENDON_STAGE(looked_at_sleep);
   }
 
-  /// A word of control: shown at once, or as soon as there is room. It finds room where messages
-  /// find none.
+  /// Posts a word of control: shown at once, or as soon as there is room. It finds room where
+  /// messages find none.
   void post(const Descriptor& descriptor, Bytes body);
-  /// What was posted goes first. False while something is left.
+  /// Publishes posted words first. False while some are left.
   bool flush();
-  /// Bytes of what waits. From any thread.
+  /// Bytes of waiting words. From any thread.
   [[nodiscard]] std::size_t posted_bytes() const noexcept { return posted_bytes_.load(); }
 
-  /// There was no room, and the peer has consumed something since. From any thread.
+  /// True if there was no room, and the peer has consumed something since. From any thread.
   [[nodiscard]] bool room_came() const noexcept {
     return room_since(blocked_at_head_.load(std::memory_order_relaxed));
   }
@@ -68,12 +68,12 @@ class MessagesOut {
            blocked_at_head_.compare_exchange_strong(blocked_at, kNotBlocked);
   }
 
-  /// The peer's counters make no sense, here or in another ring: nothing is placed any more.
+  /// Stops placing, because the peer's counters are invalid, here or in another ring.
   void break_off() noexcept { broken_ = true; }
   /// From any thread.
   [[nodiscard]] bool broken() const noexcept { return broken_; }
 
-  /// What was sent. From any thread.
+  /// The sent messages. From any thread.
   [[nodiscard]] std::uint64_t message_count() const noexcept {
     return message_count_.load(std::memory_order_relaxed);
   }
@@ -86,13 +86,13 @@ class MessagesOut {
     Descriptor descriptor;
     std::vector<std::byte> body;
   };
-  // What is left free in ring and arena: by messages, so that words of control have room, and by
-  // normal samples, so that those of priority `control` have some beside.
+  // The free space that is left in ring and arena: by messages, so that words of control have room,
+  // and by normal samples, so that those of priority `control` have some too.
   enum class Room : std::uint64_t { for_normal_samples = 192, for_messages = 64, for_control = 0 };
   [[nodiscard]] static constexpr Room room_of(RingShare share) noexcept {
     return share == RingShare::whole ? Room::for_messages : Room::for_normal_samples;
   }
-  // No count of consumed entries: nobody waits for room.
+  // No possible count of consumed entries: nobody waits for room.
   static constexpr std::uint64_t kNotBlocked = ~std::uint64_t{0};
 
   [[nodiscard]] Result<Sent> place(Descriptor descriptor, const SendOp* op, Bytes body, Room room);
@@ -110,7 +110,7 @@ class MessagesOut {
   std::uint64_t arena_head_ = 0;  // everything before it was consumed
   std::deque<Posted> posted_;
   std::atomic<std::size_t> posted_bytes_{0};
-  // What the peer had consumed when there was no room.
+  // The peer's count of consumed entries when there was no room.
   std::atomic<std::uint64_t> blocked_at_head_{kNotBlocked};
   std::atomic<bool> broken_{false};
   std::atomic<std::uint64_t> message_count_{0};

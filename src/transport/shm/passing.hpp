@@ -9,12 +9,12 @@
 
 namespace tendon::v0::detail {
 
-/// Hands `fd` to the peer at the other end of a link's socket, with a word that says what it is.
+/// Passes `fd` to the peer at the other end of a link's socket, with a word that describes it.
 /// False: the socket has no room now. Errors: peer_lost.
 [[nodiscard]] Result<bool> pass_descriptor(int socket, Descriptor word, int fd,
                                            const std::string& peer_name);
 
-/// The word of a segment of slots in host memory.
+/// The word that announces a segment of slots in host memory.
 [[nodiscard]] Descriptor segment_word(const SegmentInfo& info);
 
 }  // namespace tendon::v0::detail

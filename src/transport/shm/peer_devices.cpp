@@ -25,7 +25,7 @@ Error violation(std::string detail) {
   return Error{ErrorCode::protocol_violation, kAnnounce, std::move(detail)};
 }
 
-/// In the device thread.
+/// Called in the device thread.
 Result<void> map_segment(PeerDeviceSegment& segment, const OwnedFd& descriptor) {
   (void)TENDON_FAILPOINT("shm.device.before_import");
   TENDON_TRY(memory,
@@ -66,7 +66,7 @@ class PeerDevices::Body final : public DeviceBody {
     return segment_->memory->address() + part_.slot * segment_->slot_bytes;
   }
 
-  /// Was its segment mapped, or refused?
+  /// True if its segment was mapped, or refused.
   [[nodiscard]] bool is_tried() const noexcept {
     return segment_->state.load(std::memory_order_acquire) >= PeerDeviceSegment::State::mapped;
   }
@@ -74,11 +74,11 @@ class PeerDevices::Body final : public DeviceBody {
     look();
     return state_ == State::under_way;
   }
-  /// The word says nothing from here on.
+  /// Notes that the word means nothing from here on.
   void give_up() noexcept {
     if (is_under_way()) state_ = State::incomplete;
   }
-  /// Nobody will tell that it was tried.
+  /// Drops it: nobody will report the attempt.
   void drop() noexcept { state_ = State::incomplete; }
 
  private:
@@ -154,7 +154,7 @@ bool PeerDevices::try_map(const std::shared_ptr<PeerDeviceSegment>& segment) {
   segment->gpu = cuda::find_used_gpu(segment->gpu_uuid);
   if (segment->gpu == nullptr) return false;
   segment->state.store(State::under_way);
-  // A job is copied.
+  // A job must be copyable.
   auto descriptor = std::make_shared<OwnedFd>(std::move(segment->descriptor));
   const auto refuse = [](PeerDeviceSegment& it, Error error) {
     it.error = std::move(error);

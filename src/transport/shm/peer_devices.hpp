@@ -32,7 +32,7 @@ namespace tendon::v0::detail {
 ///
 ///   kept -> under way -> mapped
 ///                     -> refused
-///   kept: this process has not used that GPU, and no peer makes it.
+///   kept: this process has not used that GPU, and no peer makes it use it.
 struct PeerDeviceSegment {
   std::uint32_t number = 0;
   std::uint32_t device = 0;  ///< in the offers of the peer
@@ -43,46 +43,46 @@ struct PeerDeviceSegment {
 
   enum class State : std::uint8_t { kept, under_way, mapped, refused };
   std::atomic<State> state{State::kept};
-  bool is_seen = false;  ///< by the link, which answers the first of a GPU
+  bool is_seen = false;  ///< by the link, which answers the first one of a GPU
 
   std::shared_ptr<cuda::Gpu> gpu;  ///< from `under way` on
-  // The device thread writes these, and sets the state behind them.
+  // The device thread writes these, then sets the state.
   std::shared_ptr<cuda::DeviceSegment> memory;
   std::optional<Error> error;
 };
 
-/// A GPU in the offers of the peer, and what this side last said of its memory.
+/// A GPU in the offers of the peer, and this side's last answer about its memory.
 struct PeerGpu {
   cuda::Uuid uuid{};
   std::optional<DeviceAnswer> answer;
 };
 
-/// Memory of a peer that the GPUs of this process may read: its segments, and the messages that
-/// lie in them (docs/protocol.md, "GPUs"). The first segment of each GPU decides whether the peer
-/// may send so at all: this side answers once it has tried to map it.
+/// Memory of a peer that the GPUs of this process may read: its segments, and the messages in them
+/// (docs/protocol.md, "GPUs"). The first segment of each GPU decides whether the peer may send so
+/// at all: this side answers once it has tried to map it.
 ///
 /// Owns:    the mappings, until the last message in them is dropped; the ready words.
 /// Threads: the link's receive lock is held for every call but has_input().
-/// Errors:  protocol_violation for what no honest peer sends, which ends the link.
+/// Errors:  protocol_violation for words that no honest peer sends, which ends the link.
 /// Blocks:  never. The device thread maps.
-/// Cost:    of a message: an allocation, and a look at its word.
+/// Cost:    an allocation for each message, and a look at its word.
 class PeerDevices {
  public:
   PeerDevices(std::string peer_name, std::shared_ptr<ShmMemory> memory);
 
-  /// `told` is called in the device thread when a segment was mapped, or was not: note_mapped()
-  /// follows, then collect(). Once, before anything else.
+  /// `told` is called in the device thread when a segment was mapped, or was not: call
+  /// note_mapped() then, and collect(). Call it once, first.
   void start(std::function<void()> told) { told_ = std::move(told); }
-  /// Word `segment`, with its descriptor.
+  /// Handles the word `segment`, with its descriptor.
   [[nodiscard]] Result<void> announce(const Descriptor& word, OwnedFd descriptor,
                                       Features features);
-  /// Words `gone` and `incomplete`. Returns what is wrong, or an empty text.
+  /// Handles the words `gone` and `incomplete`. Returns their fault, or an empty text.
   [[nodiscard]] std::string_view take_in(const Descriptor& word);
-  /// A few times a second: maps what was kept of GPUs that this process uses now, and answers anew
-  /// for a GPU that it has lost.
+  /// Called a few times a second: maps kept segments of GPUs that this process uses now, and
+  /// answers anew for a GPU that it has lost.
   void tick();
   void note_mapped() noexcept { mapped_.store(true); }
-  /// Takes in what the device thread has done since.
+  /// Handles the results of the device thread since the last call.
   [[nodiscard]] Result<void> collect();
 
   /// The answer that is due; null: none. `direct` has the descriptor of words().
@@ -92,28 +92,28 @@ class PeerDevices {
   void answered() { answers_.pop_front(); }
   [[nodiscard]] const Segment& words() const noexcept { return *words_; }
 
-  /// The part of a message that has just arrived; null: it has none. The slot of one that cannot be
-  /// read here returns with the link alone.
+  /// The device part of a message that has just arrived; null: it has none. The slot of an
+  /// unreadable one returns only with the link.
   [[nodiscard]] Result<std::shared_ptr<DeviceBody>> body_of(const Descriptor& descriptor,
                                                             const IncomingBody& body,
                                                             Features features);
-  /// The pipes of messages that lay in memory which was not tried when they came, and now is. Once.
+  /// Takes the pipes of messages whose memory was not tried when they arrived, and now is.
   [[nodiscard]] std::vector<std::uint32_t> take_tried();
-  /// May look() find that something has arrived?
+  /// True if look() may find an arrival.
   [[nodiscard]] bool has_input() const noexcept;
-  /// Once a turn: returns whether something has arrived since the last one.
+  /// Called once a turn: returns whether something has arrived since the last call.
   bool look() noexcept {
     const bool was_mapped = mapped_.load(std::memory_order_relaxed) && mapped_.exchange(false);
     return note_arrivals() || was_mapped;
   }
-  /// The link is over: what has not arrived is incomplete.
+  /// Handles the end of the link: messages that have not arrived are incomplete.
   void end() noexcept;
 
-  /// Segments of one peer at a time, and of them those that it has not tried to map yet: each keeps
-  /// a descriptor.
+  /// The most segments of one peer at a time, and of them those that it has not tried to map yet:
+  /// each keeps a descriptor.
   static constexpr std::size_t kMostSegments = 4096;
   static constexpr std::uint32_t kMostUntried = 256;
-  /// All segments of one peer together.
+  /// The most bytes of all segments of one peer together.
   static constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 44;
 
  private:
@@ -148,8 +148,8 @@ class PeerDevices {
   std::uint64_t last_number_ = 0;
   // In the order of their numbers: the first has not arrived, others may have.
   std::deque<UnderWay> under_way_;
-  std::vector<Untried> untried_bodies_;    // whose bytes are there, as far as the peer is concerned
-  std::atomic<std::uint64_t> awaited_{0};  // the number of the first; 0: none
+  std::vector<Untried> untried_bodies_;                  // the peer considers their bytes sent
+  std::atomic<std::uint64_t> awaited_{0};                // the number of the first; 0: none
   std::atomic<std::uint64_t> seen_told_{0};              // at the last look
   std::atomic<bool> mapped_{false};                      // since the last look of a turn
   std::shared_ptr<std::atomic<std::uint32_t>> untried_;  // segments that wait for the device thread

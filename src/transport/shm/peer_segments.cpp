@@ -30,7 +30,7 @@ struct Announcement {
   bool truncated = false;
 };
 
-// Leaves it on the socket: the descriptor that came with one that was taken, and found no number
+// Leaves it on the socket: otherwise the descriptor of a taken announcement, if it found no number
 // here, would be lost for ever.
 Announcement look_at(int socket) {
   Announcement announcement;
@@ -57,7 +57,7 @@ Announcement look_at(int socket) {
   return announcement;
 }
 
-// The announcement that look_at() saw; its descriptors were passed on then.
+// Takes the announcement that look_at() saw; its descriptors were passed on then.
 void take(int socket) {
   Descriptor descriptor;
   iovec io{&descriptor, sizeof descriptor};
@@ -84,7 +84,7 @@ Result<void> PeerSegments::read(int socket) {
   while (socket >= 0 && !turn_is_spent()) {
     Announcement announcement = look_at(socket);
     if (announcement.got <= 0) return {};  // nothing yet; the link learns of an end by itself
-    // None came: the kernel could not number it here. Some came: the peer passed too many.
+    // Without one: the kernel could not number it here. With some: the peer passed too many.
     if (announcement.truncated && announcement.fds.empty()) {
       lacks_descriptor_ = true;
       return {};
@@ -122,12 +122,12 @@ Result<void> PeerSegments::add(const Descriptor& descriptor, OwnedFd fd) {
   Announced& kept = is_shared ? shared_[id] : announced_.back();
   kept = std::move(announced);
   const auto mapped = map(kept);
-  // Want of memory is told with the first message that lies there.
+  // A lack of memory is reported with the first message that lies there.
   return mapped || mapped.error().code != ErrorCode::protocol_violation ? Result<void>() : mapped;
 }
 
-// A link's own segments are numbered as they come; those of the publish pool, which is larger than
-// what one link may hold, as their owner likes.
+// A link's own segments are numbered in order; the owner of the publish pool, which is larger than
+// what one link may hold, numbers its segments freely.
 bool PeerSegments::is_legal(const Descriptor& descriptor) const {
   const std::uint32_t id = descriptor.segment_or_inline_bytes;
   const std::uint64_t slot_bytes = descriptor.payload_bytes;
@@ -142,7 +142,7 @@ bool PeerSegments::is_legal(const Descriptor& descriptor) const {
          slot_bytes <= SlotPool::kLargestCapBytes;
 }
 
-// Mapping what a sparse file says it is costs the peer nothing, and this process its address space.
+// Mapping a sparse file costs the peer nothing, and this process its address space.
 Result<void> PeerSegments::has_room(std::uint64_t size_bytes) {
   const auto fits = [&] {
     const std::uint64_t mapped_bytes = mapped_bytes_ + published_bytes_;
@@ -168,7 +168,7 @@ Result<void> PeerSegments::map(Announced& announced) {
   auto memory = segment.access == Access::read_only
                     ? Segment::attach_published(std::move(announced.fd), size_bytes)
                     : Segment::attach(std::move(announced.fd), size_bytes);
-  if (!memory) return std::move(memory).error();  // the descriptor is there for the next try
+  if (!memory) return std::move(memory).error();  // the descriptor stays for the next try
   segment.memory = *std::move(memory);
   segment.memory->release_fd();
   const bool is_sealed = segment.access == Access::read_only;
@@ -181,7 +181,7 @@ Result<void> PeerSegments::map(Announced& announced) {
 
 Result<void> PeerSegments::add_published(const Descriptor& descriptor, OwnedFd fd) {
   MessageSink* const sink = sink_of_(descriptor.pipe);
-  if (sink == nullptr) return {};  // it has just gone
+  if (sink == nullptr) return {};  // it has just ended
   if (published_.size() >= kMaxPublished) forget_unmapped();
   if (published_.size() >= kMaxPublished)
     return violation("shm.publish", "more than " + std::to_string(kMaxPublished) + " segments");
@@ -191,8 +191,8 @@ Result<void> PeerSegments::add_published(const Descriptor& descriptor, OwnedFd f
     sink->on_segment_failed(descriptor.segment_or_inline_bytes, memory.error());
     return {};
   }
-  // A share of its own, which is counted: one file may come under any number of names. The mapping
-  // is not to wait for published_.
+  // Its own counted share: one file may have any number of names. The mapping must not wait for
+  // published_.
   Segment* const address = memory->get();
   std::shared_ptr<Segment> share(
       address, [whole = *std::move(memory)](Segment*) mutable noexcept { whole.reset(); });
@@ -205,7 +205,7 @@ Result<std::shared_ptr<Segment>> PeerSegments::map_published(OwnedFd fd, std::ui
   if (fstat(fd.get(), &status) != 0) return system_error("shm.publish", "fstat", errno);
   const File file(status.st_dev, status.st_ino);
   const auto known = files_.find(file);
-  // What is not as announced is refused below, as from anybody.
+  // A mapping that differs from the announcement is refused below, as for any peer.
   if (auto memory = known == files_.end() ? nullptr : known->second.lock();
       memory != nullptr && memory->size_bytes() == size_bytes)
     return memory;
@@ -236,7 +236,7 @@ Result<IncomingBody> PeerSegments::body_of(const Descriptor& descriptor) {
                                         std::to_string(size) + " bytes of " +
                                         std::to_string(segment->slot_bytes));
   }
-  // Gives the slot back when it goes, whether or not it could be read.
+  // Returns the slot when it is dropped, whether or not it could be read.
   auto slot =
       make_recycled<ReceivedSlot>(segment, SlotId{id, descriptor.slot, descriptor.generation});
   if (const auto mapped = map(announced); !mapped) {

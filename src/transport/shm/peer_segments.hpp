@@ -21,54 +21,56 @@
 namespace tendon::v0::detail {
 
 /// The memory that a peer lets this process map: segments of slots for its messages, and segments
-/// that it shows to one sink. What it shows to several is mapped once, as long as one of them has
+/// that it shows to one sink. A segment shown to several is mapped once, as long as one of them has
 /// it. A segment that cannot be mapped costs the messages in it, not the link, and is tried again
-/// with the next message. One for which this process has no free descriptor stays on the socket.
+/// with the next message. If this process has no free descriptor for one, it stays on the socket.
 ///
 /// Owns:    the mappings; the descriptor of a segment until it is mapped.
 /// Threads: the link's receive lock is held for every call.
-/// Errors:  protocol_violation for what no honest peer sends, which ends the link.
+/// Errors:  protocol_violation for words that no honest peer sends, which ends the link.
 /// Blocks:  never.
 /// Cost:    two system calls an announcement, three a mapping.
 class PeerSegments {
  public:
-  /// `sink_of` finds the sink of a pipe, which is shown what the peer publishes; null: none.
-  /// `on_device` has what is announced with a descriptor and is no host memory.
+  /// `sink_of` finds the sink of a pipe, which sees the peer's published segments; null: none.
+  /// `on_device` handles announcements with a descriptor that are no host memory.
   PeerSegments(std::string peer_name, std::uint64_t peer_cap_bytes,
                std::shared_ptr<ShmMemory> memory,
                std::function<MessageSink*(std::uint32_t)> sink_of,
                std::function<Result<void>(const Descriptor&, OwnedFd)> on_device);
 
-  /// A turn of the link begins: kMostAnnouncements may be taken in until the next one begins.
+  /// Begins a turn of the link: kMostAnnouncements may be read until the next one begins.
   void begin_turn() noexcept { taken_in_turn_ = 0; }
-  /// It has had its share: there may be more on the socket, also of what was said before a message.
+  /// True if the turn is used up: more may be on the socket, also announcements made before a
+  /// message.
   [[nodiscard]] bool turn_is_spent() const noexcept { return taken_in_turn_ == kMostAnnouncements; }
-  /// Takes in what was announced on the link's socket. `socket` may be -1: nothing comes then.
+  /// Reads announcements on the link's socket. `socket` may be -1: nothing arrives then.
   [[nodiscard]] Result<void> read(int socket);
-  /// The last read() found one on the socket, which could not be given a descriptor: read() again.
+  /// True if the last read() found one that got no descriptor here: read() again.
   [[nodiscard]] bool lacks_descriptor() const noexcept { return lacks_descriptor_; }
-  /// Can the body of this message be found without another read()?
+  /// True if the body of this message can be found without another read().
   [[nodiscard]] bool knows(std::uint32_t segment) const noexcept {
     return segment < announced_.size() || shared_.contains(segment);
   }
-  /// The body of a checked message that lies in a slot. When there is no memory for it the body has
-  /// a failure(), and its slot goes back to the peer.
+  /// The body of a checked message that lies in a slot. Without memory for it the body has a
+  /// failure(), and its slot returns to the peer.
   [[nodiscard]] Result<IncomingBody> body_of(const Descriptor& descriptor);
-  /// From now on `ask_for_pages` asks the peer whether the pages of the link's slots stay, once
-  /// GPUs here are to read them. It is called in the device thread. Pages of the publish pool stay
-  /// by their seal.
+  /// Sets the function that asks the peer whether the pages of the link's slots stay, once GPUs
+  /// here shall read them. It is called in the device thread. Pages of the publish pool stay by
+  /// their seal.
   void start(std::function<void()> ask_for_pages) { pages_->start(std::move(ask_for_pages)); }
-  /// Its answer. Returns what is wrong with it, or an empty text.
+  /// Handles the peer's answer. Returns its fault, or an empty text.
   [[nodiscard]] std::string_view note_pages_stay() noexcept {
     return pages_->note_answer() ? "" : "it said that pages stay, which nobody asked";
   }
 
-  /// What one turn takes in, so that a flood does not keep others waiting.
+  /// The most announcements of one turn, so that a flood does not delay others.
   static constexpr std::uint32_t kMostAnnouncements = 1024;
-  /// Segments published by one peer that are mapped here, counted for each sink that has them.
+  /// The most published segments of one peer that are mapped here, counted for each sink that has
+  /// them.
   static constexpr std::uint32_t kMaxPublished = 32768;
   static_assert(kMaxPublished >= 2 * kMaxPipesPerLink, "a pipe may have some");
-  /// All segments of one peer together: an eighth of what a process can address.
+  /// All segments of one peer together: an eighth of the bytes that a process can address.
   static constexpr std::uint64_t kMostMappedBytes = std::uint64_t{1} << 44;
 
  private:
@@ -78,7 +80,8 @@ class PeerSegments {
   [[nodiscard]] Result<std::shared_ptr<Segment>> map_published(OwnedFd fd,
                                                                std::uint64_t size_bytes);
   void forget_unmapped();
-  /// Two descriptors of one file say the same, whatever it was called, as long as it exists.
+  /// Identifies a file: two descriptors of it are equal, whatever its name was, as long as it
+  /// exists.
   using File = std::pair<dev_t, ino_t>;
   struct Announced {
     std::shared_ptr<AttachedSegment> segment;
@@ -98,12 +101,12 @@ class PeerSegments {
   const std::shared_ptr<cuda::KeptPages> pages_ = std::make_shared<cuda::KeptPages>();
   std::uint32_t taken_in_turn_ = 0;
   bool lacks_descriptor_ = false;
-  std::uint64_t mapped_bytes_ = 0;                // of slots
-  std::uint64_t published_bytes_ = 0;             // of files_, or more
-  std::vector<Announced> announced_;              // by the peer's number
-  std::map<std::uint32_t, Announced> shared_;     // of its publish pool, by its number
-  std::map<File, std::weak_ptr<Segment>> files_;  // published, those that are still mapped, or more
-  std::vector<std::weak_ptr<const Segment>> published_;  // what sinks still have of them, or more
+  std::uint64_t mapped_bytes_ = 0;                       // of slots
+  std::uint64_t published_bytes_ = 0;                    // of files_, or more
+  std::vector<Announced> announced_;                     // by the peer's number
+  std::map<std::uint32_t, Announced> shared_;            // of its publish pool, by its number
+  std::map<File, std::weak_ptr<Segment>> files_;         // published and still mapped, or more
+  std::vector<std::weak_ptr<const Segment>> published_;  // those that sinks still have, or more
 };
 
 }  // namespace tendon::v0::detail

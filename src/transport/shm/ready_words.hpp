@@ -9,11 +9,11 @@
 namespace tendon::v0::detail {
 
 /// Memory of the receiver in which its peer's GPU says that the bytes of a message are there. The
-/// stream that copies message n writes n into its word behind the copy. The words only rise.
+/// stream that copies message n writes n into its word after the copy. The words only rise.
 ///
-/// A zeroed memfd of its receiver holds one, sealed as its slots are. `told` is the peer's host's:
-/// it counts the messages whose copy the host has seen done, and is raised before the doorbell is
-/// rung, so that a receiver which is about to sleep looks at one number.
+/// A zeroed memfd of its receiver holds one, sealed as its slots are. The peer's host writes
+/// `told`: it counts the messages whose copy the host has seen done, and is raised before the
+/// doorbell is rung. A receiver that is about to sleep therefore looks at one number.
 struct alignas(4096) ReadyWords {
   static constexpr std::uint32_t kCount = 2048;
   using Word = std::atomic<std::uint64_t>;

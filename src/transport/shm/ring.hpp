@@ -13,12 +13,12 @@
 namespace tendon::v0::detail {
 
 /// The two counters of a ring, as they lie in shared memory. Each has one writer and 128 bytes to
-/// itself (two cache lines: the prefetcher fetches pairs). They count entries since the beginning,
-/// never wrap in practice, and only their difference is bounded.
+/// itself (two cache lines: the prefetcher fetches pairs). They count entries since the beginning
+/// and never wrap in practice; only their difference is bounded.
 template <class Memory>
 struct RingCounters {
   alignas(128) typename Memory::Word tail{0};  ///< written by the producer: entries published
-  alignas(128) typename Memory::Word head{0};  ///< written by the consumer: entries done with
+  alignas(128) typename Memory::Word head{0};  ///< written by the consumer: entries consumed
 };
 
 /// The writing end of a ring.
@@ -53,7 +53,7 @@ class RingProducer {
   void unstage() { --tail_; }
 
   [[nodiscard]] bool full() { return !has_room(1); }
-  /// For `count` entries, at most as many as the ring has.
+  /// True if there is room for `count` entries, at most as many as the ring has.
   [[nodiscard]] bool has_room(std::uint64_t count) {
     const std::uint64_t most = entries_.size() - count;
     return tail_ - seen_head_ <= most || (look_for_room() && tail_ - seen_head_ <= most);
@@ -61,10 +61,10 @@ class RingProducer {
   [[nodiscard]] bool corrupt() const { return corrupt_; }
   /// Entries staged since the beginning.
   [[nodiscard]] std::uint64_t tail() const { return tail_; }
-  /// Entries the consumer was done with at the last look: full() was decided by this. A
-  /// thread that sleeps until there is room waits for another value than this one, not a newer one.
+  /// Entries consumed at the last look, by which full() decided. A thread that sleeps until there
+  /// is room waits for a change from this value, not from a newer one.
   [[nodiscard]] std::uint64_t seen_head() const { return seen_head_; }
-  /// Entries the consumer is done with; reads its counter.
+  /// Entries that the consumer has consumed; reads its counter.
   [[nodiscard]] std::uint64_t consumed() {
     (void)look_for_room();
     return seen_head_;
@@ -73,7 +73,7 @@ class RingProducer {
  private:
   bool look_for_room() {
     const std::uint64_t head = Memory::load_acquire(counters_->head);
-    // Outside [seen_head, published]: nobody is done with an entry that was never shown.
+    // Outside [seen_head, published]: an entry that was never shown cannot be consumed.
     if (head - seen_head_ > published_ - seen_head_) {
       corrupt_ = true;
       return false;
@@ -84,7 +84,7 @@ class RingProducer {
 
   RingCounters<Memory>* counters_;
   std::span<Entry> entries_;
-  // Private copies: what the peer does to the shared counter changes nothing here.
+  // Private copies: the peer's writes to the shared counter change nothing here.
   std::uint64_t tail_ = 0;
   std::uint64_t published_ = 0;
   std::uint64_t seen_head_ = 0;  // last valid value of the consumer's counter
@@ -106,11 +106,11 @@ class RingConsumer {
   RingConsumer(RingCounters<Memory>& counters, std::span<const Entry> entries)
       : counters_(&counters), entries_(entries) {}
 
-  /// A glance: is there something that was not released yet?
+  /// A glance: true if there is an unreleased entry.
   [[nodiscard]] bool has_entry() const {
     const std::uint64_t released = released_.load(std::memory_order_relaxed);
-    // The entry was written before the counter: both lines come from the producer's cache at once,
-    // instead of one after the other.
+    // The entry was written before the counter: prefetching brings both lines from the producer's
+    // cache at once, instead of one after the other.
     Memory::prefetch(&entries_[released & (entries_.size() - 1)]);
     return Memory::load_acquire(counters_->tail) != released;
   }
@@ -124,7 +124,7 @@ class RingConsumer {
   }
   /// Leaves the entry that was popped last, and not released yet, for the next pop().
   void unpop() { --head_; }
-  /// Gives the places of all popped entries back to the producer.
+  /// Returns the places of all popped entries to the producer.
   void release() {
     released_.store(head_, std::memory_order_relaxed);
     Memory::store_release(counters_->head, head_);
@@ -150,19 +150,19 @@ class RingConsumer {
   std::span<const Entry> entries_;
   std::uint64_t head_ = 0;
   std::uint64_t seen_tail_ = 0;
-  // What the shared counter was set to: a peer that scribbles on that one cannot keep a sleeper
-  // awake.
+  // The last value written to the shared counter: a peer that scribbles on that cannot keep a
+  // sleeper awake.
   std::atomic<std::uint64_t> released_{0};
   bool corrupt_ = false;
 };
 
-/// Says in shared memory whether this side sleeps, so that the other side rings only then.
+/// Tells the other side in shared memory whether this one sleeps, so that it rings only then.
 ///
 ///   sleeper: announce(what) ; barrier ; look at every ring once more ; sleep ; awake()
 ///   ringer:  publish        ; barrier ; if asleep(what) ring the eventfd
 ///
-/// Both barriers together make a lost wake-up impossible: either the sleeper's second look sees
-/// what was published, or the ringer sees the word. Spurious rings are harmless.
+/// Both barriers together make a lost wake-up impossible: either the sleeper's second look sees the
+/// published entry, or the ringer sees the word. Spurious rings are harmless.
 template <class Memory = SharedMemoryPolicy>
 class SleepWord {
  public:

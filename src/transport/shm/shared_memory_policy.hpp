@@ -7,9 +7,9 @@
 
 namespace tendon::v0::detail {
 
-/// A full barrier: no load after it is satisfied before a store ahead of it is visible. The one
-/// place that makes one. Under ThreadSanitizer (g++ 12 refuses atomic_thread_fence there) it is a
-/// seq_cst read-modify-write, which both machine and sanitizer order in the same way.
+/// A full barrier: no later load is satisfied before an earlier store is visible. The only place
+/// that makes one. Under ThreadSanitizer (g++ 12 refuses atomic_thread_fence there) it is a seq_cst
+/// read-modify-write, which both machine and sanitizer order in the same way.
 inline void full_barrier() noexcept {
 #if defined(__SANITIZE_THREAD__)
   static constinit std::atomic<std::uint32_t> ordered{0};
@@ -19,8 +19,8 @@ inline void full_barrier() noexcept {
 #endif
 }
 
-/// How rings and doorbells touch shared memory. The product uses this policy; the interleaving
-/// checker instantiates the same code with one that stops before every access.
+/// The accesses of rings and doorbells to shared memory. The product uses this policy; the
+/// interleaving checker instantiates the same code with one that stops before every access.
 struct SharedMemoryPolicy {
   using Word = std::atomic<std::uint64_t>;
   static_assert(Word::is_always_lock_free && sizeof(Word) == 8,
@@ -39,7 +39,7 @@ struct SharedMemoryPolicy {
     word.store(value, std::memory_order_release);
   }
   static void barrier() { full_barrier(); }
-  /// What the peer wrote last comes from its cache while the caller looks at something else.
+  /// Fetches the peer's last writes from its cache while the caller looks at something else.
   static void prefetch(const void* shared) { __builtin_prefetch(shared); }
   /// Plain data between a publishing store and the load that saw it.
   template <class T>
@@ -49,8 +49,8 @@ struct SharedMemoryPolicy {
   template <class T>
   static T read(const T& shared) {
     T copy = shared;
-    // What is validated must be what is used: without this the compiler may read a field twice, and
-    // the peer may write between the two.
+    // The validated copy must be the used one: without this the compiler may read a field twice,
+    // and the peer may write between the two.
     std::atomic_signal_fence(std::memory_order_seq_cst);
     return copy;
   }

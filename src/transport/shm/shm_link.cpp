@@ -41,8 +41,8 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::uint64_t kPieceBytes = 1ull << 20;
-// What this side keeps for a message in a slot. The sender's slots bound how many there are only
-// where it keeps to the rules.
+// The cost here of a message in a slot. The sender's slots bound their number only if it keeps to
+// the rules.
 constexpr std::uint64_t kSlotMessageCostBytes = 256;
 // A peer that leaves more than this of answers unread is not read any further.
 constexpr std::size_t kMaxUnreadAnswerBytes = 1ull << 20;
@@ -59,7 +59,7 @@ bool process_ended(int pidfd) {
   return pidfd >= 0 && ::poll(&wanted, 1, 0) == 1;
 }
 
-// Everything it sends is in memory that the peer has mapped.
+// Everything that it sends is in memory that the peer has mapped.
 constexpr LinkTraits kTraits{.sent_is_delivered = true,
                              .slots_bound_window = true,
                              .slots_go_over = true,
@@ -112,7 +112,7 @@ class ShmLink final : public Link, public SharedMemoryLink {
   void ring_for_flags() noexcept override;
   DevicesOut& devices_out() noexcept override { return devices_out_; }
   bool kill_peer() noexcept override;
-  // Unchecked, here and below: what another thread may ask of a part at any time.
+  // Unchecked, here and below: another thread may ask a part at any time.
   std::size_t posted_bytes() const noexcept override TENDON_UNCHECKED_LOCKS {
     return out_.posted_bytes();
   }
@@ -147,7 +147,7 @@ class ShmLink final : public Link, public SharedMemoryLink {
   }
   enum class Then : std::uint8_t { show, wait };
   Result<Sent> send(SendOp& op, Deadline deadline, Then then);
-  /// Nothing: beyond the share of the peer, which gets a copy.
+  /// Empty: beyond the share of the peer, which gets a copy.
   Result<std::optional<Sent>> send_held(SendOp& op, Then then);
   Result<bool> announce_segments(const SlotPool::Ledger& ledger) TENDON_REQUIRES(pool_->mutex());
 
@@ -162,8 +162,8 @@ class ShmLink final : public Link, public SharedMemoryLink {
       TENDON_REQUIRES(receive_mutex());
   Result<IncomingBody> body_of(const Descriptor& descriptor) TENDON_REQUIRES(receive_mutex());
   Result<void> read_announcements() TENDON_REQUIRES(receive_mutex());
-  /// What a link without GPUs has no part of: answers what the peer has on its GPUs, once it was
-  /// mapped here, and tells of tensors that have arrived. Whether anything moved.
+  /// The part of a turn that only links with GPUs have: answers about the peer's memory on GPUs,
+  /// once it was mapped here, and reports arrived tensors. Returns whether anything moved.
   [[gnu::noinline]] Result<bool> serve_devices() TENDON_REQUIRES(receive_mutex());
   template <class T>
   [[nodiscard]] Result<T> as_violation(Result<T> result) const;
@@ -186,12 +186,12 @@ class ShmLink final : public Link, public SharedMemoryLink {
   PeerSegments segments_ TENDON_GUARDED_BY(receive_mutex());
   PeerDevices devices_ TENDON_GUARDED_BY(receive_mutex());
   DevicesOut devices_out_;
-  std::atomic<bool> has_devices_{false};  // a word about GPUs has arrived: other links look at none
+  std::atomic<bool> has_devices_{false};  // a word about GPUs has arrived: other links check none
   ///   enough -> lacking -> stalled;  both -> enough with the next tick, which may be in vain
   enum class Descriptors : std::uint8_t {
     enough,   ///< the socket is watched
-    lacking,  ///< it is not: an announcement stays there, because none was free for it
-    stalled   ///< and the next message of the ring waits for what is announced
+    lacking,  ///< it is not: an announcement stays there, because no descriptor was free for it
+    stalled   ///< and the next message of the ring waits for an announcement
   };
   Descriptors descriptors_ TENDON_GUARDED_BY(receive_mutex()) = Descriptors::enough;
   HeldBytes small_;
@@ -285,7 +285,7 @@ Result<void> ShmLink::start(Reactor& reactor, LinkObserver& observer) {
 bool ShmLink::take_returns(SlotPool::Ledger& ledger) {
   if (!returned_.has_entry()) return false;
   ReturnEntry entry;
-  // What a peer adds meanwhile is for the next time.
+  // Entries that a peer adds meanwhile are left for the next call.
   for (std::size_t count = 0; count < ControlBlock::kReturnCount && returned_.pop(entry); ++count) {
     const SlotId id{entry.segment, entry.slot, entry.generation};
     if (id.segment >= cuda::DevicePool::kFirstSegment && devices_out_.holds().take_return(id))
@@ -299,8 +299,8 @@ bool ShmLink::take_returns(SlotPool::Ledger& ledger) {
 
 Result<std::shared_ptr<LoanedSlot>> ShmLink::acquire(std::uint64_t size_bytes) {
   if (ended()) return end_error();
-  // The return ring lies in the peer's cache. While there is a warm slot it is not looked at here:
-  // send() looks when the last one has gone, while the peer is busy with the message.
+  // The return ring lies in the peer's cache. While there is a warm slot it is not read here:
+  // send() reads it when the last one was used, while the peer is busy with the message.
   auto ledger = pool_->ledger();
   if (auto warm = ledger.acquire_warm(size_bytes)) return make_recycled<LoanedSlot>(pool_, *warm);
   take_returns(ledger);
@@ -331,7 +331,7 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
   }
   if (op.loaned == nullptr) {
     auto slot = acquire(body_bytes);
-    // The peer's returns make room below the cap. What the system refuses they do not bring.
+    // The peer's returns make room below the cap, but not memory that the system refuses.
     if (!slot && slot.error().code == ErrorCode::resource_exhausted &&
         slot.error().system_errno == 0)
       return Sent::later;
@@ -340,7 +340,7 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
     op.loaned = op.own_slot.get();
     op.filled_bytes = 0;
   }
-  // The copy is made without the sending lock, so that other pipes go on meanwhile.
+  // The copy is made without the sending lock, so that other pipes continue meanwhile.
   const bool is_filled = op.filled_bytes == body_bytes;
   const ColdFill cold =
       is_filled || op.own_slot == nullptr ? ColdFill() : pool_->cold_fill(op.own_slot->slot());
@@ -367,15 +367,15 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
   descriptor.generation = id.generation;
   descriptor.offset = 0;
   auto ledger = pool_->ledger();
-  // The link may have ended during the copy. Its end frees or quarantines what was sent until then
-  // and holds this lock once after it said so: what is marked sent below is part of that, or is not
-  // marked at all.
+  // The link may have ended during the copy. Its end frees or quarantines everything sent until
+  // then, and holds this lock once after it has said so. A slot that is marked sent below is thus
+  // handled by the end, or is not marked at all.
   if (ended()) return end_error();
   TENDON_TRY(announced, announce_segments(ledger));
   if (!announced || !out_.flush()) return Sent::later;
   if (op.device != nullptr) {
     if (!devices_out_.number(*op.device)) return Sent::later;
-    // It has its number since the body was written.
+    // It got its number after the body was written.
     std::memcpy(op.loaned->slot().memory.data() + body_bytes - op.device_part.size(),
                 op.device_part.data(), op.device_part.size());
   }
@@ -398,8 +398,8 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
   return Sent::done;
 }
 
-// The body lies in a slot of the publish pool, whose segment the caller has shared. What closes the
-// window is no error: a ring without room.
+// The body lies in a slot of the publish pool, whose segment the caller has shared. A ring without
+// room, which closes the window, is no error.
 Result<std::optional<Sent>> ShmLink::send_held(SendOp& op, Then then) {
   if (op.descriptor.body_bytes() > cap_bytes()) {
     return Error{ErrorCode::message_too_large, "shm.send",
@@ -455,7 +455,7 @@ Result<Sent> ShmLink::publish_segment(std::uint32_t pipe, std::uint32_t id,
   descriptor.pipe = pipe;
   descriptor.segment_or_inline_bytes = id;
   descriptor.payload_bytes = segment.size_bytes();
-  const auto ledger = pool_->ledger();  // the socket's lock
+  const auto ledger = pool_->ledger();  // guards the socket
   TENDON_TRY(passed, pass_descriptor(socket_.get(), descriptor, segment.fd(), peer_name()));
   return passed ? Sent::done : Sent::later;
 }
@@ -466,7 +466,7 @@ Result<Sent> ShmLink::share_segment(const SegmentInfo& info) {
                  "peer " + peer_name() + " takes no holds: its version of the protocol knows none"};
   }
   if (ended()) return end_error();
-  const auto ledger = pool_->ledger();  // the socket's lock
+  const auto ledger = pool_->ledger();  // guards the socket
   TENDON_TRY(passed,
              pass_descriptor(socket_.get(), segment_word(info), info.segment->fd(), peer_name()));
   if (passed) (void)TENDON_FAILPOINT("shm.announce.after_send");
@@ -474,14 +474,14 @@ Result<Sent> ShmLink::share_segment(const SegmentInfo& info) {
 }
 
 bool ShmLink::kill_peer() noexcept {
-  const auto ledger = pool_->ledger();  // the descriptor's lock
+  const auto ledger = pool_->ledger();  // guards the descriptor
   return syscall(SYS_pidfd_send_signal, peer_process_.get(), SIGKILL, nullptr, 0) == 0;
 }
 
 void ShmLink::ring_for_flags() noexcept { memory_->wake(SleepWord<>::kForFlags); }
 
 bool ShmLink::withdraw(SendOp& op) {
-  // Only send() publishes. The slot alone goes back, unless the user's loan holds it.
+  // Only send() publishes. Only the slot is returned, unless the user's loan holds it.
   op.loaned = nullptr;
   op.own_slot.reset();
   return !op.done;
@@ -516,13 +516,13 @@ bool ShmLink::has_input() const noexcept {
   return out_.room_came();
 }
 
-// Not while the program leaves so many small messages, or the peer so many answers, where they are.
+// False while the program leaves too many small messages, or the peer too many answers, unread.
 bool ShmLink::may_take() const noexcept {
   return descriptors_ != Descriptors::stalled && small_.has_room(kMaxInlineBytes) &&
          posted_bytes() <= kMaxUnreadAnswerBytes;
 }
 
-// Returns how many there were. May end the link.
+// Returns the number of messages. May end the link.
 int ShmLink::take_messages(int most_count, Pause pause) {
   Descriptor descriptor;
   int count = 0;
@@ -543,7 +543,7 @@ int ShmLink::take_messages(int most_count, Pause pause) {
 
 bool ShmLink::go_on() {
   if (ended()) return false;
-  // A bound on one call, so that a flood on one link does not keep the others waiting.
+  // A bound on one call, so that a flood on one link does not delay the others.
   constexpr int kMostMessages = 128;
   if (posted_bytes() != 0) {
     const auto ledger = pool_->ledger();
@@ -559,8 +559,8 @@ bool ShmLink::go_on() {
     return true;
   }
   in_.wake_for_room(static_cast<std::uint64_t>(count));
-  // Whatever has_input() answers true for is used up here and counts as moved: else the leading
-  // thread would look again and again without waking those it concerns.
+  // Everything for which has_input() answers true is used up here and counts as moved. Otherwise
+  // the leading thread would look again and again without waking the threads concerned.
   if (returns_wait()) {
     auto ledger = pool_->ledger();
     moved |= take_returns(ledger);
@@ -577,7 +577,7 @@ bool ShmLink::go_on() {
   return moved;
 }
 
-// Epoll would tell of an announcement that stays on the socket again and again.
+// Otherwise epoll would report an announcement that stays on the socket again and again.
 Result<void> ShmLink::read_announcements() {
   const bool lacked_before = segments_.lacks_descriptor();
   TENDON_CHECK(as_violation(segments_.read(socket_.get())));
@@ -593,7 +593,7 @@ Result<void> ShmLink::read_announcements() {
   return {};
 }
 
-// Announcements are not in the ring. What these may use or end was announced before them.
+// Announcements are not in the ring. They were made before the messages that use or end them.
 bool ShmLink::needs_announcements(const Descriptor& descriptor) const {
   switch (descriptor.kind) {
     case MessageKind::goodbye:
@@ -610,7 +610,7 @@ bool ShmLink::needs_announcements(const Descriptor& descriptor) const {
   }
 }
 
-// Later: more was announced than this turn takes in, or than there are descriptors for, and the
+// Later: more was announced than this turn reads, or than there are descriptors for, and the
 // message has to wait for it.
 Result<ShmLink::Taken> ShmLink::take_in(const Descriptor& descriptor) {
   if (const auto wrong = check_descriptor(descriptor, peer_cap_bytes()); !wrong.empty()) {
@@ -700,7 +700,7 @@ Result<IncomingBody> ShmLink::body_of(const Descriptor& descriptor) {
     case MessageKind::secure:
       break;
     default:
-      return IncomingBody{};  // check_descriptor() saw that there is none
+      return IncomingBody{};  // check_descriptor() has checked that there is none
   }
   auto body = descriptor.is_inline() ? in_.body_of(descriptor) : segments_.body_of(descriptor);
   if (!body) body = as_violation(std::move(body));
@@ -713,7 +713,7 @@ Result<bool> ShmLink::serve_devices() {
        next = devices_.next_answer()) {
     const Descriptor word = *next;
     if (word.slot == static_cast<std::uint32_t>(DeviceAnswer::direct)) {
-      const auto ledger = pool_->ledger();  // the socket's lock
+      const auto ledger = pool_->ledger();  // guards the socket
       const auto passed = pass_descriptor(socket_.get(), word, devices_.words().fd(), peer_name());
       if (!passed || !*passed) break;  // the socket has no room: in a later turn
     } else {
@@ -746,7 +746,7 @@ void ShmLink::announce_sleep() noexcept {
 
 void ShmLink::tick(std::chrono::steady_clock::time_point now) {
   renewal_.look(now);
-  // The service thread and a caller that leads may both be here.
+  // The service thread and a leading caller may both be here.
   const Lock receiving(receive_mutex());
   memory_->mine().beat.fetch_add(1, std::memory_order_relaxed);
   const std::uint64_t beat = memory_->theirs().beat.load(std::memory_order_relaxed);
@@ -768,8 +768,8 @@ void ShmLink::tick(std::chrono::steady_clock::time_point now) {
 void ShmLink::on_ready(int fd, std::uint32_t events) {
   const Lock receiving(receive_mutex());
   segments_.begin_turn();
-  // What was published before the end is delivered first; its memory is held by our mapping. The
-  // end may be a lie, and the peer may go on: it is one ring and one turn of announcements at most.
+  // Messages published before the end are delivered first; our mapping holds their memory. The end
+  // may be a lie, and the peer may continue: it is one ring and one turn of announcements at most.
   if (fd == peer_process_.get()) {
     if (!ended()) {
       (void)read_announcements();
@@ -815,7 +815,7 @@ void ShmLink::end(LinkLife::State state) {
     // Without proof the pidfd stays watched: when it fires, the quarantine ends.
     if (death_proved && peer_process_) reactor_->forget(peer_process_.get());
   }
-  // The descriptors go now: a link that has ended may be held for long.
+  // The descriptors are closed now: a link that has ended may be held for long.
   memory_->hang_up();
   if (socket_) shutdown(socket_.get(), SHUT_RDWR);
   auto ledger = pool_->ledger();
@@ -832,7 +832,7 @@ void ShmLink::end(LinkLife::State state) {
     devices_out_.holds().end(death);
     return;
   }
-  // A goodbye ends messages, not returns: collect_returns() takes them, whenever they come.
+  // A goodbye ends messages, not returns: collect_returns() takes them, whenever they arrive.
   holds_.retire();
   devices_out_.holds().retire();
   if (holds_.count() + devices_out_.holds().count() != 0)

@@ -22,16 +22,16 @@ struct ShmLinkOptions {
   std::shared_ptr<Segment> mine;     ///< made by make_control_segment()
   std::shared_ptr<Segment> theirs;   ///< attached by attach_control_segment()
   OwnedFd peer_doorbell;             ///< the peer's eventfd
-  OwnedFd peer_process;              ///< the pidfd the peer opened on itself
+  OwnedFd peer_process;              ///< the pidfd that the peer opened on itself
   bool expect_signs_of_life = true;  ///< false: the peer progresses manually, silence means nothing
   std::shared_ptr<PublishPool> publish_pool = {};  ///< null: the peer takes no holds
   LinkRenewalOptions renewal{};                    ///< of the session in which it was proved
 };
 
-/// A control block in a segment of its own, carrying `nonce`.
+/// Makes a control block in a segment of its own, with `nonce`.
 [[nodiscard]] Result<std::shared_ptr<Segment>> make_control_segment(const Nonce128& nonce);
-/// Maps the peer's control block; an error unless `nonce`, said over the socket, stands in it:
-/// reading it proves that both processes see the same memory.
+/// Maps the peer's control block; an error unless it contains `nonce`, which was sent over the
+/// socket. Reading it proves that both processes see the same memory.
 [[nodiscard]] Result<std::shared_ptr<Segment>> attach_control_segment(OwnedFd fd,
                                                                       const Nonce128& nonce);
 

@@ -47,12 +47,12 @@ void ShmMemory::Lent::add_one(std::uint64_t slot_bytes) noexcept {
 
 bool ShmMemory::lend(std::uint64_t slot_bytes) noexcept {
   const auto size_class = static_cast<std::size_t>(std::countr_zero(slot_bytes));
-  // A slot that comes back meanwhile is at worst counted as lent.
+  // A slot that returns meanwhile is at worst counted as lent.
   const std::uint32_t count = lent_.count[size_class].load(std::memory_order_relaxed) -
                               came_back_.count[size_class].load(std::memory_order_relaxed);
   const std::uint64_t bytes = lent_.bytes.load(std::memory_order_relaxed) -
                               came_back_.bytes.load(std::memory_order_relaxed);
-  // Two stay in circulation, the other one where the cap holds only two, and half of the bytes:
+  // Two stay in circulation, or one if the cap holds only two, and half of the bytes:
   // docs/memory.md, "A consumer that keeps what it receives".
   const std::uint32_t guaranteed = SlotPool::guaranteed_count(slot_bytes, peer_cap_bytes_);
   const std::uint32_t circulating = guaranteed == 2 ? 1 : 2;
@@ -64,7 +64,7 @@ bool ShmMemory::lend(std::uint64_t slot_bytes) noexcept {
 
 std::uint64_t ShmMemory::lent_count() const noexcept {
   std::uint64_t count = holds_.load(std::memory_order_relaxed);
-  // What came back was lent before, so it is read first.
+  // Returned slots were lent before, so the returns are read first.
   for (std::size_t i = 0; i < lent_.count.size(); ++i) {
     const std::uint32_t back = came_back_.count[i].load(std::memory_order_acquire);
     count += lent_.count[i].load(std::memory_order_relaxed) - back;
@@ -73,7 +73,7 @@ std::uint64_t ShmMemory::lent_count() const noexcept {
 }
 
 void ShmMemory::give_back(SlotId id, std::uint64_t lent_bytes) noexcept {
-  // In a forked child nothing is mapped and nothing belongs to it.
+  // In a forked child nothing is mapped, and it owns nothing.
   if (process_ != process_number()) return;
   {
     const Lock lock(return_mutex_);

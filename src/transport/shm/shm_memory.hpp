@@ -24,13 +24,13 @@ void add(std::atomic<Count>& counter, std::uint64_t count) noexcept {
                 std::memory_order_relaxed);
 }
 
-/// What received views need of a shm link after its pipe, its link and its Context are gone: the
-/// mappings, the ring to give slots back by, the peer's doorbell.
+/// The parts of a shm link that received views need after its pipe, its link and its Context have
+/// ended: the mappings, the ring for returns, the peer's doorbell.
 ///
 /// Owns:    both control blocks and the peer's segments as mapped here.
 /// Threads: give_back() from any thread; lend() under the link's receive lock.
-/// Errors:  none. A return that finds its ring full is dropped and counted: the owner of the slot
-///          has lent more than it has places for, and the slot is its loss.
+/// Errors:  none. A return that finds its ring full is dropped and counted: the owner has lent more
+///          slots than it has places for, and loses this one.
 /// Blocks:  never.
 /// Cost:    a lock, a 16-byte entry, one store.
 class ShmMemory {
@@ -43,14 +43,14 @@ class ShmMemory {
   [[nodiscard]] SleepWord<> peer_sleep() const noexcept {
     return SleepWord<>(their_block_->sleeping);
   }
-  /// Wakes the peer out of its epoll. Counted.
+  /// Wakes the peer from its epoll. Counted.
   void ring_doorbell() noexcept;
-  /// The same, if it sleeps and waits for this: one of SleepWord's.
+  /// The same if it sleeps and waits for this: one of SleepWord's.
   void wake(std::uint64_t what) noexcept {
     if (peer_sleep().asleep(what)) ring_doorbell();
   }
-  /// The link is over: nobody is woken any more, and the doorbell is closed. Not while there are
-  /// holds here: the peer waits for them until they are given back.
+  /// Stops waking the peer after the end of the link, and closes the doorbell. Not while there are
+  /// holds here: the peer waits for their returns.
   void hang_up() noexcept;
   [[nodiscard]] std::uint64_t doorbell_count() const noexcept { return doorbells_.load(); }
   [[nodiscard]] std::uint64_t dropped_returns() const noexcept { return dropped_returns_.load(); }
@@ -58,11 +58,11 @@ class ShmMemory {
   /// Lends a received slot to the user, unless fewer than two slots of its class, or less than half
   /// of the peer's cap, would stay in circulation.
   [[nodiscard]] bool lend(std::uint64_t slot_bytes) noexcept;
-  /// Slots that lend() has lent, and holds, that were not given back.
+  /// The number of lent slots and holds that were not returned.
   [[nodiscard]] std::uint64_t lent_count() const noexcept;
-  /// A slot of the peer's publish pool is held here until give_back().
+  /// Notes that a slot of the peer's publish pool is held here until give_back().
   void add_hold() noexcept { holds_.fetch_add(1, std::memory_order_relaxed); }
-  /// `lent_bytes`: what lend() has lent of this slot; 0: nothing.
+  /// `lent_bytes` are those that lend() has lent of this slot; 0: none.
   void give_back(SlotId id, std::uint64_t lent_bytes) noexcept;
 
  private:
@@ -81,8 +81,8 @@ class ShmMemory {
   Mutex return_mutex_;
   RingProducer<ReturnEntry> returns_ TENDON_GUARDED_BY(return_mutex_);
 
-  // By size class. What was lent is counted up under the receive lock, what came back under
-  // return_mutex_; the difference is with the user.
+  // By size class. Lent slots are counted under the receive lock, returned ones under
+  // return_mutex_; the user has the difference.
   struct Lent {
     std::atomic<std::uint64_t> bytes{0};
     std::array<std::atomic<std::uint32_t>, 64> count{};
@@ -94,7 +94,7 @@ class ShmMemory {
 
 /// A segment of the peer's slots, mapped here.
 struct AttachedSegment {
-  std::shared_ptr<ShmMemory> link;  ///< where its slots are given back
+  std::shared_ptr<ShmMemory> link;  ///< receives its slots back
   std::shared_ptr<Segment> memory;
   std::shared_ptr<cuda::RegisteredSlots> registered;  ///< null: the slots are too small
   std::uint64_t slot_bytes = 0;
@@ -102,7 +102,7 @@ struct AttachedSegment {
   Access access = Access::read_write;  ///< read_only: of the publish pool
 };
 
-/// One received slot. Its destructor gives the slot back to the sender.
+/// One received slot. Its destructor returns the slot to the sender.
 class ReceivedSlot {
  public:
   ReceivedSlot(std::shared_ptr<const AttachedSegment> segment, SlotId id)
@@ -113,7 +113,7 @@ class ReceivedSlot {
   ReceivedSlot& operator=(const ReceivedSlot&) = delete;
   ~ReceivedSlot() { segment_->link->give_back(id_, lent_bytes_); }
 
-  /// The rule for link slots. In a slot of the publish pool a receiver may keep what it is shown.
+  /// The rule for link slots. A receiver may keep a slot of the publish pool that it is shown.
   [[nodiscard]] bool lend() noexcept {
     if (segment_->access == Access::read_only) return true;
     if (!segment_->link->lend(segment_->slot_bytes)) return false;
