@@ -16,7 +16,7 @@
 namespace tendon::v0 {
 namespace {
 
-// For what has one key: a publisher, a responder, a call.
+// Parses the key of an object that has only one: a publisher, a responder, a call.
 Result<KeyExpression> parse_key(std::string_view text, std::string_view where,
                                 std::string_view what) {
   TENDON_TRY(key, KeyExpression::parse(text));

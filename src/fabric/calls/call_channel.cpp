@@ -108,7 +108,7 @@ bool CallChannel::has_room(std::uint64_t size_bytes) const {
   return outgoing_bytes_ == 0 || outgoing_bytes_ + size_bytes <= entities_->share_bytes() / 2;
 }
 
-// One thread at a time gets through; what another one puts meanwhile is sent by whichever is next.
+// One thread at a time enters; whichever is next sends the messages that others put meanwhile.
 void CallChannel::flush() {
   std::vector<Unsent> unsent;
   {
@@ -162,7 +162,7 @@ void CallChannel::cancel(std::uint64_t id) {
   if (!link().ended()) link().post(cancel);
 }
 
-// From the channel
+// Events of the channel
 
 void CallChannel::on_arrived() {
   channel_.receive_mutex().assert_held();
@@ -187,7 +187,7 @@ void CallChannel::hand_over() {
   }
 }
 
-// Everything but the tensors, which are read where they are needed.
+// Reads everything but the tensors, which are read where they are needed.
 Result<CallChannel::Received> CallChannel::read(Incoming&& incoming) {
   const Descriptor& descriptor = incoming.descriptor;
   if (const Error* failure = incoming.body.failure()) return *failure;
@@ -226,7 +226,7 @@ Result<void> CallChannel::open_or_close(const CallWord& word) {
 
 // Taking
 
-// The sender bounds what lies in slots by more than the window: it hears of each.
+// The sender bounds its messages in slots by more than the window: it must hear of each.
 void CallChannel::tell_taken(Incoming& incoming) {
   Descriptor credit = channel_.receiver().take(incoming);
   if (credit.pipe == 0 && !incoming.descriptor.is_inline()) credit = channel_.receiver().tell();
@@ -246,7 +246,7 @@ Result<TensorDict> CallChannel::take(Received received) {
 
 std::string CallChannel::take_text(Received received) {
   const Descriptor& descriptor = received.incoming.descriptor;
-  // A copy first: the peer could change its slot while it is being read.
+  // Copied first: the peer could change its slot during the read.
   const std::string text(as_text({received.incoming.body.data, descriptor.payload_bytes}));
   drop(std::move(received));
   return cleaned(text, kMaxReasonBytes);
@@ -280,7 +280,7 @@ void CallChannel::on_over() {
   const auto side = side_.lock();
   if (side == nullptr) return;
   Error why = channel_.why();
-  // An end in order is none for a call that the peer has not answered.
+  // For a call that the peer has not answered, an orderly end is an error.
   if (why.code == ErrorCode::end_of_stream) why.code = ErrorCode::unreachable;
   side->on_over(*this, why);
 }

@@ -20,15 +20,15 @@
 
 namespace tendon::v0::detail {
 
-/// One end of a pipe of purpose `call`. A request is *open* from when its caller showed it, or its
-/// responder saw it, until its one answer: kMaxOpenCalls at most on a channel.
+/// One end of a pipe of purpose `call`. A request is *open* from the moment when its caller showed
+/// it, or its responder saw it, until its one answer: kMaxOpenCalls at most on a channel.
 ///
-/// Owns:    messages that wait to be sent; its channel, with those that have come.
+/// Owns:    unsent messages; its channel, with received ones.
 /// Threads: thread-safe. Its lock comes after a link's receive lock and that of its Fanout;
 ///          nothing of a CallSide is called under it.
-/// Errors:  a peer that breaks the rules is told, and heard no more.
+/// Errors:  a peer that breaks the rules is told, and not heard any more.
 /// Blocks:  never.
-/// Cost:    of a message: two locks, and what its link costs.
+/// Cost:    two locks for each message, and the cost of its link.
 class CallChannel final : public ChannelEvents, public std::enable_shared_from_this<CallChannel> {
  public:
   enum class Role : std::uint8_t { caller, responder };
@@ -38,16 +38,17 @@ class CallChannel final : public ChannelEvents, public std::enable_shared_from_t
     Incoming incoming;
     std::shared_ptr<const Schema> schema;
   };
-  /// What a channel tells. The link's receive lock may be held: it moves things and returns.
+  /// Handles the events of a channel. The link's receive lock may be held: it moves things and
+  /// returns.
   class Side {
    public:
     virtual ~Side() = default;
     virtual void on_received(CallChannel& channel, Received&& received) = 0;
-    /// The caller has given up this request, which may be unknown here.
+    /// Called when the caller has cancelled this request, which may be unknown here.
     virtual void on_cancelled(CallChannel& channel, std::uint64_t id) = 0;
-    /// A message could not be sent, and is gone.
+    /// Called when a message could not be sent and was dropped.
     virtual void on_unsent(CallChannel& channel, const CallWord& word, const Error& why) = 0;
-    /// Once: nothing comes any more.
+    /// Called once: nothing arrives any more.
     virtual void on_over(CallChannel& channel, const Error& why) = 0;
   };
 
@@ -71,28 +72,28 @@ class CallChannel final : public ChannelEvents, public std::enable_shared_from_t
   }
 
   // Sending
-  /// `message` has `word` at its end. False: the channel is over.
+  /// Sends `message`, which has `word` at its end. False: the channel is over.
   bool send(std::shared_ptr<const KeptBody> message, const CallWord& word);
   /// The same without tensors.
   bool send(const CallWord& word, std::string_view text);
-  /// Caller: the request is given up. Its answer is not passed on.
+  /// For a caller: cancels the request. Its answer is not passed on.
   void cancel(std::uint64_t id);
-  /// Responder: may an answer of this size wait, beside those that the peer has not taken?
+  /// For a responder: true if an answer of this size may wait, beside the untaken ones.
   [[nodiscard]] bool has_room(std::uint64_t size_bytes) const;
-  /// Is all that was sent with the peer, or with the kernel?
+  /// True if the peer or the kernel has everything that was sent.
   [[nodiscard]] bool is_idle();
 
   // Taking
-  /// The tensors of a message of kind `data`; or why they cannot be read, which the peer is told
-  /// where it is the peer's fault: then the channel is over.
+  /// Takes the tensors of a message of kind `data`. An unreadable message is an error; if that is
+  /// the peer's fault, the peer is told and the channel is over.
   [[nodiscard]] Result<TensorDict> take(Received received);
-  /// The text of one of kind `bytes`.
+  /// Takes the text of one of kind `bytes`.
   [[nodiscard]] std::string take_text(Received received);
   void drop(Received&& received) TENDON_EXCLUDES(receive_mutex());
   /// The same under the receive lock.
   void drop_here(Received&& received) TENDON_REQUIRES(receive_mutex());
 
-  /// Says the end, and gives the pipe back.
+  /// Says the end, and returns the pipe.
   void close() TENDON_EXCLUDES(receive_mutex());
 
   // ChannelEvents
@@ -112,11 +113,11 @@ class CallChannel final : public ChannelEvents, public std::enable_shared_from_t
   [[nodiscard]] bool put(Outgoing outgoing);
   void flush();
   [[nodiscard]] bool may_show(const Outgoing& outgoing) const TENDON_REQUIRES(mutex_);
-  /// Hands over what is complete at the head of the inbox.
+  /// Hands over the complete messages at the head of the inbox.
   void hand_over() TENDON_REQUIRES(receive_mutex());
   [[nodiscard]] Result<Received> read(Incoming&& incoming) TENDON_REQUIRES(receive_mutex());
   [[nodiscard]] Result<void> open_or_close(const CallWord& word);
-  /// What was taken is told: its credit, if one is due.
+  /// Reports a taken message: sends its credit, if one is due.
   void tell_taken(Incoming& incoming) TENDON_REQUIRES(receive_mutex());
   void drop_unsent();
 
@@ -130,7 +131,7 @@ class CallChannel final : public ChannelEvents, public std::enable_shared_from_t
   mutable Mutex mutex_;
   std::deque<Outgoing> outgoing_ TENDON_GUARDED_BY(mutex_);
   std::uint64_t outgoing_bytes_ TENDON_GUARDED_BY(mutex_) = 0;  // in slots
-  std::set<std::uint64_t> open_ TENDON_GUARDED_BY(mutex_);      // requests without their answer
+  std::set<std::uint64_t> open_ TENDON_GUARDED_BY(mutex_);      // requests without an answer
 };
 
 }  // namespace tendon::v0::detail

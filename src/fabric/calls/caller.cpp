@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kWhere = "node.call";
 
-// Tells the targets of one node from those of others that share its Context.
+// Distinguishes the targets of one node from those of others that share its Context.
 std::atomic<std::uint64_t> next_caller{1};
 
 std::string target_of(const std::string& prefix, const PublisherId& responder) {
@@ -77,7 +77,7 @@ Result<CallAllReplies> Caller::call_all(const std::shared_ptr<NodePort>& node,
 
 namespace {
 
-/// While it lives, discovery tells of the responders of a key.
+/// While it lives, discovery reports the responders of a key.
 class Followed {
  public:
   Followed(NodePort& node, const KeyExpression& key) : node_(node), key_(key) {}
@@ -92,7 +92,7 @@ class Followed {
 
 }  // namespace
 
-/// Gives up what has no answer, whatever way a call ends.
+/// Cancels unanswered requests, whatever way a call ends.
 class Caller::Finisher {
  public:
   Finisher(Caller& caller, OpenCall& call) : caller_(caller), call_(call) {}
@@ -185,7 +185,7 @@ void Caller::ask_responders(const std::shared_ptr<NodePort>& node, OpenCall& cal
   std::vector<const EntityAnnouncement*> to_dial;
   {
     const Lock lock(mutex_);
-    // One that was not reached before its announcement went was not asked either.
+    // A responder that was not reached before its announcement was withdrawn was not asked either.
     std::erase_if(call.parts, [&](const Part& part) {
       return part.state == Part::State::dialling &&
              std::ranges::none_of(responders, [&](const EntityAnnouncement& responder) {
@@ -198,7 +198,7 @@ void Caller::ask_responders(const std::shared_ptr<NodePort>& node, OpenCall& cal
           std::ranges::any_of(call.parts, [&](const Part& part) { return part.responder == id; });
       if (is_known) continue;
       const auto connection = connections_.find(id);
-      // One that another call waits for is dialled already.
+      // A responder for which another call waits is dialled already.
       if (connection == connections_.end() && !is_wanted(id)) to_dial.push_back(&responder);
       Part& part = call.parts.emplace_back(Part{.responder = id});
       if (connection == connections_.end()) continue;
@@ -338,7 +338,7 @@ void Caller::dial(const std::shared_ptr<NodePort>& node, const EntityAnnouncemen
   dialler_->want(std::move(wanted));
 }
 
-// On a thread of the Dialler.
+// Runs on a thread of the Dialler.
 Dialler::Outcome Caller::connect(const NodePort& node, const EntityAnnouncement& responder,
                                  const Dialler::Dial& dial) {
   using Outcome = Dialler::Outcome;
@@ -408,7 +408,7 @@ void Caller::use(const Connection& connection) {
   bool added = false;
   {
     const Lock lock(mutex_);
-    // Two attempts may come so far, when the calls that the first was for have ended meanwhile.
+    // Two attempts may both succeed, if the calls of the first have ended meanwhile.
     added = !closed_ && connections_.try_emplace(responder, connection).second;
     for (const auto& [number, call] : calls_) {
       for (Part& part : call->parts) {
@@ -425,7 +425,7 @@ void Caller::use(const Connection& connection) {
   if (!added) return channel->close();
   for (const Call& call : to_send) send(channel, *call);
   if (channel->is_over()) forget(*channel);  // since before it was here
-  context()->wake_others();                  // a thread that waits takes in from this link, too
+  context()->wake_others();                  // a waiting thread reads from this link, too
 }
 
 void Caller::send(const std::shared_ptr<CallChannel>& channel, const OpenCall& call) {
@@ -435,7 +435,7 @@ void Caller::send(const std::shared_ptr<CallChannel>& channel, const OpenCall& c
                              channel->link().peer_name() + " ended its calls"});
 }
 
-// What channels tell
+// Events of channels
 
 void Caller::on_received(CallChannel& channel, CallChannel::Received&& received) {
   channel.receive_mutex().assert_held();
@@ -478,7 +478,7 @@ void Caller::on_over(CallChannel& channel, const Error& why) {
     leaving_.push_back(channel.shared_from_this());
   }
   forget(channel);
-  // Behind the receive lock: a sink does not detach itself while it is told something.
+  // After the receive lock: a sink does not detach itself inside an event.
   context()->schedule(
       [weak = weak_from_this(), context = context(), known = channel.shared_from_this()] {
         known->close();
@@ -523,7 +523,7 @@ void Caller::close() {
     if (std::exchange(closed_, true)) return;
     for (const auto& [responder, connection] : connections_) channels.push_back(connection.channel);
     connections_.clear();
-    // None of them tells this caller anything when its last share goes.
+    // None of them calls this caller when its last share is dropped.
     channels.insert(channels.end(), leaving_.begin(), leaving_.end());
   }
   dialler_->drop_all(prefix_);

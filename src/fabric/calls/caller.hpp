@@ -24,21 +24,21 @@ namespace tendon::v0::detail {
 
 /// The calls of one node. Each has a *part* for each responder that it asks (CallPart).
 ///
-/// A channel is made when a responder is first asked, by the Dialler, and stays for later calls.
-/// No request is sent twice to a responder: one that is lost on its way fails.
+/// The Dialler makes a channel when a responder is first asked; it stays for later calls. No
+/// request is sent twice to a responder: a lost one fails.
 ///
 /// Owns:    channels, and calls while a thread waits for them.
 /// Threads: thread-safe. Its lock comes after a link's receive lock and before that of the node; no
-///          channel is called under it. Its last share must not go under a receive lock, where a
-///          Context's fabric would go with it: no channel has one when close() returns.
+///          channel is called under it. Its last share must not be dropped under a receive lock,
+///          where a Context's fabric would end with it: no channel has one when close() returns.
 /// Errors:  as Node::call().
 /// Blocks:  call() until the deadline; close() as Dialler::drop_all().
-/// Cost:    of a call: one copy of its tensors in all, a message for each responder.
+/// Cost:    for each call: one copy of its tensors, a message for each responder.
 class Caller final : public CallChannel::Side, public std::enable_shared_from_this<Caller> {
  public:
   Caller(std::shared_ptr<Entities> entities, std::shared_ptr<Dialler> dialler);
 
-  /// What is asked, valid while the call lasts.
+  /// A call's request, valid while the call lasts.
   struct Question {
     const KeyExpression& key;
     const TensorDict& request;
@@ -49,7 +49,7 @@ class Caller final : public CallChannel::Side, public std::enable_shared_from_th
   [[nodiscard]] Result<CallAllReplies> call_all(const std::shared_ptr<NodePort>& node,
                                                 const Question& question);
   [[nodiscard]] CallStats stats() const;
-  /// Calls end with pipe_closed.
+  /// Ends its calls with pipe_closed.
   void close();
 
   // CallChannel::Side
@@ -61,7 +61,7 @@ class Caller final : public CallChannel::Side, public std::enable_shared_from_th
  private:
   using ResponderId = PublisherId;
   using Part = CallPart;
-  /// It outlives its announcement: a token of discovery that goes ends nothing.
+  /// It outlives its announcement: a withdrawn token of discovery ends nothing.
   struct Connection {
     EntityAnnouncement responder;
     std::string node;
@@ -75,7 +75,7 @@ class Caller final : public CallChannel::Side, public std::enable_shared_from_th
   [[nodiscard]] Result<CallAllReplies> ask(const std::shared_ptr<NodePort>& node,
                                            const Question& question, Until until);
   [[nodiscard]] Result<void> wait_for_responder(const NodePort& node, const Question& question);
-  /// Those that are announced, and those that are connected.
+  /// The announced responders, and the connected ones.
   [[nodiscard]] std::vector<EntityAnnouncement> responders_of(const NodePort& node,
                                                               const KeyExpression& key) const;
   [[nodiscard]] Result<Call> open(const Question& question);
@@ -83,7 +83,7 @@ class Caller final : public CallChannel::Side, public std::enable_shared_from_th
     return entities_->context();
   }
   [[nodiscard]] static Error nobody(const NodePort& node, const Question& question);
-  /// Asks those that are new, and forgets those that went before they were reached.
+  /// Asks new responders, and forgets those that were withdrawn before they were reached.
   void ask_responders(const std::shared_ptr<NodePort>& node, OpenCall& call,
                       const std::vector<EntityAnnouncement>& responders);
   /// False: the deadline has passed.
@@ -101,14 +101,14 @@ class Caller final : public CallChannel::Side, public std::enable_shared_from_th
                                          const Dialler::Dial& dial);
   [[nodiscard]] Result<std::shared_ptr<CallChannel>> open_channel(
       const EntityAnnouncement& responder, const std::shared_ptr<Link>& link);
-  /// Does a call wait for a channel to it?
+  /// True if a call waits for a channel to it.
   [[nodiscard]] bool is_wanted(const ResponderId& responder) const TENDON_REQUIRES(mutex_);
   void note_unreached(const ResponderId& responder, const Error& why);
-  /// What waits for the channel of `responder` is sent on it.
+  /// Sends the calls that wait for the channel of `responder`.
   void use(const Connection& connection);
   void send(const std::shared_ptr<CallChannel>& channel, const OpenCall& call);
   void forget(const CallChannel& channel) TENDON_EXCLUDES(mutex_);
-  /// Those that were asked on this channel get no answer.
+  /// Ends the parts that were asked on this channel: they get no answer.
   void fail_parts(const CallChannel& channel, const Error& why) TENDON_EXCLUDES(mutex_);
 
   const std::shared_ptr<Entities> entities_;
@@ -117,7 +117,8 @@ class Caller final : public CallChannel::Side, public std::enable_shared_from_th
   mutable Mutex mutex_;
   std::map<std::uint64_t, Call> calls_ TENDON_GUARDED_BY(mutex_);
   std::map<ResponderId, Connection> connections_ TENDON_GUARDED_BY(mutex_);
-  std::vector<std::shared_ptr<CallChannel>> leaving_ TENDON_GUARDED_BY(mutex_);  // over, attached
+  std::vector<std::shared_ptr<CallChannel>> leaving_ TENDON_GUARDED_BY(mutex_);  // over, still
+                                                                                 // attached
   std::uint64_t last_id_ TENDON_GUARDED_BY(mutex_) = 0;
   CallStats stats_ TENDON_GUARDED_BY(mutex_);
   bool closed_ TENDON_GUARDED_BY(mutex_) = false;

@@ -26,9 +26,9 @@ struct CallPart {
   std::string node{};  ///< empty: not known yet
   std::shared_ptr<CallChannel> channel{};
   std::optional<CallChannel::Received> received{};
-  std::optional<Error> error{};  ///< failed; dialling: of the last attempt
+  std::optional<Error> error{};  ///< the error, or that of the last attempt while dialling
 };
-/// A call that a thread waits for.
+/// A call for which a thread waits.
 struct OpenCall {
   CallWord word;
   std::shared_ptr<const KeptBody> request;

@@ -95,7 +95,7 @@ Result<std::shared_ptr<MessageSink>> ResponderCore::on_open(const std::shared_pt
   return channels_.back()->sink();
 }
 
-// What callers say
+// Words of callers
 
 void ResponderCore::on_received(CallChannel& channel, CallChannel::Received&& received) {
   channel.receive_mutex().assert_held();
@@ -162,14 +162,14 @@ ResponderCore::Admitted ResponderCore::admit(const std::shared_ptr<Job>& job) {
   return admitted;
 }
 
-// Is there one for what waits?
+// True if there is a thread for the waiting requests.
 bool ResponderCore::has_thread() {
   if (idle_count_ >= waiting_.size() || threads_.size() >= options_.handlers) return true;
   auto started = Thread::start({.name = "tendon-answer", .where = kWhere, .task = "for a handler"},
                                [self = shared_from_this()] { self->work(); });
   if (started)
     threads_.push_back(*std::move(started));
-  else  // the next request tries again; until then the threads that there are do the work
+  else  // the next request tries again; until then the existing threads do the work
     context_.log(LogLevel::warn, kWhere, started.error().detail);
   return !threads_.empty();
 }
@@ -204,7 +204,7 @@ void ResponderCore::on_over(CallChannel& channel, const Error&) {
       if (is_its(*job)) stops.push_back(job->stop);
   }
   stop_soon(std::move(stops));
-  // Behind the receive lock: a sink does not detach itself while it is told something.
+  // After the receive lock: a sink does not detach itself inside an event.
   context_.schedule([self = shared_from_this(), known = channel.shared_from_this()] {
     known->close();
     const Lock lock(self->mutex_);
@@ -212,7 +212,7 @@ void ResponderCore::on_over(CallChannel& channel, const Error&) {
   });
 }
 
-// Not here: what waits for a stop is the program's, and may take locks.
+// Not here: callbacks of a stop belong to the program, and may take locks.
 void ResponderCore::stop_soon(std::vector<std::stop_source> stops) {
   if (stops.empty()) return;
   context_.schedule([stops = std::move(stops)]() mutable {
@@ -248,7 +248,7 @@ void ResponderCore::work() {
   leave();
 }
 
-// What was handed over is the last thread's: the others do nothing more, and end.
+// After a hand-over the work belongs to the last thread: the others do nothing more, and end.
 void ResponderCore::leave() {
   std::vector<Thread> threads;
   {
@@ -261,8 +261,8 @@ void ResponderCore::leave() {
   close_channels(context_.options().linger);
 }
 
-// Empty at the end. The caller lets go of it without the lock: with a job may go the last reference
-// to a link, whose own lock comes first.
+// Empty at the end. The caller drops it without the lock: a job may hold the last reference to a
+// link, whose own lock comes first.
 std::shared_ptr<ResponderCore::Job> ResponderCore::next_job() {
   const Lock lock(mutex_);
   while (waiting_.empty() && state_ <= State::closed) {
@@ -385,7 +385,7 @@ void ResponderCore::stop_taking_requests() {
   entities_->remove(entity_);
 }
 
-// The requests that wait are refused, and the handlers that run are to stop; but not this very one.
+// Refuses waiting requests, and stops running handlers, except for this very one.
 void ResponderCore::stop_all() {
   for (const auto& job : take_waiting([](const Job&) { return true; })) {
     job->channel->drop(std::move(job->received));
@@ -420,7 +420,7 @@ void ResponderCore::close_channels(Deadline deadline) {
 Result<void> ResponderCore::close(Deadline deadline) {
   if (context_.forked()) return {};
   stop_taking_requests();
-  // Its own request would be waited for until the deadline. What waits is answered behind it.
+  // The wait for its own request would last until the deadline. Waiting ones are answered after it.
   if (is_handler()) return {};
   std::size_t left = 0;
   {

@@ -20,7 +20,7 @@
 
 namespace tendon::v0::detail {
 
-/// A request that a responder has.
+/// A request at a responder.
 struct ResponderJob {
   std::shared_ptr<CallChannel> channel;
   CallChannel::Received received;
@@ -28,26 +28,26 @@ struct ResponderJob {
   std::stop_source stop;
 };
 
-/// The requests that a responder has, and the threads that answer them.
+/// The requests of a responder, and the threads that answer them.
 ///
 ///   waiting -> running -> answered, failed, cancelled
 ///           -> cancelled
 ///
-/// The responder is open, then closed, then joining or handed_over: in a handler of its own end()
-/// cannot join the thread that it runs on. There it hands over to the last of the threads, which
+/// The responder is open, then closed, then joining or handed_over. In a handler of its own end()
+/// cannot join the thread on which it runs. It then hands over to the last of the threads, which
 /// share the responder, and returns.
 ///
-/// Owns:    threads, made when they are needed and joined in end(), or by the last of them;
-///          requests; a channel for each caller.
+/// Owns:    threads, made when needed and joined in end(), or by the last of them; requests; a
+///          channel for each caller.
 /// Threads: thread-safe. Its lock comes after a link's receive lock; no channel is called under it.
 /// Errors:  as Responder.
 /// Blocks:  close() until the deadline, end() while handlers run; in a handler neither.
-/// Cost:    of a request: two locks, a walk over those that are there, and waking a thread.
+/// Cost:    for each request: two locks, a walk over those that are there, and waking a thread.
 class ResponderCore final : public EntityDoor,
                             public CallChannel::Side,
                             public std::enable_shared_from_this<ResponderCore> {
  public:
-  /// Announced by `node`.
+  /// Makes a responder that `node` announces.
   [[nodiscard]] static Result<std::shared_ptr<ResponderCore>> create(
       std::shared_ptr<NodePort> node, KeyExpression key, Responder::Handler handler,
       const ResponderOptions& options);
@@ -84,7 +84,7 @@ class ResponderCore final : public EntityDoor,
   [[nodiscard]] std::size_t places_of_caller() const;
   [[nodiscard]] bool has_thread() TENDON_REQUIRES(mutex_);
   void work();
-  /// Is this thread one of its own?
+  /// True if this thread is one of its own.
   [[nodiscard]] bool is_handler() const noexcept { return serves_ == this; }
   void leave() TENDON_EXCLUDES(mutex_);
   [[nodiscard]] std::shared_ptr<Job> next_job();
@@ -93,7 +93,7 @@ class ResponderCore final : public EntityDoor,
   void send(CallChannel& channel, std::uint64_t id, const TensorDict& answer);
   void refuse(CallChannel& channel, std::uint64_t id, const Error& why);
   void send_cancelled(CallChannel& channel, std::uint64_t id);
-  /// Takes them out of what waits.
+  /// Removes the matching requests from the waiting ones.
   template <class F>
   [[nodiscard]] Jobs take_waiting(F is_meant);
   void stop_soon(std::vector<std::stop_source> stops);
@@ -109,7 +109,7 @@ class ResponderCore final : public EntityDoor,
   const ResponderOptions options_;
   const std::uint32_t entity_;
   mutable Mutex mutex_;
-  CondVar came_;  // a request, or the end
+  CondVar came_;  // a request or the end has arrived
   CondVar done_;  // with a request
   std::deque<std::shared_ptr<Job>> waiting_ TENDON_GUARDED_BY(mutex_);
   Jobs running_ TENDON_GUARDED_BY(mutex_);
@@ -120,7 +120,7 @@ class ResponderCore final : public EntityDoor,
   enum class State : std::uint8_t { open, closed, joining, handed_over };
   State state_ TENDON_GUARDED_BY(mutex_) = State::open;
   std::size_t left_count_ TENDON_GUARDED_BY(mutex_) = 0;  // threads that do no more work
-  // The responder that this thread works for, and the request that it answers.
+  // The responder for which this thread works, and the request that it answers.
   static thread_local const ResponderCore* serves_;
   static thread_local const Job* answers_;
 };

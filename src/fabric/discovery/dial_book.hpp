@@ -11,7 +11,7 @@
 
 namespace tendon::v0::detail {
 
-/// The addresses that a program named, and what became of dialling each.
+/// The addresses that a program named, and the outcome of dialling each.
 ///
 /// Owns:    kMaxStaticPeers addresses at most.
 /// Threads: its owner's lock is held.
@@ -20,7 +20,7 @@ namespace tendon::v0::detail {
 /// Cost:    a look into a tree.
 class DialBook {
  public:
-  /// False: it has as many addresses as it may, and this one is not among them.
+  /// Adds an address. False: there are as many as allowed, and this one is not among them.
   [[nodiscard]] bool add(const std::string& address) {
     if (places_.size() >= kMaxStaticPeers && !places_.contains(address)) return false;
     places_.try_emplace(address);
@@ -29,7 +29,7 @@ class DialBook {
   void note_dialled(const std::string& address) {
     places_[address].dialled = Dialled::at_least_once;
   }
-  /// `error`: of the last dial, empty where a node answers.
+  /// `error` is that of the last dial, empty if a node answered.
   void note_outcome(const std::string& address, std::string error) {
     places_[address].error = std::move(error);
   }

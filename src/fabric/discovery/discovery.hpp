@@ -17,46 +17,47 @@
 
 namespace tendon::v0::detail {
 
-/// Has everything been told that was there when it was followed?
+/// Whether everything has been reported that was there when it was followed.
 enum class Picture : std::uint8_t { incomplete, complete };
 
-/// How a Context tells others of its nodes and entities, and hears of theirs: as keys, whose form
-/// announcement.hpp has. What it tells is a hint that anybody may have written.
+/// Announces a Context's nodes and entities to others, and reports theirs: as keys, in the form of
+/// announcement.hpp. An announcement is a hint that anybody may have written.
 ///
 /// Threads: thread-safe. Shared by the nodes of a Context; not destroyed under a link's receive
 ///          lock.
-/// Errors:  limit_exceeded; those of what carries the keys.
+/// Errors:  limit_exceeded; those of the carrier of the keys.
 /// Blocks:  never.
-/// Cost:    of a change: a look into a tree for each reader; never a look over all that is known.
+/// Cost:    for each change: a look into a tree for each reader; never a look over all that is
+///          known.
 class Discovery {
  public:
   virtual ~Discovery() = default;
 
-  /// As often as it was announced, a key has to be withdrawn.
+  /// Announces a key. It must be withdrawn as often as it was announced.
   [[nodiscard]] virtual Result<void> announce(const KeyExpression& key) = 0;
   virtual void withdraw(const KeyExpression& key) = 0;
 
-  /// Readers hear of what is announced under `pattern`, from now until the same is unfollowed.
+  /// Reports announcements under `pattern` to readers, from now until the same is unfollowed.
   [[nodiscard]] virtual Result<void> follow(const KeyExpression& pattern) = 0;
   virtual void unfollow(const KeyExpression& pattern) = 0;
-  /// The reader hears of all that is followed, and of what this Context announces; of more where it
-  /// costs nothing. At first, all that is known has just come.
+  /// Makes a reader of everything that is followed, and of this Context's own announcements; of
+  /// more if that costs nothing. Its first changes are all known keys.
   [[nodiscard]] virtual std::shared_ptr<KeyReader> read() = 0;
-  /// What no reader was told of is not there, only while this says `complete`.
+  /// Unreported keys are absent only while this says `complete`.
   [[nodiscard]] virtual Picture picture() const = 0;
   /// The router that does not answer, so that nothing new is found; empty while all do.
   [[nodiscard]] virtual std::string absence() const { return {}; }
 
-  /// `on_change` runs later when a reader has something to take, or picture() or absence() has
-  /// changed: once for many changes. A number for unwatch().
+  /// Runs `on_change` later when a reader has something to take, or picture() or absence() has
+  /// changed: once for many changes. Returns a number for unwatch().
   [[nodiscard]] virtual std::uint64_t watch(std::function<void()> on_change) = 0;
   virtual void unwatch(std::uint64_t number) = 0;
 };
 
-/// Those that want to hear of a change.
+/// The watchers of changes.
 ///
 /// Threads: thread-safe. Callbacks run where `schedule` runs them, under no lock.
-/// Cost:    of a change that is told already: an atomic.
+/// Cost:    for a change that is reported already: an atomic.
 class ChangeWatchers : public std::enable_shared_from_this<ChangeWatchers> {
  public:
   using Schedule = std::function<void(std::function<void()>)>;
@@ -71,7 +72,7 @@ class ChangeWatchers : public std::enable_shared_from_this<ChangeWatchers> {
     const Lock lock(mutex_);
     watchers_.erase(number);
   }
-  /// All hear of it later, once for all changes until then.
+  /// Reports a change to all later, once for all changes until then.
   void changed() {
     if (told_.exchange(true)) return;
     schedule_([weak = weak_from_this()] {
@@ -81,7 +82,7 @@ class ChangeWatchers : public std::enable_shared_from_this<ChangeWatchers> {
 
  private:
   void call() TENDON_EXCLUDES(mutex_) {
-    told_ = false;  // before they look: what changes from now on is told again
+    told_ = false;  // before they look: later changes are reported again
     std::vector<std::function<void()>> watchers;
     {
       const Lock lock(mutex_);

@@ -44,7 +44,7 @@ DiscoveryChannel::DiscoveryChannel(const std::shared_ptr<ContextCore>& context,
 
 void DiscoveryChannel::put(Word word) {
   const Lock lock(mutex_);
-  // A peer that takes nothing is not told for ever: what it keeps is wrong until it asks anew.
+  // A peer that takes nothing is not told for ever: its picture is wrong until it asks anew.
   if (is_over() || words_.size() >= 2 * kMaxAnnouncements) return;
   words_.push_back(std::move(word));
 }
@@ -77,7 +77,7 @@ bool DiscoveryChannel::put_went(const std::string& key) {
   return has_room;
 }
 
-// One thread at a time gets through; another one that comes meanwhile leaves its word to it.
+// One thread at a time enters; another one that arrives meanwhile leaves its word to it.
 void DiscoveryChannel::flush() {
   Fanout::Round round(*sender_);
   for (;;) {
@@ -99,7 +99,7 @@ void DiscoveryChannel::flush() {
   }
 }
 
-// What the peer says
+// Words of the peer
 
 Result<DiscoveryChannel::Word> DiscoveryChannel::read(const Incoming& incoming) const {
   const Descriptor& descriptor = incoming.descriptor;
@@ -107,7 +107,7 @@ Result<DiscoveryChannel::Word> DiscoveryChannel::read(const Incoming& incoming) 
   if (descriptor.kind != MessageKind::bytes ||
       descriptor.tag > static_cast<std::uint32_t>(DiscoveryWord::said_all))
     return channel_.violation("sent an announcement that neither comes nor goes");
-  // A copy: the peer could change its slot while it is being read.
+  // A copy: the peer could change its slot during the read.
   return Word{static_cast<DiscoveryWord>(descriptor.tag),
               std::string(as_text({incoming.body.data, descriptor.payload_bytes}))};
 }

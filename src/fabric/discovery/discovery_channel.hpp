@@ -19,18 +19,18 @@
 
 namespace tendon::v0::detail {
 
-/// A word, by its tag: of a key, that it is announced from now on, or not any more; or without one,
-/// that all that was announced before the pipe has been said.
+/// A word, by its tag: a key is announced from now on, or not any more; or, without a key, all
+/// earlier announcements have been said.
 enum class DiscoveryWord : std::uint8_t { came, went, said_all };
 
-/// One pipe of purpose `discovery`: each side tells what it announces and withdraws, in order. What
-/// the peer says waits here, within the window, until the owner takes it.
+/// One pipe of purpose `discovery`: each side sends its announcements and withdrawals, in order.
+/// The peer's words wait here, within the window, until the owner takes them.
 ///
-/// Owns:    the words that wait to be sent; its channel, with those that came and were not taken.
+/// Owns:    unsent words; its channel, with untaken words.
 /// Threads: thread-safe. Its lock comes after the link's receive lock.
-/// Errors:  a peer that breaks the rules is told, and heard no more.
+/// Errors:  a peer that breaks the rules is told, and not heard any more.
 /// Blocks:  never.
-/// Cost:    of a word: a lock, and a message.
+/// Cost:    a lock and a message for each word.
 class DiscoveryChannel final : public ChannelEvents,
                                public std::enable_shared_from_this<DiscoveryChannel> {
  public:
@@ -52,27 +52,27 @@ class DiscoveryChannel final : public ChannelEvents,
     return Channel::sink_of(shared_from_this(), channel_);
   }
 
-  // What this side says. flush() follows, without a lock that is taken here.
-  /// The key comes, behind all words that were put before; one that came already stays as it is.
-  /// Errors: limit_exceeded, where the peer is of an older protocol and may be told of no more.
+  // Words of this side. flush() follows, without a lock that is taken here.
+  /// Announces a key after all earlier words; one that is announced already stays as it is. Errors:
+  /// limit_exceeded, if the peer's older protocol allows no more.
   [[nodiscard]] Result<void> put_came(const std::string& key);
-  /// It goes. True: there is room again for one that was left out.
+  /// Withdraws it. True: there is room again for one that was left out.
   bool put_went(const std::string& key);
   void put_said_all() { put({DiscoveryWord::said_all, {}}); }
-  /// Sends what can leave now. The rest goes on with the Context.
+  /// Sends as much as can leave now. The Context continues with the rest.
   void flush();
 
-  // What the peer says
-  /// The first words that came, at most so many; the peer may send as many more.
+  // Words of the peer
+  /// Takes the first words, at most so many; the peer may send as many more.
   [[nodiscard]] std::vector<Word> take(std::size_t most);
-  /// It broke a rule: it hears why, and the channel is over.
+  /// Ends the channel because the peer broke a rule; the peer hears why.
   void refuse(const Error& why);
-  /// It has said all that it announced before.
+  /// Notes that the peer has said all its earlier announcements.
   void note_complete();
   [[nodiscard]] Picture picture() const;
 
   [[nodiscard]] bool is_over() const { return !channel_.is_open(); }
-  /// Says the end, and gives the pipe back.
+  /// Says the end, and returns the pipe.
   void close();
 
   // ChannelEvents
@@ -91,8 +91,8 @@ class DiscoveryChannel final : public ChannelEvents,
   Channel channel_;
   std::shared_ptr<Fanout> sender_;
   mutable Mutex mutex_;
-  std::deque<Word> words_ TENDON_GUARDED_BY(mutex_);  // to be sent
-  // What a peer of an older protocol is told, which is less than there may be.
+  std::deque<Word> words_ TENDON_GUARDED_BY(mutex_);  // unsent
+  // The keys that a peer of an older protocol knows, which may not be all.
   struct Told {
     std::set<std::string> keys;
     std::uint64_t bytes = 0;

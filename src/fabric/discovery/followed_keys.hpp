@@ -12,21 +12,21 @@
 
 namespace tendon::v0::detail {
 
-/// A set of keys that is followed, and what is known of it.
+/// A followed set of keys, and its known keys.
 struct FollowedKeys {
-  /// Lost to a flood: keys that found no room, or words of the watch.
+  /// Losses in a flood: keys that found no room, or words of the watch.
   enum class Missed : std::uint8_t { nothing, keys, changes };
-  /// on_time() does this with a pattern.
+  /// The task of on_time() for a pattern.
   enum class Next : std::uint8_t { nothing, ask, begin };
   using Keys = std::set<std::string, std::less<>>;
 
   std::size_t count = 0;
-  std::uint64_t number = 0;  // of what was declared: what an earlier watch tells is old
+  std::uint64_t number = 0;  // of the declaration: words of an earlier watch are old
   Picture picture = Picture::incomplete;
   Missed missed = Missed::nothing;
   Next next = Next::nothing;
   Keys keys;
-  Keys unconfirmed;  // were there before words were missed; those not told again have gone
+  Keys unconfirmed;  // known before words were missed; those not reported again are gone
   ZenohPort::Handle watch;
   ZenohPort::Handle request;
 };

@@ -17,23 +17,23 @@
 
 namespace tendon::v0::detail {
 
-/// What announcements say of one domain, kept as they come and go. What cannot be read is as if it
-/// was not there.
+/// The announcements of one domain, kept up to date. Unreadable ones count as absent.
 ///
 /// Owns:    the announcements.
 /// Threads: none of its own.
 /// Errors:  none.
 /// Blocks:  never.
-/// Cost:    of a change: looks into trees, however much is known.
+/// Cost:    for each change: looks into trees, however much is known.
 class KnownPeers {
  public:
-  /// What follows from some changes, for the owner to act on.
+  /// The consequences of some changes, on which the owner acts.
   struct Changes {
-    /// Publishers and responders that count from now on, or do not any more, in order.
+    /// Publishers and responders that count from now on, or not any more, in order.
     std::vector<std::pair<KeyChange, EntityAnnouncement>> entities;
-    std::set<ContextId> contexts;                ///< of nodes that came
-    std::map<ContextId, std::string> had_nodes;  ///< and may have none any more: their names
-    std::set<std::string> names;                 ///< of nodes that came or went
+    std::set<ContextId> contexts;                ///< of nodes that appeared
+    std::map<ContextId, std::string> had_nodes;  ///< Contexts that may have no node any more: their
+                                                 ///< names
+    std::set<std::string> names;                 ///< of nodes that appeared or disappeared
   };
 
   explicit KnownPeers(std::string domain) : domain_(std::move(domain)) {}
@@ -41,26 +41,27 @@ class KnownPeers {
   void apply(const ChangedKey& changed, Changes& changes);
 
   [[nodiscard]] bool has_node(const ContextId& context) const { return nodes_.contains(context); }
-  /// Those of all nodes.
+  /// The Contexts of all nodes.
   [[nodiscard]] std::vector<ContextId> contexts() const;
-  /// How many nodes have this name.
+  /// The number of nodes with this name.
   [[nodiscard]] std::size_t count_of(const std::string& name) const;
-  /// One for each node, sorted.
+  /// The names, one for each node, sorted.
   [[nodiscard]] std::vector<std::string> names() const;
   [[nodiscard]] std::vector<ContextId> contexts_of(const std::string& name) const;
   /// The names of the nodes of the Context, kMostNames at most; empty while none is known.
   [[nodiscard]] std::string name_of(const ContextId& context) const;
-  /// Where to dial the Context, in this order: unix where the two share a host, then tcp.
+  /// The addresses of the Context, in the order of dialling: unix if the two share a host, then
+  /// tcp.
   [[nodiscard]] std::vector<std::string> addresses_of(const ContextId& context,
                                                       const std::optional<BootHash>& host) const;
 
   [[nodiscard]] const AnnouncedEntities& publishers() const noexcept { return publishers_; }
   [[nodiscard]] const AnnouncedEntities& subscribers() const noexcept { return subscribers_; }
   [[nodiscard]] const AnnouncedEntities& responders() const noexcept { return responders_; }
-  /// For people; see in_order().
+  /// Descriptions for people; see in_order().
   [[nodiscard]] std::vector<EntityInfo> described(const AnnouncedEntities& entities) const;
 
-  /// A name for people has so many nodes of one Context.
+  /// A name for people contains so many nodes of one Context.
   static constexpr std::size_t kMostNames = 8;
 
  private:

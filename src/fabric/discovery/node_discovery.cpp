@@ -27,7 +27,7 @@ void NodeDiscovery::close() {
   followed_.clear();
 }
 
-// What one way refuses is taken back from the others: all of them say the same.
+// If one way refuses, the others withdraw too: all of them announce the same.
 Result<void> NodeDiscovery::declare(Counts& counts, const KeyExpression& key, Do act, Undo undo) {
   if (closed_ || ++counts[key] > 1) return {};
   for (std::size_t i = 0; i < ways_.size(); ++i) {

@@ -17,12 +17,13 @@
 
 namespace tendon::v0::detail {
 
-/// One node's share of discovery: what it announces and follows, by all the ways that it uses.
+/// One node's share of discovery: its announcements and followed keys, in all the ways that it
+/// uses.
 ///
-/// A node follows the entities that its own ones look for, the nodes of the Contexts that have
+/// A node follows the entities for which its own ones look, the nodes of the Contexts that have
 /// these, and its own name: each of 1000 nodes hears of a few.
 ///
-/// Owns:    its announcements and what it follows; they end with close().
+/// Owns:    its announcements and followed keys; they end with close().
 /// Threads: thread-safe; other locks than that of a Discovery are not taken under its own.
 /// Errors:  those of Discovery; of announcement.hpp.
 /// Blocks:  never.
@@ -35,27 +36,27 @@ class NodeDiscovery {
   NodeDiscovery& operator=(const NodeDiscovery&) = delete;
   ~NodeDiscovery() = default;
 
-  /// `on_change` as Discovery::watch() says, once for each way; before all else.
+  /// Calls `on_change` as Discovery::watch(), once for each way. Call it first.
   void watch(const std::function<void()>& on_change) TENDON_EXCLUDES(mutex_);
-  /// Withdraws and unfollows all; what is announced or followed later has no effect.
+  /// Withdraws and unfollows all; later announcements and follows have no effect.
   void close() TENDON_EXCLUDES(mutex_);
 
   [[nodiscard]] Result<void> announce(const KeyExpression& key) TENDON_EXCLUDES(mutex_);
   void withdraw(const KeyExpression& key) TENDON_EXCLUDES(mutex_);
 
-  /// As often as it is followed, it has to be unfollowed.
+  /// Follows; it must be unfollowed as often.
   [[nodiscard]] Result<void> follow(EntityKind kind, const KeyExpression& topics);
   void unfollow(EntityKind kind, const KeyExpression& topics);
   [[nodiscard]] Result<void> follow_name(const std::string& name);
-  /// All of the domain, until close().
+  /// Follows all of the domain, until close().
   [[nodiscard]] Result<void> follow_all();
-  /// The nodes of this Context are followed from now on; nothing happens where they are already.
+  /// Follows the nodes of this Context from now on; does nothing if they are followed already.
   [[nodiscard]] Result<void> follow_nodes_of(const ContextId& context)
       TENDON_EXCLUDES(nodes_mutex_);
   void unfollow_nodes_of(const ContextId& context) TENDON_EXCLUDES(nodes_mutex_);
 
-  /// Changes that were not taken before, about so many of each way at most: a key comes once for
-  /// each way that knows it, and goes as often. Before the first call: watch().
+  /// Takes new changes, about so many of each way at most. A key appears once for each way that
+  /// knows it, and disappears as often. Call watch() first.
   [[nodiscard]] std::vector<ChangedKey> take(std::size_t most) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] std::vector<AnnouncingTrouble> take_troubles() TENDON_EXCLUDES(mutex_);
   /// Complete when that of each way is.
@@ -75,14 +76,14 @@ class NodeDiscovery {
 
   const std::string domain_;
   const std::vector<std::shared_ptr<Discovery>> ways_;
-  // Changes come one after another, so that all ways see them in one order.
+  // Changes are made one after another, so that all ways see them in one order.
   Mutex mutex_;
   Counts announced_ TENDON_GUARDED_BY(mutex_);
   Counts followed_ TENDON_GUARDED_BY(mutex_);
   std::vector<std::uint64_t> watching_ TENDON_GUARDED_BY(mutex_);              // one for each way
   std::vector<std::shared_ptr<KeyReader>> readers_ TENDON_GUARDED_BY(mutex_);  // likewise
   bool closed_ TENDON_GUARDED_BY(mutex_) = false;
-  Mutex nodes_mutex_;  // comes before the other
+  Mutex nodes_mutex_;  // is taken before the other
   std::set<ContextId> contexts_ TENDON_GUARDED_BY(nodes_mutex_);
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The environment's word for nodes that say nothing themselves.
+// The environment's defaults for nodes.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace tendon::v0::detail {
 
-/// `asked`; where that is empty, the environment's TENDON_DOMAIN, and else "default".
+/// `asked`; if empty, TENDON_DOMAIN of the environment, and else "default".
 [[nodiscard]] std::string domain_or_default(std::string asked);
-/// Those of TENDON_ROUTER="HOST:PORT,HOST:PORT".
+/// The routers of TENDON_ROUTER="HOST:PORT,HOST:PORT".
 [[nodiscard]] std::vector<std::string> routers_of_environment();
 /// The address of a Context's unix socket in the runtime directory of this process.
 [[nodiscard]] Result<std::string> unix_address_of(const ContextId& context);

@@ -9,7 +9,7 @@
 
 namespace tendon::v0::detail {
 
-/// What the live links to this peer know, without the name of a node; nothing where there is none.
+/// The state of the live links to this peer, without the name of a node; empty if there is none.
 [[nodiscard]] std::optional<PeerStats> stats_of_peer(ContextCore& context, const ContextId& peer);
 
 }  // namespace tendon::v0::detail

@@ -11,7 +11,7 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "node.directory";
-// Its target of the Dialler.
+// The name of its target at the Dialler.
 constexpr const char* kMove = "runtime directory";
 
 }  // namespace
@@ -152,7 +152,7 @@ void RuntimeHome::move() {
                        : "this process is served nowhere: " + change.reason);
 }
 
-// The door first: sessions come through it when the seats leave where they were.
+// Serves the door first: sessions enter by it when the seats leave their old place.
 Result<void> RuntimeHome::serve_in(const std::string& directory, Reason why) {
   const bool all_anew = why == Reason::another_directory;
   if (all_anew) {
@@ -173,7 +173,7 @@ Result<void> RuntimeHome::serve_in(const std::string& directory, Reason why) {
 void RuntimeHome::leave() {
   {
     const Lock lock(mutex_);
-    opened_.reset();  // whatever comes is another directory
+    opened_.reset();  // any later directory is another one
   }
   if (const auto left = door_.lead_nowhere(); !left)
     context_->log(LogLevel::error, kWhere, left.error().message());

@@ -17,14 +17,14 @@
 
 namespace tendon::v0::detail {
 
-/// The nodes of a Context are served in another runtime directory, or in one that was made anew.
+/// A change of the runtime directory in which the nodes of a Context are served, or its renewal.
 struct DirectoryChange {
-  std::string from;    ///< empty: they were served nowhere
-  std::string to;      ///< empty: they are served nowhere
-  std::string reason;  ///< why
+  std::string from;    ///< empty: they were not served
+  std::string to;      ///< empty: they are not served
+  std::string reason;  ///< of the change
 };
 
-/// Hears of changes, on a thread that may wait.
+/// Handles changes, on a thread that may wait.
 class DirectoryListener {
  public:
   virtual ~DirectoryListener() = default;
@@ -46,13 +46,13 @@ class DirectoryListener {
 /// Owns:    the socket, shares of the seats, a watch, a place among the Dialler's threads for a
 ///          move.
 /// Threads: thread-safe. The state is under the lock; one move runs at a time, without the lock.
-/// Errors:  create(): those of runtime_directory() and Acceptor. Later ones are in changes and in
-///          the log, and tried again.
+/// Errors:  create(): those of runtime_directory() and Acceptor. Later ones are reported in changes
+///          and in the log, and tried again.
 /// Blocks:  stop(): while a move runs, as StarSeat.
 /// Cost:    two descriptors, and those of the watch; a look is about ten system calls.
 class RuntimeHome final : public std::enable_shared_from_this<RuntimeHome> {
  public:
-  /// Serves the socket of this Context. `asked`: TENDON_RUNTIME_DIR.
+  /// Serves the socket of this Context. `asked` is TENDON_RUNTIME_DIR.
   [[nodiscard]] static Result<std::shared_ptr<RuntimeHome>> create(
       const std::shared_ptr<ContextCore>& context, const std::shared_ptr<Dialler>& dialler,
       std::string asked);
@@ -65,32 +65,32 @@ class RuntimeHome final : public std::enable_shared_from_this<RuntimeHome> {
   RuntimeHome(const RuntimeHome&) = delete;
   RuntimeHome& operator=(const RuntimeHome&) = delete;
 
-  /// Peers that come to its socket are let in. Once, before anything else.
+  /// Admits peers at its socket. Call it once, first.
   [[nodiscard]] Result<void> serve(Profile profile, const std::weak_ptr<OpenHandler>& handler);
-  /// Where it serves just now; empty: nowhere.
+  /// The directory in which it serves now; empty: none.
   [[nodiscard]] std::string directory() const TENDON_EXCLUDES(mutex_);
   [[nodiscard]] const DirectoryDoor& door() const noexcept { return door_; }
-  /// The seat moves with the directory from now on.
+  /// Moves the seat with the directory from now on.
   void add(const std::shared_ptr<StarSeat>& seat) TENDON_EXCLUDES(mutex_);
   void add(std::weak_ptr<DirectoryListener> listener) TENDON_EXCLUDES(mutex_);
-  /// Looks whether all is served where it should be; moves on another thread if not.
+  /// Checks that all is served where it should be; if not, moves on another thread.
   void look() TENDON_EXCLUDES(mutex_);
-  /// Serves its socket no more, and moves nothing.
+  /// Stops serving its socket, and moving.
   void stop() TENDON_EXCLUDES(mutex_);
 
  private:
   enum class State : std::uint8_t { served, moving, nowhere, stopped };
 
-  /// Why there is something to do.
+  /// The reason for a move.
   enum class Reason : std::uint8_t { another_directory, a_name_is_gone };
 
   void move() TENDON_EXCLUDES(mutex_);
-  /// Serves there all of it, or what is gone.
+  /// Serves there all names, or the missing ones.
   [[nodiscard]] Result<void> serve_in(const std::string& directory, Reason why)
       TENDON_EXCLUDES(mutex_);
   /// Serves nothing.
   void leave() TENDON_EXCLUDES(mutex_);
-  /// All is there: the directory, and each name in it.
+  /// True if all is there: the directory, and each name in it.
   [[nodiscard]] bool stands_in(const std::string& directory) const TENDON_REQUIRES(mutex_);
   void follow() TENDON_EXCLUDES(mutex_);
   void tell(const DirectoryChange& change) TENDON_EXCLUDES(mutex_);
@@ -107,7 +107,7 @@ class RuntimeHome final : public std::enable_shared_from_this<RuntimeHome> {
   State state_ TENDON_GUARDED_BY(mutex_) = State::served;
   std::string directory_ TENDON_GUARDED_BY(mutex_);
   OwnedFd opened_ TENDON_GUARDED_BY(mutex_);       // the directory, as a file
-  std::string refusal_ TENDON_GUARDED_BY(mutex_);  // why it is nowhere, as was told
+  std::string refusal_ TENDON_GUARDED_BY(mutex_);  // why it is nowhere, as reported
   std::vector<std::weak_ptr<StarSeat>> seats_ TENDON_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<DirectoryListener>> listeners_ TENDON_GUARDED_BY(mutex_);
 };

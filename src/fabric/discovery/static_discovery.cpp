@@ -198,7 +198,7 @@ void StaticDiscovery::leave(const Channel& channel) {
   channels_.erase(found);
 }
 
-// What peers say
+// Words of peers
 
 void StaticDiscovery::turn_soon() {
   if (turn_is_due_.exchange(true)) return;
@@ -208,7 +208,7 @@ void StaticDiscovery::turn_soon() {
 }
 
 void StaticDiscovery::take_turn() {
-  turn_is_due_ = false;  // before it looks: what comes from now on has another turn
+  turn_is_due_ = false;  // before it looks: later words have another turn
   const auto turn = DiscoveryTurn::begin();
   std::vector<Heard> heard;
   bool has_more = true;
@@ -227,11 +227,11 @@ void StaticDiscovery::take_turn() {
   if (has_more) turn_soon();
 }
 
-// First of all: what has gone makes room.
+// Done first: forgetting makes room.
 bool StaticDiscovery::forget_some() {
   std::vector<std::string> gone;
   bool has_more = false;
-  Heard done;  // goes behind the lock: it may have the last share of a link
+  Heard done;  // dropped after the lock: it may have the last share of a link
   {
     const Lock lock(mutex_);
     if (leaving_.empty()) return false;
@@ -276,7 +276,7 @@ Result<void> StaticDiscovery::take(const Heard& heard, const DiscoveryChannel::W
     if (heard.keys->remove(heard.pipe, key)) keys_->remove(key);
     return {};
   }
-  // What this version does not know is not kept; what speaks for somebody else is a lie.
+  // Announcements unknown to this version are not kept; those on behalf of others are lies.
   const auto announcement = parse_announcement(key);
   if (!announcement) return {};
   const ContextId context =

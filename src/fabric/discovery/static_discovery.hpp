@@ -21,15 +21,15 @@
 
 namespace tendon::v0::detail {
 
-/// Discovery by a list of addresses: each Context tells those that it has a channel with what it
-/// announces, and hears the same of them. Nobody passes on what others have said.
+/// Discovery by a list of addresses: each Context sends its announcements to those with which it
+/// has a channel, and receives theirs. Nobody passes on the words of others.
 ///
-/// What is followed makes no difference: each Context tells all that it announces.
+/// Following makes no difference: each Context sends all that it announces.
 ///
-/// What peers say waits at its channel, and is taken in turns of DiscoveryTurn, so much of each
-/// channel after the other: one that says a lot keeps neither the others nor the Context waiting.
+/// Words of peers wait at their channel, and are read in turns of DiscoveryTurn, a part of each
+/// channel after the other: a talkative peer delays neither the others nor the Context.
 ///
-/// Owns:    what this Context announces; channels; a dial for each address, as long as it lives.
+/// Owns:    this Context's announcements; channels; a dial for each address, as long as it lives.
 /// Threads: as Discovery; its lock is taken alone, or inside of a link's receive lock. The lock of
 ///          turns comes before all others, and is not taken under one.
 /// Errors:  limit_exceeded; those of Purposes.
@@ -46,11 +46,11 @@ class StaticDiscovery final : public Discovery,
       : context_(std::move(context)), profile_(profile), dialler_(std::move(dialler)) {}
   ~StaticDiscovery() override;
 
-  /// Another Context listens there; it is dialled until it answers, and again when it was lost.
+  /// Adds the address of another Context; it is dialled until it answers, and again after a loss.
   [[nodiscard]] Result<void> add_peer(const std::string& address);
-  /// Was that address dialled at least once?
+  /// True if that address was dialled at least once.
   [[nodiscard]] bool has_dialled(const std::string& address) const;
-  /// The outcome of the last dial of each address that was dialled: no error where a node answers.
+  /// The outcome of the last dial of each dialled address: no error if a node answered.
   [[nodiscard]] std::vector<DialAttempt> tried() const;
   /// Ends all channels and dials.
   void close();
@@ -61,7 +61,7 @@ class StaticDiscovery final : public Discovery,
   [[nodiscard]] Result<void> follow(const KeyExpression&) override { return {}; }
   void unfollow(const KeyExpression&) override {}
   [[nodiscard]] std::shared_ptr<KeyReader> read() override { return keys_->read(); }
-  /// Complete when each address was dialled once, and each that was reached has said all.
+  /// Complete when each address was dialled once, and each peer that was reached has said all.
   [[nodiscard]] Picture picture() const override;
   [[nodiscard]] std::uint64_t watch(std::function<void()> on_change) override {
     return watchers_->add(std::move(on_change));
@@ -76,22 +76,22 @@ class StaticDiscovery final : public Discovery,
 
  private:
   using Channel = std::shared_ptr<DiscoveryChannel>;
-  /// A channel, and where the keys of its peer are.
+  /// A channel, and the keys of its peer.
   struct Heard {
     Channel channel;
     std::shared_ptr<AnnouncedKeys> keys;
     AnnouncedKeys::Pipe pipe = 0;
-    std::string forgotten{};     ///< when it is over: up to here
-    bool told_of_limit = false;  ///< that the peer is not told of all
+    std::string forgotten{};     ///< up to here, when it is over
+    bool told_of_limit = false;  ///< that the peer does not hear of all
   };
   [[nodiscard]] Dialler::Outcome dial(const std::string& address, Deadline deadline);
   void note_dialled(const std::string& address);
   void note_outcome(const std::string& address, std::string error);
-  /// `address`: what to dial again when it is over; empty: the peer made it.
+  /// `address` is dialled again when the channel is over; empty: the peer made it.
   [[nodiscard]] Channel make_channel(const std::shared_ptr<Link>& link, std::uint32_t pipe,
                                      const std::string& address);
-  /// Tells it all that is announced, and of all changes from then on. Errors: unreachable when
-  /// this is closed; limit_exceeded.
+  /// Sends it all announcements, and all later changes. Errors: unreachable when this is closed;
+  /// limit_exceeded.
   [[nodiscard]] Result<void> add(const Channel& channel);
   void over(const std::weak_ptr<DiscoveryChannel>& channel, const std::string& address);
   void leave(const Channel& channel) TENDON_EXCLUDES(mutex_);
@@ -100,7 +100,7 @@ class StaticDiscovery final : public Discovery,
   bool tell(Heard& heard, const std::string& key) TENDON_REQUIRES(mutex_);
   void flush(const std::vector<Heard>& heard);
   void turn_soon();
-  /// Takes in what peers have said.
+  /// Reads the words of peers.
   void take_turn() TENDON_EXCLUDES(turning_);
   /// Each returns whether there is more.
   [[nodiscard]] bool forget_some() TENDON_REQUIRES(turning_);
@@ -117,12 +117,13 @@ class StaticDiscovery final : public Discovery,
       });
   mutable Mutex mutex_;
   DialBook addresses_ TENDON_GUARDED_BY(mutex_);
-  std::map<std::string, std::uint32_t> own_ TENDON_GUARDED_BY(mutex_);  // how often announced
+  std::map<std::string, std::uint32_t> own_ TENDON_GUARDED_BY(mutex_);  // the number of
+                                                                        // announcements
   std::uint64_t own_bytes_ TENDON_GUARDED_BY(mutex_) = 0;
   std::vector<Heard> channels_ TENDON_GUARDED_BY(mutex_);
   std::vector<Heard> leaving_ TENDON_GUARDED_BY(mutex_);  // over, and not forgotten
   bool closed_ TENDON_GUARDED_BY(mutex_) = false;
-  // What this Context and all peers announce; that of peers changes in turns alone.
+  // The announcements of this Context and of all peers; those of peers change only in turns.
   const std::shared_ptr<KeySet> keys_ = std::make_shared<KeySet>();
   std::atomic<bool> turn_is_due_{false};
   Mutex turning_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a node wants of what others announce.
+// The interest of a node in the announcements of others.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,14 @@
 
 namespace tendon::v0::detail {
 
-/// The subscribers of a node, by their numbers and by what they take.
+/// The subscribers of a node, by their numbers and by their keys.
 ///
 /// Owns:    none of them.
 /// Threads: none of its own.
 /// Errors:  none.
 /// Blocks:  never.
-/// Cost:    takers(): a look-up for those of one key, and a comparison for each with a wildcard.
+/// Cost:    takers(): a look-up for subscribers of one key, and a comparison for each with a
+///          wildcard.
 class OwnSubscribers {
  public:
   using Subscribers = std::vector<std::shared_ptr<Follower>>;
@@ -32,7 +33,7 @@ class OwnSubscribers {
   /// False: there is none of that number.
   bool remove(std::uint32_t number, const KeyExpression& keys);
   [[nodiscard]] std::shared_ptr<Follower> find(std::uint32_t number) const;
-  /// Those that take this topic, as far as it alone says.
+  /// The subscribers of this topic, by their keys alone.
   [[nodiscard]] Subscribers takers(const KeyExpression& topic) const;
   [[nodiscard]] Subscribers all() const;
   void clear();
@@ -43,8 +44,7 @@ class OwnSubscribers {
   std::map<std::uint32_t, KeyExpression> wild_;
 };
 
-/// Which of the publishers that are announced is wanted by which subscribers, and which of them
-/// people were told of as unreachable.
+/// The announced publishers that subscribers want, and those that people were told are unreachable.
 ///
 /// Owns:    numbers.
 /// Threads: none of its own.
@@ -56,22 +56,22 @@ class Wants {
   using Want = std::pair<PublisherId, std::uint32_t>;  // a publisher, and a subscriber
 
   void add(const PublisherId& publisher, std::uint32_t subscriber);
-  /// It is announced no more. Returns which subscribers wanted it.
+  /// Removes a publisher that is no longer announced. Returns the subscribers that wanted it.
   std::set<std::uint32_t> remove(const PublisherId& publisher);
   void remove(const PublisherId& publisher, std::uint32_t subscriber);
   [[nodiscard]] bool has(const ContextId& context) const;
   [[nodiscard]] bool has(const PublisherId& publisher) const { return wants_.contains(publisher); }
 
   // The node of a Context may be announced after its publishers
-  /// This want waits for it.
+  /// Makes this want wait for the node.
   void wait_for_node(const Want& want) { waiting_.insert(want); }
-  /// Those that wait for a node of this Context; where none does, any other want of it.
+  /// Takes the wants that wait for a node of this Context; if there is none, any other want of it.
   [[nodiscard]] std::vector<Want> take_waiting(const ContextId& context);
 
-  // What people are told once, until it is reached
-  /// Those of the Context that they were not told of; now they are.
+  // Reported to people once, until it is reached
+  /// The unreported publishers of the Context; from now on they are reported.
   [[nodiscard]] std::vector<PublisherId> tell_all_of(const ContextId& context);
-  /// True: they were not told of it.
+  /// Notes a report. True: it was not reported before.
   bool tell(const PublisherId& publisher);
   void note_reached(const PublisherId& publisher);
 
@@ -81,7 +81,7 @@ class Wants {
   std::set<Want> waiting_;
 };
 
-/// The keys that are called, and the Contexts that have responders of them.
+/// The called keys, and the Contexts that have responders for them.
 ///
 /// Owns:    counts.
 /// Threads: none of its own.
@@ -91,25 +91,25 @@ class Wants {
 class CalledKeys {
  public:
   [[nodiscard]] bool has(const KeyExpression& key) const { return keys_.contains(key); }
-  /// A call of the key runs, until end(). It stays here afterwards.
+  /// Begins a call of the key, until end(). The key stays here afterwards.
   void begin(const KeyExpression& key) { ++keys_[key]; }
   void end(const KeyExpression& key);
-  /// Takes it out, unless a call runs.
+  /// Removes it, unless a call runs.
   bool forget_unused(const KeyExpression& key);
-  /// Takes out those that no call uses, when there are more than `most` keys.
+  /// Removes the keys that no call uses, when there are more than `most` keys.
   [[nodiscard]] std::vector<KeyExpression> take_unused(std::size_t most);
 
-  /// A responder of a key that is here is announced; of one that is or was, it is not any more.
+  /// Counts an announced responder of a key that is here; discount() undoes that.
   void count(const ContextId& context);
   void discount(const ContextId& context);
-  /// Has the Context a responder that counts?
+  /// True if the Context has a responder that counts.
   [[nodiscard]] bool wants(const ContextId& context) const { return contexts_.contains(context); }
-  /// The Contexts for which that may have changed since the last call.
+  /// Takes the Contexts for which that may have changed since the last call.
   [[nodiscard]] std::set<ContextId> take_changed() { return std::exchange(changed_, {}); }
 
  private:
-  std::map<KeyExpression, std::size_t> keys_;  // and how many calls run
-  std::map<ContextId, std::size_t> contexts_;  // and how many responders count
+  std::map<KeyExpression, std::size_t> keys_;  // and the number of running calls
+  std::map<ContextId, std::size_t> contexts_;  // and the number of counted responders
   std::set<ContextId> changed_;
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kWhere = "node.discovery";
 
-// Nobody who follows it can be told: what is followed stays incomplete.
+// Logs it, because no caller can be told: the followed set stays incomplete.
 void note(const Result<void>& done, const KeyExpression& pattern) {
   if (done) return;
   log(LogLevel::warn, kWhere, pattern.text() + " is not followed: " + done.error().message());
@@ -39,7 +39,7 @@ Result<void> ZenohDiscovery::open() {
   return {};
 }
 
-// What this Context announces
+// Announcements of this Context
 
 Result<void> ZenohDiscovery::announce(const KeyExpression& key) {
   {
@@ -69,7 +69,7 @@ void ZenohDiscovery::withdraw(const KeyExpression& key) {
   watchers_->changed();
 }
 
-// What it follows
+// Followed keys
 
 Result<void> ZenohDiscovery::follow(const KeyExpression& pattern) {
   Followed failed;  // outlives the lock
@@ -104,7 +104,7 @@ void ZenohDiscovery::unfollow(const KeyExpression& pattern) {
   if (looks) look_again_later();
 }
 
-// First the watch: what comes while the request is under way is told by either.
+// The watch is first: either reports keys that appear while the request is under way.
 Result<void> ZenohDiscovery::begin(const KeyExpression& pattern, Followed& followed) {
   followed.number = ++last_number_;
   TENDON_TRY(watch,
@@ -173,7 +173,7 @@ void ZenohDiscovery::on_time() {
   }
 }
 
-// What the session tells
+// Events of the session
 
 ZenohDiscovery::Followed* ZenohDiscovery::find(const KeyExpression& pattern, Number number) {
   const auto found = followed_.find(pattern);
@@ -286,8 +286,8 @@ void ZenohDiscovery::on_end(const KeyExpression& pattern, Number number, Ending 
   if (looks) look_again_later();
 }
 
-// A watch is not always told what a lost connection took, and never what was there when there is a
-// new one.
+// A watch does not always report the losses of a broken connection, and never the keys that exist
+// when there is a new one.
 void ZenohDiscovery::on_state(SessionState state) {
   const bool is_up = state == SessionState::up;
   {

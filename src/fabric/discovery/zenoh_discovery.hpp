@@ -33,23 +33,23 @@ namespace tendon::v0::detail {
 ///                                          when there is some; or words were missed, and all is
 ///                                          followed anew: what is not told then has gone
 ///
-/// Between two looks after a flood, or after an answer that did not come, there is a pause that
-/// doubles, from kFirstPause to kLastPause, until the picture is complete.
+/// After a flood, or a missing answer, looks have a pause between them that doubles, from
+/// kFirstPause to kLastPause, until the picture is complete.
 ///
-/// Owns:    a share of the session, and what it declared; of others kMostKeys keys at most, and
+/// Owns:    a share of the session, and its declarations; of others kMostKeys keys at most, and
 ///          kMostKeyBytes of them.
-/// Threads: thread-safe. Its lock is never held while something of the session is destroyed, which
+/// Threads: thread-safe. Its lock is never held while a part of the session is destroyed, which
 ///          waits for callbacks.
 /// Errors:  those of ZenohPort.
 /// Blocks:  the destructor as that of the session.
-/// Cost:    of an announcement: a token in the router, and a word to each that follows it.
+/// Cost:    for each announcement: a token in the router, and a word to each follower.
 class ZenohDiscovery final : public Discovery,
                              public Timed,
                              public std::enable_shared_from_this<ZenohDiscovery> {
  public:
   /// Calls on_time() at its time, under no lock.
   using AddTimed = std::function<void(Deadline, std::weak_ptr<Timed>)>;
-  /// `schedule` runs what it is given later, under no lock. Without `add_timed` there is no pause
+  /// `schedule` runs its argument later, under no lock. Without `add_timed` there is no pause
   /// before a look.
   [[nodiscard]] static Result<std::shared_ptr<ZenohDiscovery>> create(
       std::shared_ptr<ZenohPort> session, ChangeWatchers::Schedule schedule,
@@ -77,8 +77,8 @@ class ZenohDiscovery final : public Discovery,
   // Timed
   void on_time() override TENDON_EXCLUDES(mutex_);
 
-  /// Keys of others, under all patterns. What comes above it is dropped, and logged once. When
-  /// kRoomToAsk of them and kRoomToAskBytes are free, what was dropped is asked for again.
+  /// Keys of others, under all patterns. Keys beyond it are dropped, and logged once. When
+  /// kRoomToAsk of them and kRoomToAskBytes are free, dropped keys are asked for again.
   static constexpr std::size_t kMostKeys = 65536;
   static constexpr std::uint64_t kMostKeyBytes = std::uint64_t{16} << 20;
   static constexpr std::size_t kRoomToAsk = kMostKeys / 16;
@@ -98,39 +98,39 @@ class ZenohDiscovery final : public Discovery,
   using Next = Followed::Next;
 
   [[nodiscard]] Result<void> open();
-  /// Watches, and asks what is there. What `followed` had before has to be destroyed by the caller.
+  /// Watches, and asks for the existing keys. The caller destroys the earlier state of `followed`.
   [[nodiscard]] Result<void> begin(const KeyExpression& pattern, Followed& followed)
       TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> ask(const KeyExpression& pattern, Followed& followed)
       TENDON_REQUIRES(mutex_);
   void begin_again() TENDON_EXCLUDES(mutex_);
-  /// on_time() comes after the pause.
+  /// Calls on_time() after the pause.
   void look_again_later() TENDON_EXCLUDES(mutex_);
-  /// The pattern, while what has this number is declared.
+  /// The pattern, while the declaration with this number exists.
   [[nodiscard]] Followed* find(const KeyExpression& pattern, Number number) TENDON_REQUIRES(mutex_);
   void on_token(const KeyExpression& pattern, Number number, TokenChange change,
                 std::string_view key) TENDON_EXCLUDES(mutex_);
   void on_end(const KeyExpression& pattern, Number number, Ending ending) TENDON_EXCLUDES(mutex_);
   void on_state(SessionState state) TENDON_EXCLUDES(mutex_);
-  /// False: nothing has changed by it.
+  /// False: it changed nothing.
   [[nodiscard]] bool take(Followed& followed, TokenChange change, std::string_view key)
       TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool has_room(std::size_t size_bytes) TENDON_REQUIRES(mutex_);
-  /// True: what was dropped is to be asked for again, because there is room now.
+  /// True: dropped keys are to be asked for again, because there is room now.
   [[nodiscard]] bool found_room() TENDON_REQUIRES(mutex_);
-  /// One key is followed no more, and readers hear of it.
+  /// Forgets one key, which readers hear.
   void forget(Keys& keys, Keys::const_iterator key) TENDON_REQUIRES(mutex_);
   void forget(Keys& keys) TENDON_REQUIRES(mutex_);
   [[nodiscard]] Picture whole_picture() const TENDON_REQUIRES(mutex_);
 
-  // One answer takes milliseconds; a router that has just begun may say nothing.
+  // One answer takes milliseconds; a router that has just started may say nothing.
   static constexpr std::chrono::seconds kAskFor{2};
 
   const AddTimed add_timed_;
   const ChangeWatchers::Schedule schedule_;
   const std::shared_ptr<ChangeWatchers> watchers_;
   const std::shared_ptr<ZenohPort> session_;
-  // Behind the session, so that they end before it.
+  // Declared after the session, so that they end before it.
   ZenohPort::Handle state_;
   mutable Mutex mutex_;
   std::map<KeyExpression, Own> own_ TENDON_GUARDED_BY(mutex_);

@@ -69,7 +69,7 @@ Result<std::unique_ptr<LateZenoh>> open_late(ZenohOptions options) {
   return LateZenoh::begin([options = std::move(options)] { return open_zenoh_once(options); });
 }
 
-/// The client, and how the one for plain samples is opened.
+/// Opens the client, and defines how the one for plain samples is opened.
 Result<void> open_client(ZenohMembership& membership, ZenohOptions options, DiscoveryNeed need,
                          Deadline deadline) {
   options.most_bytes = kMaxZenohBytes;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the nodes of a Context come into the network of Zenoh: by the star of this host and user, or
-// by routers that were named.
+// How the nodes of a Context enter the network of Zenoh: by the star of this host and user, or by
+// named routers.
 #pragma once
 
 #include <functional>
@@ -19,19 +19,19 @@
 
 namespace tendon::v0::detail {
 
-/// A session that is a client, and what it needs beside it: what stands later here ends first.
+/// A session that is a client, and its companions: later members end first.
 struct ZenohMembership {
-  std::shared_ptr<StarSeat> server;  ///< null where routers were named
+  std::shared_ptr<StarSeat> server;  ///< null if routers were named
   std::unique_ptr<ZenohPort> client;
-  ZenohPort::Handle state;    ///< tells the server what the client sees
-  LateZenoh* late = nullptr;  ///< the client, where it may be awaited still
-  /// A further client of the same network, for plain samples; null: `client` takes them. In the
-  /// background it returns at once, as the client did.
+  ZenohPort::Handle state;    ///< reports the client's state to the server
+  LateZenoh* late = nullptr;  ///< the client, if it may still be awaited
+  /// Opens a further client of the same network, for plain samples; null: `client` takes them. In
+  /// the background it returns at once, as the client did.
   std::function<Result<std::unique_ptr<ZenohPort>>(Deadline)> open_for_plain = nullptr;
 };
 
-/// Each is `HOST:PORT`, the number of a host for the port of routers (kRouterPort), `unix:/path`,
-/// or as Zenoh writes it: "tcp/10.0.0.7:7447". Errors: invalid_argument.
+/// Accepts `HOST:PORT`, the number of a host for the port of routers (kRouterPort), `unix:/path`,
+/// or Zenoh's form: "tcp/10.0.0.7:7447". Errors: invalid_argument.
 [[nodiscard]] Result<std::vector<std::string>> zenoh_endpoints(
     const std::vector<std::string>& routers);
 inline constexpr std::string_view kRouterPort = "7447";
@@ -40,21 +40,21 @@ inline constexpr std::string_view kRouterPort = "7447";
 /// runtime_directory().
 [[nodiscard]] Result<std::string> star_path(const std::string& domain);
 
-/// Nodes of one domain, host and user meet at one unix socket in the runtime directory. One node
-/// serves it; when that node goes another one serves, and links do not notice. While it is stopped,
-/// they meet at a second one (StarServer).
+/// Joins the star: nodes of one domain, host and user meet at one unix socket in the runtime
+/// directory. One node serves it; when that node ends another one serves, and links do not notice.
+/// While it is stopped, they meet at a second one (StarServer).
 ///
-/// `home` keeps the place in the runtime directory that is right.
+/// `home` keeps the place in the present runtime directory.
 ///
-/// Where ZENOH_CONFIG_OVERRIDE names other endpoints, nothing is served here.
+/// If ZENOH_CONFIG_OVERRIDE names other endpoints, nothing is served here.
 ///
-/// Errors: those of open_zenoh(); unreachable while there is no runtime directory; in the
-/// background, the last one alone.
-/// Blocks: until the client is connected, or the deadline; in the background never.
+/// Errors:  those of open_zenoh(); unreachable while there is no runtime directory; in the
+///          background, only the last one.
+/// Blocks:  until the client is connected, or the deadline; in the background never.
 [[nodiscard]] Result<ZenohMembership> join_star(RuntimeHome& home, const std::string& domain,
                                                 DiscoveryNeed need, Deadline deadline);
-/// Clients use the first router that they reach, and another one when it is lost. Errors and
-/// Blocks: as join_star().
+/// Joins by routers. Clients use the first router that they reach, and another one when it is lost.
+/// Errors and Blocks: as join_star().
 [[nodiscard]] Result<ZenohMembership> join_routers(const std::vector<std::string>& routers,
                                                    DiscoveryNeed need, Deadline deadline);
 

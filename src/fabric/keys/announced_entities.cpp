@@ -52,7 +52,7 @@ bool AnnouncedEntities::remove(const std::string& key, const EntityAnnouncement&
   ids_.erase(known);
   const auto next = others_.lower_bound({id, std::string()});
   if (next == others_.end() || next->first.first != id) return true;
-  // It was read before, when it came.
+  // It was readable when it arrived.
   if (const auto read = parse_announcement(next->first.second))
     if (const auto* entity = std::get_if<EntityAnnouncement>(&*read))
       put(id, *entity, next->second);

@@ -15,22 +15,23 @@
 
 namespace tendon::v0::detail {
 
-/// Entities of one kind that are announced, by their ids and by their topics.
+/// The announced entities of one kind, by their ids and by their topics.
 ///
-/// An id has one announcement that counts: the one that came first. Another key for the same id,
-/// which no honest Context has, waits until that one has gone.
+/// Only the first announcement of an id counts. Another key for the same id, which no honest
+/// Context has, waits until that one is withdrawn.
 ///
 /// Owns:    the announcements.
 /// Threads: none of its own.
 /// Errors:  none.
 /// Blocks:  never.
-/// Cost:    of a change: looks into trees. each_of(): those whose topics begin as the expression
-///          does up to its first wildcard.
+/// Cost:    for each change: looks into trees. each_of(): the entities whose topics begin as the
+///          expression does up to its first wildcard.
 class AnnouncedEntities {
  public:
-  /// `key` announces `said`. True: it counts from now on.
+  /// Adds `key`, which announces `said`. True: it counts from now on.
   bool add(const std::string& key, const EntityAnnouncement& said);
-  /// As often as it was added. True: it counted, and find() has another one of that id, or none.
+  /// Removes it once for each add(). True: it counted, and find() has another one of that id, or
+  /// none.
   bool remove(const std::string& key, const EntityAnnouncement& said);
 
   /// Null: the id is not announced.
@@ -42,7 +43,7 @@ class AnnouncedEntities {
     const std::string_view front = fixed_front(text);
     for (auto place = topics_.lower_bound({front, PublisherId{}});
          place != topics_.end() && place->first.starts_with(front); ++place) {
-      if (front.size() == text.size() && place->first != text) return;  // behind the one key
+      if (front.size() == text.size() && place->first != text) return;  // after the one key
       const EntityAnnouncement& entity = ids_.at(place->second).said;
       if (topics.intersects(entity.topic)) take(entity);
     }
@@ -58,12 +59,12 @@ class AnnouncedEntities {
     EntityAnnouncement said;
     std::uint32_t count = 1;
   };
-  /// What all keys begin with that an expression takes.
+  /// The common beginning of all keys that an expression matches.
   [[nodiscard]] static std::string_view fixed_front(std::string_view expression);
   void put(const PublisherId& id, const EntityAnnouncement& said, std::uint32_t count);
 
   std::map<PublisherId, Entity> ids_;
-  std::set<std::pair<std::string_view, PublisherId>> topics_;            // the texts lie in ids_
+  std::set<std::pair<std::string_view, PublisherId>> topics_;            // texts of ids_
   std::map<std::pair<PublisherId, std::string>, std::uint32_t> others_;  // keys that do not count
 };
 

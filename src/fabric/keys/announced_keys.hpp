@@ -15,7 +15,8 @@
 
 namespace tendon::v0::detail {
 
-/// How many keys a side of a link may announce on it, over all of its pipes of purpose `discovery`.
+/// The most keys that a side of a link may announce on it, over all of its pipes of purpose
+/// `discovery`.
 struct AnnouncingLimits {
   std::size_t keys = kMaxAnnouncements;
   std::uint64_t bytes = kMaxAnnouncedBytes;
@@ -24,23 +25,24 @@ struct AnnouncingLimits {
     if (link.features().has(Feature::many_channels)) return {};
     return {kMaxOldAnnouncements, kMaxOldAnnouncedBytes};
   }
-  /// May one of `size_bytes` be added to these? Errors: limit_exceeded, naming the constant.
+  /// Checks that one of `size_bytes` may be added to these. Errors: limit_exceeded, naming the
+  /// constant.
   [[nodiscard]] Result<void> admit(std::size_t key_count, std::uint64_t key_bytes,
                                    std::size_t size_bytes) const;
 };
 
-/// What the peer of one link announces on it: each key once, however many of its pipes say it.
+/// The announcements of one link's peer: each key once, however many of its pipes say it.
 ///
 /// Owns:    the keys, within the limits.
 /// Threads: none of its own.
 /// Errors:  limit_exceeded.
 /// Blocks:  never.
-/// Cost:    of a change: a look into a tree.
+/// Cost:    for each change: a look into a tree.
 class AnnouncedKeys {
  public:
   /// A peer may know this Context under several addresses, and opens a pipe for each.
   static constexpr std::size_t kMostPipes = 8;
-  /// The same with those that are over, and whose keys are not forgotten yet.
+  /// The same with pipes that are over, and whose keys are not forgotten yet.
   static constexpr std::size_t kMostWithLeaving = 2 * kMostPipes;
   /// A pipe, as a number below kMostWithLeaving.
   using Pipe = std::size_t;
@@ -51,20 +53,20 @@ class AnnouncedKeys {
   [[nodiscard]] Result<bool> add(Pipe pipe, const std::string& key);
   /// True: no pipe says it any more.
   bool remove(Pipe pipe, const std::string& key);
-  /// Looks at `most` keys, from `from` on, which moves, and removes what this pipe says. Those that
-  /// no pipe says any more are added to `gone`. False: that was the last key.
+  /// Visits `most` keys, from `from` on, which moves, and removes those of this pipe. Keys that no
+  /// pipe says any more are added to `gone`. False: that was the last key.
   bool remove_some(Pipe pipe, std::size_t most, std::string& from, std::vector<std::string>& gone);
 
   // Pipes
-  /// The number of a new one; kMostWithLeaving: there are so many already.
+  /// The number of a new pipe; kMostWithLeaving: there are too many already.
   [[nodiscard]] Pipe take_pipe() noexcept;
-  /// It has nothing here any more.
+  /// Frees the number of a pipe without keys.
   void give_pipe_back(Pipe pipe) noexcept { pipes_.reset(pipe); }
 
  private:
   using Pipes = std::bitset<kMostWithLeaving>;
   using Keys = std::map<std::string, Pipes, std::less<>>;
-  /// Returns the one behind it, and whether it went.
+  /// Returns the next one, and whether the key was removed.
   std::pair<Keys::iterator, bool> remove(Pipe pipe, Keys::iterator place);
 
   const AnnouncingLimits limits_;

@@ -32,7 +32,7 @@ Error bad_field(std::string_view field, std::string_view value, std::string_view
                  "; legal: " + std::string(legal));
 }
 
-// ---- rules that hold for what is written and for what is read
+// ---- rules for written and read keys
 
 Result<void> check_address(const Address& address) {
   const auto refused = [&](std::string_view why) {
@@ -123,14 +123,14 @@ class Fields {
   std::string_view rest_;
 };
 
-// Exactly the digits that to_hex() writes.
+// Accepts exactly the digits that to_hex() writes.
 template <std::size_t kSize>
 std::optional<std::array<std::byte, kSize>> bytes_in(std::string_view text) {
   std::array<std::byte, kSize> bytes{};
   return from_hex(text, bytes) && to_hex(bytes) == text ? std::optional(bytes) : std::nullopt;
 }
 
-// Exactly the digits that std::to_string() writes.
+// Accepts exactly the digits that std::to_string() writes.
 template <std::unsigned_integral T>
 std::optional<T> from_decimal(std::string_view text) {
   T value = 0;
@@ -197,7 +197,7 @@ Result<void> read_addresses(NodeAnnouncement& node, std::string_view chunk) {
         return bad_field("addresses", one, quote_text(address.to_string()));
       }
       node.addresses.push_back(std::move(address));
-      // Before the next one is looked at.
+      // Before the next one is read.
       if (node.addresses.size() > kMaxAnnouncedAddresses) return check(node);
     }
     if (end == rest.size()) return {};
@@ -247,7 +247,7 @@ Result<Announcement> read_entity(std::string domain, EntityKind kind, Fields fie
 }
 
 Result<Announcement> read_key(std::string_view key) {
-  // The limits first, for all that follows.
+  // The limits first, for everything below.
   TENDON_CHECK(KeyExpression::parse(key));
   Fields fields(key);
   if (const auto first = fields.take(); first != kOwnChunk) {

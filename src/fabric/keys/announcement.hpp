@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What discovery says of nodes and entities, as keys: docs/protocol.md, "Announcements". In Zenoh
-// they are liveliness tokens, which routers match by themselves: the topic stands at the end as it
-// is, so "@tendon/brain/pub/*/*/*/*/vision/**" finds the publishers of vision.
+// Announcements of nodes and entities, as keys: docs/protocol.md, "Announcements". In Zenoh they
+// are liveliness tokens, which routers match by themselves: the topic stands unchanged at the end,
+// so "@tendon/brain/pub/*/*/*/*/vision/**" finds the publishers of vision.
 //
 //   @tendon/<domain>/node/<name>/<context>/<start>/<addresses>
 //   @tendon/<domain>/{pub|sub|srv}/<context>/<entity>/<schema>/<qos>/<topic>
@@ -30,17 +30,16 @@
 
 namespace tendon::v0::detail {
 
-/// What a host is told apart by where everybody may read it. Equal hashes are a hint that a unix
-/// socket may be there.
+/// The public identification of a host. Equal hashes are a hint that a unix socket may be there.
 using BootHash = std::array<std::byte, 8>;
-/// The first 8 bytes of SHA-256 over "tendon boot id" and the boot id: the id itself stays with
-/// the peers that get a hello. Errors: internal.
+/// The first 8 bytes of SHA-256 over "tendon boot id" and the boot id: only peers that get a hello
+/// learn the id itself. Errors: internal.
 [[nodiscard]] Result<BootHash> boot_hash(const Nonce128& boot_id);
 /// The first 8 bytes of SHA-256 over the domain: names the place where its nodes meet. Errors:
 /// internal.
 [[nodiscard]] Result<std::array<std::byte, 8>> domain_hash(const std::string& domain);
 
-/// Says that a node is there, and where it listens.
+/// Says that a node exists, and its addresses.
 struct NodeAnnouncement {
   std::string domain;
   std::string name;
@@ -48,9 +47,9 @@ struct NodeAnnouncement {
   std::uint64_t start = 0;  ///< as the hello's incarnation [ns]
   /// The host on whose unix socket, named by `context`, the node listens.
   std::optional<BootHash> unix_on;
-  /// At most kMaxAnnouncedAddresses, in the order in which to try them: numbers, because a look-up
-  /// of what a stranger wrote would be the stranger's question; no scope, which means nothing on
-  /// another host; no port 0; not "every interface".
+  /// At most kMaxAnnouncedAddresses, in the order of dialling. Only numbers, because looking up a
+  /// stranger's text would be the stranger's question; no scope, which means nothing on another
+  /// host; no port 0; not "every interface".
   std::vector<Address> addresses;
 
   friend bool operator==(const NodeAnnouncement&, const NodeAnnouncement&) = default;
@@ -68,7 +67,7 @@ struct EntityAnnouncement {
   EntityKind kind = EntityKind::publisher;
   ContextId context;  ///< not none
   std::uint32_t entity = 0;
-  std::optional<SchemaHash> schema;  ///< nothing: any, or not known yet
+  std::optional<SchemaHash> schema;  ///< empty: any, or not known yet
   Qos qos;
   /// The subscriber also subscribes at Zenoh, for plain peers.
   bool hears_plain = false;
@@ -85,7 +84,7 @@ using Announcement = std::variant<NodeAnnouncement, EntityAnnouncement>;
 [[nodiscard]] Result<KeyExpression> to_key(const NodeAnnouncement& node);
 [[nodiscard]] Result<KeyExpression> to_key(const EntityAnnouncement& entity);
 
-// What to follow. Errors: as those of to_key().
+// Patterns to follow. Errors: as those of to_key().
 /// All of a domain.
 [[nodiscard]] Result<KeyExpression> pattern_of_domain(const std::string& domain);
 /// Entities whose topic intersects `topics`.
@@ -100,8 +99,8 @@ using Announcement = std::variant<NodeAnnouncement, EntityAnnouncement>;
 [[nodiscard]] Result<KeyExpression> pattern_of_nodes(const std::string& domain,
                                                      const std::string& name);
 
-/// Reads what a stranger wrote. Each announcement has one key; a qos may have parts that a newer
-/// peer added, which are skipped. Errors: protocol_violation naming the field.
+/// Reads a stranger's key. Each announcement has one key; a qos may have parts that a newer peer
+/// added, which are skipped. Errors: protocol_violation naming the field.
 [[nodiscard]] Result<Announcement> parse_announcement(std::string_view key);
 
 }  // namespace tendon::v0::detail

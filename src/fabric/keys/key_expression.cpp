@@ -20,7 +20,7 @@ constexpr std::string_view kAnyBytes = "$*";
 
 using ChunkSpan = std::span<const std::string_view>;
 
-// The chunks of a valid expression, without memory.
+// The chunks of a valid expression, without allocation.
 class Chunks {
  public:
   explicit Chunks(std::string_view text) {
@@ -38,8 +38,9 @@ class Chunks {
   std::size_t count_ = 0;
 };
 
-// Has the chunk `text`, in which "$*" is a piece of text like any other, the form of `pattern`? The
-// leftmost place of each piece is the best one: it leaves the most to those behind it.
+// True if the chunk `text`, in which "$*" is a piece of text like any other, has the form of
+// `pattern`. The leftmost place of each piece is the best one: it leaves the most to those behind
+// it.
 bool has_form(std::string_view pattern, std::string_view text) {
   std::size_t wild = pattern.find(kAnyBytes);
   if (wild == std::string_view::npos) return pattern == text;
@@ -55,8 +56,8 @@ bool has_form(std::string_view pattern, std::string_view text) {
   }
 }
 
-// For the texts of two keys before their first wildcards, or behind their last. The longer text has
-// to begin, or end, with the shorter one: the wildcard next to that one takes the rest.
+// For the texts of two keys before their first wildcards, or behind their last. The longer text
+// must begin, or end, with the shorter one: the wildcard next to that one takes the rest.
 bool begin_alike(std::string_view a, std::string_view b) {
   return a.starts_with(b.substr(0, a.size()));
 }
@@ -64,8 +65,8 @@ bool end_alike(std::string_view a, std::string_view b) {
   return a.size() < b.size() ? b.ends_with(a) : a.ends_with(b);
 }
 
-// Is there one chunk, not a verbatim one, that has both forms? With a wildcard in both it is: the
-// longer beginning, all that stands between wildcards in `a`, then all of `b`, the longer end.
+// True if one chunk, not a verbatim one, has both forms. With a wildcard in both it exists: the
+// longer beginning, all text between wildcards in `a`, then all of `b`, the longer end.
 bool chunks_intersect(std::string_view a, std::string_view b) {
   if (a == kAnyChunk || b == kAnyChunk) return true;
   const std::size_t in_a = a.find(kAnyBytes);
@@ -77,7 +78,7 @@ bool chunks_intersect(std::string_view a, std::string_view b) {
                    b.substr(b.rfind(kAnyBytes) + kAnyBytes.size()));
 }
 
-// Has every chunk of the form `b` the form `a`?
+// True if every chunk of the form `b` has the form `a`.
 bool chunk_includes(std::string_view a, std::string_view b) {
   if (b == kAnyChunks) return false;
   return a == kAnyChunk || (b != kAnyChunk && has_form(a, b));
@@ -85,13 +86,13 @@ bool chunk_includes(std::string_view a, std::string_view b) {
 
 using ChunkRule = bool (*)(std::string_view, std::string_view);
 
-// Do the chunks of `text` follow those of `pattern`, whose "**" take any number of chunks? None is
-// verbatim. As for bytes the leftmost place of each run between two "**" is the best one, so a
-// mismatch moves the last run alone: |pattern| x |text| comparisons, whatever they are.
+// True if the chunks of `text` match those of `pattern`, whose "**" take any number of chunks. None
+// is verbatim. As for bytes the leftmost place of each run between two "**" is the best one, so a
+// mismatch moves only the last run: |pattern| x |text| comparisons, whatever they are.
 bool follow(ChunkSpan pattern, ChunkSpan text, ChunkRule rule) {
   std::size_t p = 0;
   std::size_t t = 0;
-  std::optional<std::size_t> run;  // where the last run begins in `pattern`
+  std::optional<std::size_t> run;  // the beginning of the last run in `pattern`
   std::size_t run_at = 0;          // and in `text`
   while (t < text.size()) {
     if (p < pattern.size() && pattern[p] == kAnyChunks) {
@@ -133,8 +134,8 @@ bool run_includes(ChunkSpan a, ChunkSpan b) { return follow(a, b, chunk_includes
 
 bool is_verbatim(std::string_view chunk) { return chunk.starts_with('@'); }
 
-// Verbatim chunks can only meet each other, in their order: each pair of runs between them is
-// judged alone.
+// Verbatim chunks can only match each other, in their order: each pair of runs between them is
+// judged separately.
 bool between_verbatim(ChunkSpan a, ChunkSpan b, bool (*judge)(ChunkSpan, ChunkSpan)) {
   for (;;) {
     const auto in_a = std::find_if(a.begin(), a.end(), is_verbatim);
@@ -171,7 +172,7 @@ Result<void> check_length(std::string_view text) {
   return {};
 }
 
-// What is wrong with a chunk, and at which of its bytes.
+// The fault of a chunk, and the byte at which it is.
 struct Fault {
   std::size_t at = 0;
   std::string_view why;
@@ -228,7 +229,7 @@ std::string canonical_chunk(std::string_view chunk) {
   return out == kAnyBytes ? std::string(kAnyChunk) : out;
 }
 
-// The canonical text of a valid one. "**" goes behind the "*" that it stands beside.
+// The canonical text of a valid one. "**" is put behind the "*" beside it.
 std::string canonical(std::string_view text) {
   std::string out;
   const auto append = [&out](std::string_view chunk) {

@@ -7,7 +7,7 @@
 
 namespace tendon::v0::detail {
 
-// What one reader has not seen
+// The changes that one reader has not seen
 
 std::vector<ChangedKey> KeyReader::take(std::size_t most) {
   std::vector<ChangedKey> taken;
@@ -29,7 +29,7 @@ std::vector<AnnouncingTrouble> KeyReader::take_troubles() {
 void KeyReader::note(std::string_view key, KeyChange change) {
   const Lock lock(mutex_);
   if (const auto found = places_.find(key); found != places_.end()) {
-    // The set tells comings and goings in turn: this one takes back the other.
+    // The set alternates additions and removals: this one cancels the other.
     const auto place = found->second;
     places_.erase(found);
     waiting_.erase(place);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys that a way of discovery knows, and what of them has changed since somebody looked.
+// The keys that a way of discovery knows, and their changes since a reader looked.
 #pragma once
 
 #include <cstddef>
@@ -24,26 +24,26 @@ struct ChangedKey {
   friend bool operator==(const ChangedKey&, const ChangedKey&) = default;
 };
 
-/// Why not all that a peer announces is known, or not all that is announced here is told to it.
+/// The reason why not all announcements of a peer are known, or not all of ours are sent to it.
 struct AnnouncingTrouble {
   std::string peer;
   Error why;
 };
 
-/// The changes of a KeySet that one reader has not taken yet. A key that went behind its coming, or
-/// came behind its going, has not changed: so there are never more than the reader and the set know
+/// The changes of a KeySet that one reader has not taken yet. A removal after an addition, or an
+/// addition after a removal, cancels it: so there are never more than the reader and the set know
 /// keys.
 ///
-/// Owns:    a copy of each key that waits here.
+/// Owns:    a copy of each waiting key.
 /// Threads: thread-safe; its lock is the last one.
 /// Errors:  none.
 /// Blocks:  never.
-/// Cost:    of a change: a look into a tree.
+/// Cost:    for each change: a look into a tree.
 class KeyReader {
  public:
-  /// The oldest changes, at most so many.
+  /// Takes the oldest changes, at most so many.
   [[nodiscard]] std::vector<ChangedKey> take(std::size_t most) TENDON_EXCLUDES(mutex_);
-  /// What was told since the last call; kMostTroubles at most.
+  /// Takes the troubles since the last call; kMostTroubles at most.
   [[nodiscard]] std::vector<AnnouncingTrouble> take_troubles() TENDON_EXCLUDES(mutex_);
 
   static constexpr std::size_t kMostTroubles = 64;
@@ -60,22 +60,22 @@ class KeyReader {
   std::vector<AnnouncingTrouble> troubles_ TENDON_GUARDED_BY(mutex_);
 };
 
-/// Keys, each of which is there while somebody has added it more often than removed it.
+/// Keys, each of which is there while it was added more often than removed.
 ///
 /// Owns:    the keys, once each; not its readers.
-/// Threads: thread-safe; its lock comes before that of a reader alone.
-/// Errors:  none: a caller that adds has the limits.
+/// Threads: thread-safe; its lock comes only before that of a reader.
+/// Errors:  none: the caller of add() has the limits.
 /// Blocks:  never.
-/// Cost:    of a change: a look into a tree here, and one for each reader.
+/// Cost:    for each change: a look into a tree here, and one for each reader.
 class KeySet {
  public:
   /// True: it was not there before.
   bool add(std::string_view key) TENDON_EXCLUDES(mutex_);
   /// True: it is not there any more.
   bool remove(std::string_view key) TENDON_EXCLUDES(mutex_);
-  /// For each reader.
+  /// Reports to each reader.
   void tell(const AnnouncingTrouble& trouble) TENDON_EXCLUDES(mutex_);
-  /// For it, all that is there now has just come.
+  /// Makes a reader whose first changes are all present keys.
   [[nodiscard]] std::shared_ptr<KeyReader> read() TENDON_EXCLUDES(mutex_);
 
  private:

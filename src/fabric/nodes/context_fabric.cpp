@@ -61,7 +61,7 @@ Result<void> ContextFabric::open() {
 }
 
 ContextFabric::~ContextFabric() {
-  // The handlers may live a little longer, and another node join this Context meanwhile.
+  // The handlers may live a little longer, and another node may join this Context meanwhile.
   if (entities_ != nullptr) entities_->close();
   if (home_ != nullptr) home_->stop();
   if (peers_ != nullptr) peers_->close();

@@ -28,8 +28,8 @@
 
 namespace tendon::v0::detail {
 
-/// The discoveries of a node, its ways to peers that its Context does not reach, and its session
-/// of Zenoh. Without Zenoh the last three are null.
+/// The discoveries of a node, its ways to peers that its Context does not reach, and its session of
+/// Zenoh. Without Zenoh the last three are null.
 struct NodeWays {
   std::vector<std::shared_ptr<Discovery>> discoveries;
   std::shared_ptr<Detours> detours{};
@@ -37,19 +37,19 @@ struct NodeWays {
   std::shared_ptr<PlainEar> ear{};  ///< null without `zenoh`
 };
 
-/// What the nodes of one Context share.
+/// The shared parts of the nodes of one Context.
 ///
 /// Owns:    the parts; the unix socket at which every node of this host and user can reach the
-///          Context, under a name that its id gives.
+///          Context, under a name that its id determines.
 /// Threads: thread-safe.
 /// Errors:  invalid_argument when the nodes of a Context differ in their profile; those of
 ///          Acceptor.
 /// Blocks:  the destructor, as Dialler and the sessions of Zenoh.
-/// Cost:    a socket; a session of Zenoh, where nodes find others by it.
+/// Cost:    a socket; a session of Zenoh, if nodes find others by it.
 class ContextFabric {
  public:
   using Ways = NodeWays;
-  /// The one of this Context, made by its first node.
+  /// The fabric of this Context, made by its first node.
   [[nodiscard]] static Result<std::shared_ptr<ContextFabric>> of(
       const std::shared_ptr<ContextCore>& context, Profile profile);
   ContextFabric(std::shared_ptr<ContextCore> context, Profile profile)
@@ -62,28 +62,29 @@ class ContextFabric {
   [[nodiscard]] Profile profile() const noexcept { return profile_; }
   [[nodiscard]] const std::shared_ptr<Entities>& entities() const noexcept { return entities_; }
   [[nodiscard]] StaticDiscovery& peers() noexcept { return *peers_; }
-  /// How a node with these options finds others. Each is found by those that name it as their peer;
-  /// Zenoh comes beside it where no peers are given, or routers are. Errors: those of join_star()
-  /// and join_routers(). Blocks: while the first session to these routers is opened, or awaited.
+  /// Returns how a node with these options finds others. Each is found by those that name it as
+  /// their peer; Zenoh is used too if there are no peers, or if there are routers. Errors: those of
+  /// join_star() and join_routers(). Blocks: while the first session to these routers is opened, or
+  /// awaited.
   [[nodiscard]] Result<Ways> ways_of(const NodeOptions& options, Deadline deadline)
       TENDON_EXCLUDES(opening_);
-  /// Nodes that name these routers use this session, which is open already.
+  /// Makes nodes that name these routers use this session, which is open already.
   [[nodiscard]] Result<void> adopt(const std::vector<std::string>& routers,
                                    ZenohMembership membership) TENDON_EXCLUDES(opening_);
   [[nodiscard]] const std::shared_ptr<PlainOutlet>& plain_outlet() const noexcept {
     return plain_outlet_;
   }
   [[nodiscard]] const std::shared_ptr<Dialler>& dialler() const noexcept { return dialler_; }
-  /// The host whose unix sockets reach this Context; nothing where there is no directory for them.
+  /// The host whose unix sockets reach this Context; empty if there is no directory for them.
   [[nodiscard]] const std::optional<BootHash>& unix_on() const noexcept { return unix_on_; }
-  /// Hears where the Context is served, when that changes.
+  /// Reports changes of the directory in which the Context is served.
   void add(std::weak_ptr<DirectoryListener> listener) {
     if (home_ != nullptr) home_->add(std::move(listener));
   }
-  /// A further place where peers are let in.
+  /// Opens a further place where peers are admitted.
   [[nodiscard]] Result<std::shared_ptr<Acceptor>> listen(const std::string& address);
 
-  /// Once, by ContextParts.
+  /// Called once, by ContextParts.
   [[nodiscard]] Result<void> open();
 
  private:
@@ -95,11 +96,11 @@ class ContextFabric {
   const std::shared_ptr<PlainOutlet> plain_outlet_ = std::make_shared<PlainOutlet>();
   std::shared_ptr<RuntimeHome> home_;  // null: there is no runtime directory
   std::optional<BootHash> unix_on_;
-  // A session for each star and each list of routers. What stands later ends first.
+  // A session for each star and each list of routers. Later members end first.
   struct Session {
     std::shared_ptr<StarSeat> server;
     std::shared_ptr<ZenohPort> client;
-    LateZenoh* late = nullptr;  // the client, where it may be awaited still
+    LateZenoh* late = nullptr;  // the client, if it may still be awaited
     std::shared_ptr<PlainEar> ear;
     std::shared_ptr<ZenohDiscovery> discovery;
     std::shared_ptr<Detours> detours;

@@ -12,10 +12,10 @@
 
 namespace tendon::v0::detail {
 
-/// Which changes of discovery a node tells its program of. A token that goes may be back at once,
-/// because another process serves now: so a loss has to last for kLasts.
+/// Decides which changes of discovery a node reports to its program. A withdrawn token may be back
+/// at once, because another process serves now: so a loss has to last for kLasts.
 ///
-/// Owns:    the names and Contexts that it told of.
+/// Owns:    the reported names and Contexts.
 /// Threads: its owner's lock is held.
 /// Errors:  none.
 /// Blocks:  never. It reads no clock.
@@ -25,19 +25,20 @@ class DiscoveryNews {
   using Time = std::chrono::steady_clock::time_point;
   static constexpr std::chrono::milliseconds kLasts{500};
 
-  /// So many nodes have this name. True once for each name, until there is one node of it again.
+  /// Notes that so many nodes have this name. True once for each name, until there is one node of
+  /// it again.
   [[nodiscard]] bool is_twin(const std::string& name, std::size_t count) {
     if (count >= 2) return twins_.insert(name).second;
     twins_.erase(name);
     return false;
   }
 
-  /// Discovery tells of this node no more, while samples of it come. False: that is known.
+  /// Notes that discovery lost this node, while samples of it arrive. False: that is known.
   bool note_missing(const ContextId& context, const std::string& name, Time now) {
     return missing_.try_emplace(context, Missing{name, now + kLasts}).second;
   }
-  /// Forgets those that `is_back(context)`, and passes to `tell(name)` those that were missing for
-  /// long enough.
+  /// Forgets those for which `is_back(context)`, and passes to `tell(name)` those that were missing
+  /// for long enough.
   template <class IsBack, class Tell>
   void tell_of_missing(Time now, IsBack is_back, Tell tell) {
     std::erase_if(missing_, [&](const auto& entry) {
@@ -49,10 +50,10 @@ class DiscoveryNews {
     });
   }
 
-  /// Does a router answer?
+  /// Whether a router answers.
   enum class Answer : std::uint8_t { none, one };
   enum class RouterNews : std::uint8_t { none, found, lost };
-  /// `look_at` becomes the time at which to look again, if there is one.
+  /// `look_at` becomes the time of the next look, if there is one.
   [[nodiscard]] RouterNews note_routers(Answer answer, Time now, std::optional<Time>& look_at) {
     if (answer == Answer::one) {
       const bool is_news = routers_ == Routers::lost || routers_ == Routers::awaited;
@@ -67,7 +68,7 @@ class DiscoveryNews {
     routers_ = Routers::lost;
     return RouterNews::lost;
   }
-  /// The node joined without a router.
+  /// Notes that the node joined without a router.
   void await_routers() { routers_ = Routers::awaited; }
 
  private:
@@ -75,7 +76,7 @@ class DiscoveryNews {
     std::string name;
     Time due;
   };
-  /// `gone`: not for long enough to tell of it.
+  /// `gone`: not for long enough to report it.
   enum class Routers : std::uint8_t { awaited, there, gone, lost };
 
   std::set<std::string> twins_;

@@ -25,21 +25,21 @@ struct FoundChanges {
   };
 
   std::vector<Match> matches;
-  std::vector<Wants::Want> gone;  // publishers are not announced any more
+  std::vector<Wants::Want> gone;  // publishers that are not announced any more
   std::vector<Match> to_want;     // their nodes are announced from now on
   std::set<ContextId> touched;    // the reasons to follow their nodes may have changed
-  std::map<std::string, std::size_t> name_counts;  // of names that came or went
+  std::map<std::string, std::size_t> name_counts;  // of names that appeared or disappeared
   std::map<ContextId, std::string> gone_nodes;
 };
 
-/// The subscribers, wants and calls of a node, by which it looks at changes.
+/// The subscribers, wants and calls of a node, by which it judges changes.
 struct NodeInterest {
   OwnSubscribers subscribers;
   Wants wants;
   CalledKeys called;
 };
 
-/// A Context as one look finds it: how its node is named, and where it listens.
+/// A Context as one look finds it: the name of its node, and its addresses.
 struct NodeWhereabouts {
   PeerName name;
   std::vector<std::string> addresses;

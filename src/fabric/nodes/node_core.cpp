@@ -178,7 +178,7 @@ Result<bool> NodeCore::has_plain_subscribers(const KeyExpression& keys, Deadline
   TENDON_CHECK(context()->usable(kHere));
   if (ways_.zenoh == nullptr) return no_plain_peers(kHere);
   TENDON_TRY(publisher, ways_.zenoh->publisher(keys, Audience::other_sessions, [](Matching) {}));
-  // A router says what it knows of subscribers before it ends a request that came later.
+  // A router reports the subscribers that it knows before it ends a later request.
   struct Asked {
     std::atomic<bool> over{false};
     std::atomic<bool> whole{false};
@@ -235,7 +235,7 @@ void NodeCore::tell_of_twins(const std::map<std::string, std::size_t>& name_coun
   }
 }
 
-// A token is a hint: its loss ends nothing. It may also come before the end of a channel.
+// A token is a hint: its loss ends nothing. It may also be lost before a channel ends.
 void NodeCore::tell_of_undiscoverable(const std::map<ContextId, std::string>& gone) {
   const auto now = std::chrono::steady_clock::now();
   for (const auto& [context, name] : gone) {
@@ -276,7 +276,7 @@ void NodeCore::tell_of_routers() {
   }
 }
 
-// A peer that is not heard of in full, or does not hear of all that is here.
+// Reports peers that are not heard in full, or do not hear all of ours.
 void NodeCore::tell_of_troubles() {
   for (const AnnouncingTrouble& trouble : discovery_.take_troubles()) {
     tell({.kind = FabricEventKind::unreachable,
@@ -401,12 +401,12 @@ std::vector<EntityAnnouncement> NodeCore::responders_of(const KeyExpression& key
   return found;
 }
 
-// What discovery says
+// Announcements of others
 
 void NodeCore::look(const DiscoveryTurn& turn) {
   bool has_more = false;
   do {
-    const Lock looking(looking_);  // between them others have it: whole() may take long
+    const Lock looking(looking_);  // released between them for others: whole() may take long
     has_more = look_at_some();
   } while (has_more && !turn.is_over());
   {
@@ -493,10 +493,10 @@ void NodeCore::connect_matches(const std::vector<Match>& matches, std::set<Conte
     {
       const Lock lock(mutex_);
       const EntityAnnouncement* const said = known_.publishers().find(id);
-      if (said == nullptr || *said != publisher) continue;  // it went meanwhile
+      if (said == nullptr || *said != publisher) continue;  // it was withdrawn meanwhile
       if (interest_.subscribers.find(subscriber) == nullptr) continue;
       interest_.wants.add(id, subscriber);
-      // Its node is told of later, by itself: one that is dialled before would wait for its turn.
+      // Its node is reported later, separately: a dial before that would wait for its turn.
       if (!known_.has_node(id.context)) {
         interest_.wants.wait_for_node({id, subscriber});
         continue;
@@ -506,7 +506,7 @@ void NodeCore::connect_matches(const std::vector<Match>& matches, std::set<Conte
   }
 }
 
-// What is reached stays followed, so that its end is told.
+// Contexts that were reached stay followed, so that their end is reported.
 void NodeCore::follow_nodes(std::set<ContextId> touched) {
   touched.merge(to_follow_);
   to_follow_.clear();
@@ -544,7 +544,7 @@ void NodeCore::want(const std::shared_ptr<Follower>& subscriber,
                     const EntityAnnouncement& publisher) {
   const PublisherId id = id_of(publisher);
   const auto addresses = addresses_of(publisher.context);
-  if (!addresses) return;  // its node went meanwhile
+  if (!addresses) return;  // its node was withdrawn meanwhile
   fabric_->dialler()->want(
       wanted_at(target_of(subscriber->entity(), id), publisher.context, *addresses,
                 [weak = weak_from_this(), weak_subscriber = std::weak_ptr(subscriber),
@@ -563,7 +563,7 @@ std::optional<EntityAnnouncement> NodeCore::announced(const PublisherId& publish
   return said == nullptr ? std::nullopt : std::optional(*said);
 }
 
-// On a thread of the Dialler. A publisher whose node is not announced any more is tried again.
+// Runs on a thread of the Dialler. A publisher whose node is not announced any more is tried again.
 Dialler::Outcome NodeCore::connect(const std::shared_ptr<Follower>& subscriber,
                                    const EntityAnnouncement& publisher, const Dialler::Dial& dial) {
   using Outcome = Dialler::Outcome;
@@ -609,8 +609,8 @@ Approach NodeCore::reach(const ContextId& context, const std::vector<std::string
   return {.link = std::move(link), .tried = std::move(tried)};
 }
 
-// All that its subscribers take of that Context: what one attempt finds is true of each. Once,
-// until it is reached or announced anew.
+// Reports all publishers of that Context that its subscribers take: the result of one attempt holds
+// for each. Once, until it is reached or announced anew.
 void NodeCore::tell_unreachable(const ContextId& peer, const Error& error,
                                 const std::vector<DialAttempt>& tried) {
   std::vector<EntityAnnouncement> publishers;
@@ -634,7 +634,8 @@ void NodeCore::tell_unreachable(const ContextId& peer, const Error& error,
   }
 }
 
-// The link lives, and carries no more channels. Once, until it is connected or announced anew.
+// The link lives, but carries no more channels. Reported once, until it is connected or announced
+// anew.
 void NodeCore::tell_left_out(const EntityAnnouncement& publisher, const Error& why) {
   {
     const Lock lock(mutex_);
@@ -742,7 +743,7 @@ Result<PeerStats> NodeCore::peer_stats(const std::string& name) const {
   return Error{ErrorCode::unreachable, kHere, std::move(detail)};
 }
 
-// Sorted without the lock: a program that asks again and again would keep all changes waiting.
+// Sorted without the lock: a program that calls it again and again would delay all changes.
 std::vector<EntityInfo> NodeCore::described(EntitiesOf those) const {
   if (context()->forked()) return {};
   std::vector<EntityInfo> all;

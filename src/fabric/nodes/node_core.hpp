@@ -35,18 +35,18 @@ namespace tendon::v0::detail {
 
 class Caller;
 
-/// A node: what it announces, and which publishers its subscribers connect to.
+/// A node: its announcements, and the publishers to which its subscribers connect.
 ///
-/// For each pair of a subscriber here and a publisher that discovery tells of and whose key it
-/// takes, there is one target of the Dialler: to have a link to the publisher's Context, and a
-/// channel on it. An announcement that goes ends the attempts, never a channel.
+/// The Dialler has one target for each pair of a subscriber here and a reported publisher whose key
+/// it takes: to have a link to the publisher's Context, and a channel on it. A withdrawn
+/// announcement ends the attempts, never a channel.
 ///
-/// Owns:    its announcements, a share of what the Context's nodes have together.
+/// Owns:    its announcements, a share of the common parts of the Context's nodes.
 /// Threads: thread-safe; no other lock is taken under its own, but that of looks comes before all
-///          others: what one look does comes before the next one looks.
+///          others: the work of one look ends before the next one looks.
 /// Errors:  as Node.
 /// Blocks:  close(), as Dialler::drop_all().
-/// Cost:    of a change in discovery: looks into trees, however much is announced. They are made in
+/// Cost:    for each change in discovery: looks into trees, however much is announced, made in
 ///          turns of DiscoveryTurn.
 class NodeCore final : public NodePort,
                        public Timed,
@@ -109,10 +109,10 @@ class NodeCore final : public NodePort,
   [[nodiscard]] Approach reach(const ContextId& context, const std::vector<std::string>& addresses,
                                const Dialler::Dial& dial) const override;
 
-  /// All that discovery tells of a node of, its own among them.
+  /// The Contexts of all nodes that discovery reports, its own among them.
   [[nodiscard]] std::vector<ContextId> contexts() const;
-  /// The outcome of dialling NodeOptions::peers, of all nodes of the Context: no error where one
-  /// answers.
+  /// The outcome of dialling NodeOptions::peers, of all nodes of the Context: no error if one
+  /// answered.
   [[nodiscard]] std::vector<DialAttempt> tried_peers() const { return fabric_->peers().tried(); }
   // Timed
   void on_time() override { look(DiscoveryTurn::begin()); }
@@ -124,13 +124,13 @@ class NodeCore final : public NodePort,
   using Found = FoundChanges;
   using EntitiesOf = const AnnouncedEntities& (KnownPeers::*)() const noexcept;
   [[nodiscard]] std::vector<EntityInfo> described(EntitiesOf those) const;
-  /// Keys that were called stay followed, for the next call: so many.
+  /// So many called keys stay followed, for the next call.
   static constexpr std::size_t kMostCalledKeys = 64;
 
   [[nodiscard]] Result<void> open(Deadline deadline);
   /// The key that announces it, as one of this node's.
   [[nodiscard]] Result<KeyExpression> key_of(EntityAnnouncement said) const;
-  /// Looks at what has changed until the turn is over; the rest has the next one.
+  /// Handles changes until the turn is over; the next turn does the rest.
   void look(const DiscoveryTurn& turn) TENDON_EXCLUDES(looking_);
   /// False: that was all.
   [[nodiscard]] bool look_at_some() TENDON_REQUIRES(looking_);
@@ -173,7 +173,7 @@ class NodeCore final : public NodePort,
   std::atomic<std::uint64_t> looks_{0};
   Mutex looking_;
   DiscoveryNews news_ TENDON_GUARDED_BY(looking_);
-  // Though nothing there is wanted, or as soon as it succeeds.
+  // Followed although nothing there is wanted, or as soon as that succeeds.
   std::set<ContextId> to_follow_ TENDON_GUARDED_BY(looking_);
   mutable Mutex mutex_;
   KnownPeers known_ TENDON_GUARDED_BY(mutex_);

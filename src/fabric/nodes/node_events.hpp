@@ -14,7 +14,7 @@
 
 namespace tendon::v0::detail {
 
-/// The events of one node: logged, and told to its program.
+/// The events of one node: logged, and reported to its program.
 ///
 /// Owns:    the callbacks.
 /// Threads: thread-safe; callbacks run where those of the Context do, under no lock.
