@@ -18,23 +18,23 @@
 
 namespace tendon::v0::detail {
 
-/// A publisher that is a plain Zenoh peer: what it puts looks like any other program's.
+/// A publisher that is a plain Zenoh peer: its messages look like any other program's.
 ///
-/// Owns:    what it declared at Zenoh.
+/// Owns:    its declarations at Zenoh.
 /// Threads: thread-safe; nothing of Zenoh is called or destroyed under its lock.
-/// Errors:  of declare() and publish(): those of ZenohPort. message_too_large; pipe_closed.
-/// Blocks:  publish(): a moment, where a connection has no room; then Zenoh drops the sample.
-/// Cost:    of publish(): one copy of the sample, and what Zenoh takes.
+/// Errors:  declare() and publish(): those of ZenohPort. message_too_large; pipe_closed.
+/// Blocks:  publish(): a moment, if a connection has no room; then Zenoh drops the sample.
+/// Cost:    publish(): one copy of the sample, and the work of Zenoh.
 class BareTopic : public std::enable_shared_from_this<BareTopic> {
  public:
-  /// `on_matching` is called by a thread of Zenoh, when matches() has changed.
+  /// A thread of Zenoh calls `on_matching` when matches() has changed.
   [[nodiscard]] static Result<std::shared_ptr<BareTopic>> declare(
       ZenohPort& zenoh, const KeyExpression& key, PlainForm form,
       std::function<void()> on_matching);
   BareTopic(PlainForm form, std::function<void()> on_matching)
       : form_(std::move(form)), on_matching_(std::move(on_matching)) {}
 
-  /// Also while nobody subscribes.
+  /// Publishes even if nobody subscribes.
   [[nodiscard]] Result<Published> publish(const TensorDict& sample) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<Published> publish(Bytes sample) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] bool matches() const noexcept { return matches_.load(std::memory_order_relaxed); }

@@ -14,31 +14,31 @@
 
 namespace tendon::v0::detail {
 
-/// Is it a plain peer that Zenoh means when it says that somebody subscribes to a key? Zenoh does
-/// not tell who. Subscribers of Tendon that hear plain peers say so in their announcements, which
-/// come before their subscriptions: where none is announced, it is a plain peer. Those of the
+/// Finds out whether a subscriber that Zenoh reports is a plain peer. Zenoh does not tell who
+/// subscribes. Subscribers of Tendon that hear plain peers say so in their announcements, which
+/// arrive before their subscriptions: if none is announced, it is a plain peer. Those of the
 /// publisher's own Context hear by a session of their own, and count as all others.
 ///
 /// Owns:    one question at most.
 /// Threads: thread-safe; nothing of Zenoh is called or destroyed under its lock.
 /// Errors:  none: without an answer nobody is known to be plain.
 /// Blocks:  close() and the destructor: for a callback that runs.
-/// Cost:    of ask_if_due(): a question to the router, ten times a second at most.
+/// Cost:    ask_if_due(): a question to the router, ten times a second at most.
 class PlainAudience : public std::enable_shared_from_this<PlainAudience> {
  public:
-  /// How long an answer holds, and after which time it is asked again.
+  /// How long an answer holds, and the time after which the question is repeated.
   static constexpr std::chrono::milliseconds kHolds{1000};
   static constexpr std::chrono::milliseconds kAskAgain{100};
 
-  /// `on_answer` is called by a thread of Zenoh.
+  /// A thread of Zenoh calls `on_answer`.
   PlainAudience(std::shared_ptr<ZenohPort> zenoh, KeyExpression topic,
                 std::function<void()> on_answer)
       : zenoh_(std::move(zenoh)), topic_(std::move(topic)), on_answer_(std::move(on_answer)) {}
 
-  /// While Zenoh says that somebody subscribes.
+  /// Call it while Zenoh reports a subscriber.
   void ask_if_due() TENDON_EXCLUDES(mutex_);
   [[nodiscard]] bool is_plain() const TENDON_EXCLUDES(mutex_);
-  /// Asks nothing any more. Idempotent.
+  /// Stops asking. Idempotent.
   void close() TENDON_EXCLUDES(mutex_);
 
  private:

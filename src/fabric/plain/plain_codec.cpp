@@ -30,7 +30,7 @@ Result<void> check_size(std::uint64_t size_bytes, const PlainForm& form) {
                    std::to_string(form.most_bytes)};
 }
 
-// The whole file, in memory of its own.
+// The whole file, in its own memory.
 Result<Storage> safetensors_of(const TensorDict& tensors, const PlainForm& form) {
   TENDON_TRY(header, make_safetensors_header(tensors));
   const std::uint64_t data_bytes = tensors.schema()->layout(Layout::safetensors).total_bytes;
@@ -42,7 +42,7 @@ Result<Storage> safetensors_of(const TensorDict& tensors, const PlainForm& form)
   return file;
 }
 
-// The sample where it lies.
+// The sample in place.
 Result<TensorDict> tensors_of(const std::shared_ptr<const KeptSample>& sample) {
   const SharedMessage& message = sample->message;
   const std::uint64_t payload_bytes = message.descriptor.payload_bytes;
@@ -52,14 +52,14 @@ Result<TensorDict> tensors_of(const std::shared_ptr<const KeptSample>& sample) {
                parse_json(message.body.subspan(payload_bytes, message.descriptor.values_bytes)));
     values = std::make_shared<const Value>(std::move(parsed));
   }
-  // Read-only, which the storage says.
+  // Read-only, as the storage says.
   Storage storage(sample, const_cast<std::byte*>(message.body.data()), payload_bytes,
                   Access::read_only);
   return make_packed(message.schema, message.descriptor.layout, std::move(storage),
                      std::move(values));
 }
 
-// Why these tensors are not those that are wanted; empty: they are, in whatever order.
+// The difference of these tensors from the wanted ones; empty: none, in whatever order.
 std::string obstacle(const Schema& wanted, const Schema& came) {
   for (const SchemaLeaf& leaf : wanted.leaves()) {
     const auto found = came.find(leaf.path);
@@ -148,7 +148,7 @@ Result<TensorDict> from_plain(const Storage& payload, const std::shared_ptr<cons
     return Error{ErrorCode::schema_mismatch, "subscriber.plain", std::move(why)};
   const PackedLayout& layout = wanted->layout(Layout::aligned);
   TENDON_TRY(packed, Storage::allocate(layout.total_bytes));
-  if (layout.total_bytes != wanted->size_bytes())  // what lies between leaves may be sent on
+  if (layout.total_bytes != wanted->size_bytes())  // gaps between leaves may be sent on
     std::memset(packed.data(), 0, layout.total_bytes);
   for (std::size_t i = 0; i < wanted->leaves().size(); ++i) {
     const LeafView view = leaf_view(came, *schema.find(wanted->leaves()[i].path));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a sample and a message of plain Zenoh become each other: docs/protocol.md, "Plain Zenoh
-// peers". A layout of other peers would be another file like this one.
+// Converts between samples and messages of plain Zenoh: docs/protocol.md, "Plain Zenoh peers". A
+// layout of other peers would be another file like this one.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@
 
 namespace tendon::v0::detail {
 
-/// What the attachment says: a publisher of Tendon put the message, and which sample it is. Little
+/// The contents of the attachment: a publisher of Tendon put the message, and its number. Little
 /// endian.
 struct PlainOrigin {
   static constexpr std::array<char, 7> kMark = {'t', 'e', 'n', 'd', 'o', 'n', '\0'};
@@ -41,15 +41,15 @@ struct PlainOrigin {
 };
 static_assert(sizeof(PlainOrigin) == 72 && std::is_trivially_copyable_v<PlainOrigin>);
 
-/// Nothing: the attachment is none of Tendon's. Errors: protocol_violation, for one that begins as
-/// if it were.
+/// Empty: the attachment is none of Tendon's. Errors: protocol_violation, for one that begins like
+/// one.
 [[nodiscard]] Result<std::optional<PlainOrigin>> read_plain_origin(Bytes attachment);
 
-/// Zenoh's texts for what is put: tensors, and raw bytes of which nothing else was said.
+/// Zenoh's encodings: of tensors, and of raw bytes without another one.
 inline constexpr std::string_view kSafetensorsEncoding = "application/octet-stream;safetensors";
 inline constexpr std::string_view kBytesEncoding = "zenoh/bytes";
 
-/// The form in which a publisher puts samples for plain peers, as its options say.
+/// The form in which a publisher puts samples for plain peers, from its options.
 struct PlainForm {
   std::string encoding{kBytesEncoding};  ///< of raw bytes
   std::uint64_t most_bytes = 0;
@@ -62,30 +62,30 @@ struct PlainMessage {
   std::string encoding;
 };
 
-/// A TensorDict becomes safetensors, in memory of its own; raw bytes stay as they are, where they
-/// are. Errors: message_too_large above `form.most_bytes`; unsupported_dtype, where safetensors
-/// have none for a leaf; unsupported_device for a sample that lay on a GPU.
+/// Makes safetensors of a TensorDict, in their own memory; raw bytes stay as they are, in place.
+/// Errors: message_too_large above `form.most_bytes`; unsupported_dtype, if safetensors have none
+/// for a leaf; unsupported_device for a sample that lay on a GPU.
 [[nodiscard]] Result<PlainMessage> to_plain(const std::shared_ptr<const KeptSample>& sample,
                                             const ContextId& context, std::uint32_t entity,
                                             const PlainForm& form);
 
-/// The same without the attachment, of what lies in the caller's memory: it is copied.
+/// The same without the attachment, as a copy of the caller's memory.
 [[nodiscard]] Result<PlainMessage> to_bare(const TensorDict& sample, const PlainForm& form);
 [[nodiscard]] Result<PlainMessage> to_bare(Bytes sample, const PlainForm& form);
 
-/// What a stranger put, as a TensorDict in memory of its own. `wanted`: with its leaves in that
-/// order and tree; null: as they come. Errors: those of SafetensorsFile; schema_mismatch;
-/// resource_exhausted.
+/// Makes a TensorDict of a stranger's message, in its own memory. `wanted`: with its leaves in that
+/// order and tree; null: in the order of arrival. Errors: those of SafetensorsFile;
+/// schema_mismatch; resource_exhausted.
 [[nodiscard]] Result<TensorDict> from_plain(const Storage& payload,
                                             const std::shared_ptr<const Schema>& wanted);
 
-/// Tensors, or bytes: the other one is empty. In memory of their own.
+/// Tensors, or bytes: the other one is empty. In their own memory.
 struct PlainParts {
   std::optional<TensorDict> tensors;
   Storage bytes;
 };
-/// The sample of a stranger, in the form that a subscriber takes. Errors: those of from_plain(),
-/// with PlainContent::tensors; else only resource_exhausted.
+/// Reads the sample of a stranger, in the form that a subscriber takes. Errors: those of
+/// from_plain(), with PlainContent::tensors; else only resource_exhausted.
 [[nodiscard]] Result<PlainParts> from_plain(const Storage& payload,
                                             const std::shared_ptr<const Schema>& wanted,
                                             PlainContent content);

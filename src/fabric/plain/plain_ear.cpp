@@ -39,7 +39,7 @@ Result<void> PlainEar::hear(const std::shared_ptr<PlainInbox>& inbox) {
     if (port == nullptr) waiting_.push_back(inbox);
   }
   if (port != nullptr) return inbox->listen(*port);
-  // The Dialler is that of all sessions of the Context.
+  // All sessions of the Context share the Dialler.
   const std::string target = "plain ear " + std::to_string(reinterpret_cast<std::uintptr_t>(this));
   dialler_->want({.key = target,
                   .peer = target,

@@ -17,8 +17,8 @@
 
 namespace tendon::v0::detail {
 
-/// The session by which the subscribers of a Context hear plain Zenoh peers. It takes messages of
-/// kMaxZenohBytes; the one that discovers takes none above kMaxQuietZenohBytes, so that a node
+/// The session by which the subscribers of a Context hear plain Zenoh peers. It accepts messages of
+/// kMaxZenohBytes. The session of discovery accepts none above kMaxQuietZenohBytes, so that a node
 /// without such subscribers keeps no large message of a stranger.
 ///
 ///   none -> open     the first subscriber, or a later attempt, has reached a router
@@ -27,7 +27,7 @@ namespace tendon::v0::detail {
 ///
 /// Owns:    the session.
 /// Threads: thread-safe.
-/// Errors:  those of `open`, but for a router that does not answer.
+/// Errors:  those of `open`, except for a router that does not answer.
 /// Blocks:  hear() for kFirstTry at most, once; the destructor as that of the session.
 /// Cost:    a session of Zenoh, from the first subscriber on.
 class PlainEar : public std::enable_shared_from_this<PlainEar> {
@@ -38,7 +38,7 @@ class PlainEar : public std::enable_shared_from_this<PlainEar> {
   PlainEar(Open open, std::shared_ptr<Dialler> dialler)
       : open_(std::move(open)), dialler_(std::move(dialler)) {}
 
-  /// It listens from now on, or as soon as a router answers.
+  /// Makes `inbox` listen from now on, or as soon as a router answers.
   [[nodiscard]] Result<void> hear(const std::shared_ptr<PlainInbox>& inbox) TENDON_EXCLUDES(mutex_);
 
  private:
@@ -50,7 +50,7 @@ class PlainEar : public std::enable_shared_from_this<PlainEar> {
   const std::shared_ptr<Dialler> dialler_;
   Mutex mutex_;
   State state_ TENDON_GUARDED_BY(mutex_) = State::none;
-  std::shared_ptr<ZenohPort> port_ TENDON_GUARDED_BY(mutex_);  // null until it is open
+  std::shared_ptr<ZenohPort> port_ TENDON_GUARDED_BY(mutex_);  // null before it is open
   std::vector<std::weak_ptr<PlainInbox>> waiting_ TENDON_GUARDED_BY(mutex_);
 };
 

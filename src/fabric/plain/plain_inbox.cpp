@@ -111,7 +111,8 @@ std::optional<Sample> PlainInbox::take() {
   return std::nullopt;
 }
 
-// What is deleted already is no news: so a flood of deletes takes no place from other events.
+// A key that is deleted already is no news: a flood of deletes thus takes no place from other
+// events.
 void PlainInbox::note_deleted(const std::string& key) {
   {
     const Lock lock(mutex_);

@@ -30,7 +30,7 @@ struct PlainWanted {
   std::shared_ptr<const Schema> schema = nullptr;  ///< null: any
   PlainContent content = PlainContent::tensors;
 };
-/// Samples of plain Zenoh peers, by what became of them.
+/// Counts of samples of plain Zenoh peers.
 struct PlainCounts {
   std::uint64_t taken = 0;
   std::uint64_t dropped = 0;
@@ -39,17 +39,17 @@ struct PlainCounts {
   std::uint64_t deleted = 0;
 };
 
-/// What plain Zenoh peers put on the keys of a subscriber, until it is taken. What publishers of
-/// Tendon put there is passed over: links deliver it, or an event says why not.
+/// The samples of plain Zenoh peers on the keys of a subscriber, before they are taken. Samples of
+/// Tendon's publishers are skipped: links deliver them, or an event says why not.
 ///
-/// Owns:    what it declared at Zenoh; at most `most_samples` that wait, of kMaxPlainWaitingBytes
-///          together: the oldest ones give way.
+/// Owns:    its declarations at Zenoh; at most `most_samples` waiting ones, of
+///          kMaxPlainWaitingBytes together: newer ones replace the oldest.
 /// Threads: thread-safe; take() by one at a time.
-/// Errors:  those of ZenohPort. Messages that a stranger put wrongly, or that gave way, are
-///          counted, and told once a key; a delete is told once, until something is put on its key
-///          again. All are told of kMaxAnnouncements keys at most.
+/// Errors:  those of ZenohPort. Faulty messages of strangers, and replaced ones, are counted, and
+///          reported once a key; a delete is reported once, until something is put on its key
+///          again. Reports cover kMaxAnnouncements keys at most.
 /// Blocks:  close(): for a callback that runs.
-/// Cost:    of take(): one copy of the sample.
+/// Cost:    take(): one copy of the sample.
 class PlainInbox : public std::enable_shared_from_this<PlainInbox> {
  public:
   using Wanted = PlainWanted;
@@ -61,12 +61,12 @@ class PlainInbox : public std::enable_shared_from_this<PlainInbox> {
   };
   PlainInbox(Wanted wanted, Told told) : wanted_(std::move(wanted)), told_(std::move(told)) {}
 
-  /// From now on.
+  /// Starts listening.
   [[nodiscard]] Result<void> listen(ZenohPort& zenoh) TENDON_EXCLUDES(mutex_);
-  /// Looks at no more than what waits when it is called.
+  /// Reads only samples that waited at the call.
   [[nodiscard]] std::optional<Sample> take() TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Counts counts() const TENDON_EXCLUDES(mutex_);
-  /// What waits is dropped. Idempotent.
+  /// Drops waiting samples. Idempotent.
   void close() TENDON_EXCLUDES(mutex_);
 
  private:
@@ -79,10 +79,10 @@ class PlainInbox : public std::enable_shared_from_this<PlainInbox> {
   [[nodiscard]] Result<bool> may_wait(const ZenohMessage& message) const;
   [[nodiscard]] std::optional<Waiting> next() TENDON_EXCLUDES(mutex_);
   void note_deleted(const std::string& key) TENDON_EXCLUDES(mutex_);
-  /// Messages on this key found no room, here or before they came here.
+  /// Counts messages on this key that found no room, here or before.
   void drop(std::string_view key, std::uint64_t count) TENDON_EXCLUDES(mutex_);
   void refuse(const std::string& key, const Error& why) TENDON_EXCLUDES(mutex_);
-  /// Was nothing of this kind told of the key yet, and may it be?
+  /// True if nothing of this kind was reported for the key yet, and it may be.
   [[nodiscard]] bool is_first(FabricEventKind kind, std::string_view key) TENDON_REQUIRES(mutex_);
 
   const Wanted wanted_;

@@ -26,9 +26,9 @@ class PlainOutlet {
   PlainOutlet& operator=(const PlainOutlet&) = delete;
   ~PlainOutlet() { stop(); }
 
-  /// The topic has a sample: it is asked to put it.
+  /// Asks the topic to put its sample.
   void add(std::shared_ptr<PlainTopic> topic) TENDON_EXCLUDES(mutex_);
-  /// Puts nothing any more. Not on its thread.
+  /// Stops putting. Not on its thread.
   void stop() TENDON_EXCLUDES(mutex_);
 
  private:

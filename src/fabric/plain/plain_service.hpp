@@ -24,20 +24,20 @@ namespace tendon::v0::detail {
 /// How one publisher serves plain Zenoh peers: not at all, beside its channels, or as a plain peer
 /// itself, which has no channels.
 ///
-/// Owns:    what is declared at Zenoh for it.
+/// Owns:    its declarations at Zenoh.
 /// Threads: thread-safe once it is declared.
 /// Errors:  declare(): not_supported for a plain peer without Zenoh.
-/// Blocks:  close(): until Zenoh took what waits, or the deadline.
+/// Blocks:  close(): until Zenoh took the waiting sample, or the deadline.
 /// Cost:    without a plain peer: a comparison for each sample.
 class PlainService {
  public:
-  /// Where samples are put, and whose they are.
+  /// The place where samples are put, and their publisher.
   struct Source {
     std::shared_ptr<ZenohPort> zenoh;  ///< null: the node has none
     std::shared_ptr<PlainOutlet> outlet;
     ContextId context;
     std::uint32_t entity = 0;
-    std::function<void()> wake;  ///< called when it may have come to be asked for
+    std::function<void()> wake;  ///< called when it may have become asked for
   };
   PlainService() = default;
   [[nodiscard]] static Result<PlainService> declare(const Source& source, const KeyExpression& key,
@@ -45,13 +45,13 @@ class PlainService {
 
   /// Set: the publisher is a plain peer itself.
   [[nodiscard]] const std::shared_ptr<BareTopic>& bare() const noexcept { return bare_; }
-  /// Does Zenoh say that somebody subscribes, beside the channels?
+  /// True if Zenoh reports a subscriber, beside the channels.
   [[nodiscard]] bool is_asked_for() const { return topic_ != nullptr && topic_->matches(); }
   /// Puts a sample that was published while it is asked for.
   void offer(const std::shared_ptr<const KeptSample>& sample) const { topic_->offer(sample); }
-  /// While it is asked for: finds out whether it is by a plain peer.
+  /// While it is asked for: finds out whether by a plain peer.
   void ask_if_due() const { audience_->ask_if_due(); }
-  /// All plain peers together are one: Zenoh says whether there is any.
+  /// All plain peers together are one: Zenoh says only whether there is any.
   [[nodiscard]] std::size_t peer_count() const;
   [[nodiscard]] PlainTopic::Counts counts() const {
     return topic_ == nullptr ? PlainTopic::Counts() : topic_->counts();
@@ -59,7 +59,7 @@ class PlainService {
   void close(Deadline deadline);
 
  private:
-  std::shared_ptr<PlainTopic> topic_;        // what is put beside the channels, or null
+  std::shared_ptr<PlainTopic> topic_;        // puts beside the channels, or null
   std::shared_ptr<PlainAudience> audience_;  // of `topic_`
   std::shared_ptr<BareTopic> bare_;
 };

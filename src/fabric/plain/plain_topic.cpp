@@ -27,14 +27,15 @@ void PlainTopic::offer(const std::shared_ptr<const KeptSample>& sample) {
   {
     const Lock lock(mutex_);
     if (publisher_ == nullptr) return;
-    // Its safetensors are larger still: only the first one keeps its memory until the log says so.
+    // Its safetensors are larger still: only the first one keeps its memory until the log has its
+    // reason.
     if (told_ && sample->message.descriptor.payload_bytes > source_.form.most_bytes) {
       ++counts_.dropped;
       return;
     }
     if (std::exchange(waiting_, sample) != nullptr) {
       ++counts_.dropped;
-      return;  // the outlet has been told
+      return;  // the outlet knows already
     }
   }
   outlet_->add(shared_from_this());

@@ -18,26 +18,26 @@
 
 namespace tendon::v0::detail {
 
-/// What one publisher puts for plain Zenoh peers: its newest sample, as often as the outlet's
-/// thread gets to it, and only while Zenoh says that somebody subscribes.
+/// The samples of one publisher for plain Zenoh peers: its newest one, as often as the outlet's
+/// thread reaches it, and only while Zenoh reports a subscriber.
 ///
 ///   offer() -> waiting -> being put -> put, or dropped
 ///              waiting -> dropped                        a newer one took its place
 ///
-/// Owns:    what it declared at Zenoh; one waiting sample at most, with the memory that it lies in.
+/// Owns:    its declarations at Zenoh; one waiting sample at most, with its memory.
 /// Threads: thread-safe. Its lock is taken inside of a publisher's; nothing of Zenoh is called
 ///          under it.
-/// Errors:  of declare(): those of ZenohPort. What is not put is counted.
+/// Errors:  declare(): those of ZenohPort. Samples that are not put are counted.
 /// Blocks:  close(): while a sample waits or is put, until its deadline.
-/// Cost:    of offer(): a lock and a wake-up; of matches(): an atomic.
+/// Cost:    offer(): a lock and a wake-up; matches(): an atomic.
 class PlainTopic : public std::enable_shared_from_this<PlainTopic> {
  public:
-  /// Whose samples they are, and how they are put.
+  /// The publisher of the samples, and their form.
   struct Source {
     ContextId context;
     std::uint32_t entity = 0;
     PlainForm form{};
-    /// By a thread of Zenoh, when matches() has changed.
+    /// Called by a thread of Zenoh when matches() has changed.
     std::function<void()> on_matching = nullptr;
   };
   struct Counts {
@@ -51,14 +51,14 @@ class PlainTopic : public std::enable_shared_from_this<PlainTopic> {
   PlainTopic(std::shared_ptr<PlainOutlet> outlet, Source source)
       : outlet_(std::move(outlet)), source_(std::move(source)) {}
 
-  /// A sample that was published while it matches().
+  /// Offers a sample that was published while it matches().
   void offer(const std::shared_ptr<const KeptSample>& sample) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] bool matches() const noexcept { return matches_.load(std::memory_order_relaxed); }
   [[nodiscard]] Counts counts() const TENDON_EXCLUDES(mutex_);
-  /// Lets what waits be put first. Idempotent.
+  /// Lets a waiting sample be put first. Idempotent.
   void close(Deadline deadline) TENDON_EXCLUDES(mutex_);
 
-  // From the outlet
+  // Called by the outlet
   void put_newest() TENDON_EXCLUDES(mutex_);
 
  private:
@@ -73,7 +73,7 @@ class PlainTopic : public std::enable_shared_from_this<PlainTopic> {
   std::shared_ptr<ZenohPublisher> publisher_ TENDON_GUARDED_BY(mutex_);  // null: closed
   std::shared_ptr<const KeptSample> waiting_ TENDON_GUARDED_BY(mutex_);
   bool putting_ TENDON_GUARDED_BY(mutex_) = false;
-  bool told_ TENDON_GUARDED_BY(mutex_) = false;  // the log, why something was not put
+  bool told_ TENDON_GUARDED_BY(mutex_) = false;  // the log knows why something was not put
   Counts counts_ TENDON_GUARDED_BY(mutex_);
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the two ends of a call say beside its tensors: docs/protocol.md, "Calls".
+// The words of the two ends of a call beside its tensors: docs/protocol.md, "Calls".
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace tendon::v0::detail {
 
-/// The header of an `open` of purpose `call`. Little endian; a newer peer may add fields behind
-/// these, which are passed over.
+/// The header of an `open` of purpose `call`. Little endian; a newer peer may append fields, which
+/// are skipped.
 struct CallOpening {
   std::uint32_t entity = 0;  ///< the responder, as its announcement names it
   std::uint32_t reserved = 0;
@@ -21,12 +21,12 @@ struct CallOpening {
 };
 static_assert(sizeof(CallOpening) == 8 && std::is_trivially_copyable_v<CallOpening>);
 
-/// What a message of a call is. Numbers are wire contract: append only.
+/// The kind of a call's message. Numbers are wire contract: append only.
 enum class CallWordKind : std::uint32_t {
   request = 0,    ///< `data`: the tensors of the caller
   answer = 1,     ///< `data`: those of the responder
   error = 2,      ///< `bytes`: why there is no answer; `code` is its number
-  cancelled = 3,  ///< `bytes`, empty: nothing came of a request that was given up
+  cancelled = 3,  ///< `bytes`, empty: there is no answer to a cancelled request
 };
 
 /// The header of a message of purpose `call`. Little endian.
@@ -54,7 +54,7 @@ static_assert(sizeof(CallWord) == 24 && std::is_trivially_copyable_v<CallWord>);
   return opening;
 }
 
-/// Reads what a peer wrote. Errors: protocol_violation, with a text that follows the peer's name.
+/// Reads a peer's header. Errors: protocol_violation, with a text that follows the peer's name.
 [[nodiscard]] inline Result<CallWord> read_call_word(Bytes bytes) {
   CallWord word;
   if (bytes.size() != sizeof word) {
@@ -62,7 +62,7 @@ static_assert(sizeof(CallWord) == 24 && std::is_trivially_copyable_v<CallWord>);
                  "sent a call with a header of " + std::to_string(bytes.size()) +
                      " bytes, not of " + std::to_string(sizeof word)};
   }
-  // Once: the peer could change its slot meanwhile.
+  // Copied once: the peer could change its slot meanwhile.
   std::memcpy(&word, bytes.data(), sizeof word);
   if (word.id != 0) return word;
   return Error{ErrorCode::protocol_violation, "node.call", "sent a call with the number 0"};

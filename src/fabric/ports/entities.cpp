@@ -9,7 +9,7 @@
 namespace tendon::v0::detail {
 namespace {
 
-// The number of the entity that an opening asks for.
+// The number of the entity that an opening names.
 Result<std::uint32_t> number_in(Purpose purpose, Bytes said) {
   if (purpose == Purpose::fabric) {
     TENDON_TRY(request, read_subscription_request(said));
@@ -82,7 +82,7 @@ Result<std::shared_ptr<MessageSink>> Entities::on_open(std::shared_ptr<Link> lin
                      " of number " + std::to_string(number)};
   }
   auto sink = entity->on_open(link, open, said);
-  // The last share may not go under the receive lock.
+  // The last share must not be dropped under the receive lock.
   context_->schedule([entity = std::move(entity)] {});
   return sink;
 }

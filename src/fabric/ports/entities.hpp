@@ -23,14 +23,14 @@ class LastReceiver;
 class EntityDoor {
  public:
   virtual ~EntityDoor() = default;
-  /// A peer opens a channel: its sink. `said`: what the opening says. The link's receive lock is
-  /// held.
+  /// Returns the sink of a channel that a peer opens. `said` is the opening's header. The link's
+  /// receive lock is held.
   [[nodiscard]] virtual Result<std::shared_ptr<MessageSink>> on_open(
       const std::shared_ptr<Link>& link, const Descriptor& open, Bytes said) = 0;
 };
 
-/// The publishers, subscribers and responders of a Context, by the numbers under which peers ask
-/// for them; all that open a channel of purpose `fabric` or `call` come here.
+/// The publishers, subscribers and responders of a Context, by the numbers that peers use. It
+/// receives all openings of channels of purpose `fabric` or `call`.
 ///
 /// Owns:    none of them.
 /// Threads: thread-safe; its lock is taken alone, or inside of a link's receive lock.
@@ -39,7 +39,7 @@ class EntityDoor {
 /// Cost:    a lock and a look-up for each channel.
 class Entities final : public OpenHandler, public std::enable_shared_from_this<Entities> {
  public:
-  /// Registers it as where this Context's channels of these purposes are opened.
+  /// Registers it as the handler of this Context's channels of these purposes.
   [[nodiscard]] static Result<std::shared_ptr<Entities>> create(
       std::shared_ptr<ContextCore> context, Profile profile);
   explicit Entities(std::shared_ptr<ContextCore> context)
@@ -48,23 +48,23 @@ class Entities final : public OpenHandler, public std::enable_shared_from_this<E
         head_teller_(std::make_shared<HeadTeller>(context_)) {}
   ~Entities() override;
 
-  /// Peers open nothing here any more.
+  /// Refuses openings of peers from now on.
   void close();
   [[nodiscard]] const std::shared_ptr<ContextCore>& context() const noexcept { return context_; }
-  /// A number for an entity: never used again in this Context.
+  /// A number for an entity, never used again in this Context.
   [[nodiscard]] std::uint32_t next_number() noexcept { return next_.fetch_add(1); }
-  /// `purpose`: of the channels that it lets in.
+  /// `purpose` is that of the channels that it accepts.
   void add(Purpose purpose, std::uint32_t number, std::weak_ptr<EntityDoor> entity);
   void add(std::uint32_t number, std::weak_ptr<const LastReceiver> subscriber);
   void remove(std::uint32_t number);
   /// The receiver of a subscriber of this Context; null: there is none of that number.
   [[nodiscard]] std::shared_ptr<const LastReceiver> receiver_of(std::uint32_t subscriber);
 
-  /// Where publishers say how far they are, on one host and over sockets.
+  /// The places where publishers state their positions, on one host and over sockets.
   [[nodiscard]] HeadPages& heads() noexcept { return heads_; }
   [[nodiscard]] HeadTeller& head_teller() noexcept { return *head_teller_; }
 
-  // What one subscription may keep of the publish pool, so that none starves the others
+  // The part of the publish pool that one subscription may keep, so that none starves the others
   void count_subscription(Link& link, int change) noexcept {
     subscriptions_.fetch_add(change);
     link.publish_readers.fetch_add(static_cast<std::uint32_t>(change));
@@ -73,7 +73,7 @@ class Entities final : public OpenHandler, public std::enable_shared_from_this<E
   [[nodiscard]] std::uint64_t share_bytes_of(const Link& link) const noexcept {
     return share_bytes() * std::max(1u, link.publish_readers.load());
   }
-  /// Half for samples that are under way, half for those that the reader keeps [bytes].
+  /// Half for samples under way, half for those that the reader keeps [bytes].
   [[nodiscard]] std::uint64_t share_bytes() const noexcept {
     const std::int64_t readers = std::max<std::int64_t>(kLeastReaders, subscriptions_.load());
     return context_->publishing().pool()->cap_bytes() / (2 * static_cast<std::uint64_t>(readers));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where publishers say how far they are, for readers that outlive them: docs/protocol.md, "Heads".
+// Pages where publishers state their positions, for readers that outlive them: docs/protocol.md,
+// "Heads".
 #pragma once
 
 #include <atomic>
@@ -14,17 +15,17 @@
 
 namespace tendon::v0::detail {
 
-/// A page of words, one a publisher, which the publisher's process alone can write.
+/// A page of words, one for each publisher, which only the publisher's process can write.
 struct HeadPage {
   static constexpr std::uint32_t kWords = 4096;
   static constexpr std::uint64_t kBytes = kWords * sizeof(std::uint64_t);
 
   std::shared_ptr<Segment> segment;
-  std::uint32_t name = 0;  ///< as Publishing names it
+  std::uint32_t name = 0;  ///< by Publishing
 };
 
-/// The word of one publisher. Stored before the sample is shown to the first reader, so that a
-/// reader that knows of the process's death knows how many samples there were.
+/// The word of one publisher. It is stored before the sample is shown to the first reader, so that
+/// a reader that knows of the process's death knows how many samples there were.
 ///
 /// Owns:    a share of its page.
 /// Threads: store() by one thread at a time.
@@ -36,12 +37,12 @@ class HeadWord {
   HeadWord(HeadPage page, std::uint32_t number) : page_(std::move(page)), number_(number) {}
 
   [[nodiscard]] const HeadPage& page() const noexcept { return page_; }
-  /// As SampleHeader::head names it.
+  /// Its number in SampleHeader::head.
   [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
   void store(std::uint64_t sequence) const noexcept {
     std::atomic_ref(words(*page_.segment)[number_ - 1]).store(sequence, std::memory_order_release);
   }
-  /// Reads a peer's word. Nothing where the number names none. The value is a claim of the peer.
+  /// Reads a peer's word. Empty for an invalid number. The value is a claim of the peer.
   [[nodiscard]] static std::optional<std::uint64_t> load(const Segment& page,
                                                          std::uint64_t number) {
     if (number == 0 || number > HeadPage::kWords) return std::nullopt;
@@ -64,7 +65,7 @@ class HeadWord {
 /// Threads: thread-safe.
 /// Errors:  those of Segment.
 /// Blocks:  never.
-/// Cost:    a page of 32 KiB for each 4096 publishers that were declared.
+/// Cost:    a page of 32 KiB for each 4096 declared publishers.
 class HeadPages {
  public:
   explicit HeadPages(Publishing& publishing) : publishing_(publishing) {}

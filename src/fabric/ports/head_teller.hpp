@@ -16,12 +16,12 @@ namespace tendon::v0::detail {
 class HeadSource {
  public:
   virtual ~HeadSource() = default;
-  /// Tells those that are behind how far it is. How many there are.
+  /// Tells its position to readers that are behind. Returns their number.
   virtual std::size_t say_head() = 0;
 };
 
-/// Says over sockets how far the publishers of a Context are whose readers are behind: nobody can
-/// read their head page there. So a reader knows at least that much when the publisher dies.
+/// Tells over sockets the positions of a Context's publishers whose readers are behind: nobody can
+/// read their head page there. A reader thus knows at least that much when the publisher dies.
 ///
 /// Owns:    no publisher.
 /// Threads: thread-safe; publishers are asked under no lock.
@@ -32,7 +32,7 @@ class HeadTeller final : public Timed, public std::enable_shared_from_this<HeadT
  public:
   explicit HeadTeller(std::shared_ptr<ContextCore> context) : context_(std::move(context)) {}
 
-  /// A reader of it is behind over a socket. Once, until on_time() finds that none is.
+  /// Notes that a reader of it is behind over a socket. Once, until on_time() finds that none is.
   void note_behind(std::weak_ptr<HeadSource> publisher) TENDON_EXCLUDES(mutex_);
   // Timed
   void on_time() override TENDON_EXCLUDES(mutex_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a subscriber says when it opens a channel: docs/protocol.md, "Subscriptions".
+// The words of a subscriber that opens a channel: docs/protocol.md, "Subscriptions".
 #pragma once
 
 #include <array>
@@ -12,14 +12,14 @@
 
 namespace tendon::v0::detail {
 
-/// The header of an `open` of purpose `fabric`. Little endian; a newer peer may add fields behind
-/// these, which are passed over.
+/// The header of an `open` of purpose `fabric`. Little endian; a newer peer may append fields,
+/// which are skipped.
 struct SubscriptionRequest {
   std::uint32_t entity = 0;  ///< the publisher, as its announcement names it
-  /// The subscriber, likewise; 0: it does not say.
+  /// The subscriber, likewise; 0: unknown.
   std::uint32_t subscriber = 0;
-  /// The last sample that this subscriber has seen of the publisher, and of which incarnation;
-  /// both zero: none.
+  /// The last sample that this subscriber has seen of the publisher, and its incarnation; both
+  /// zero: none.
   std::uint64_t seen_incarnation = 0;
   std::uint64_t seen_sequence = 0;
   std::uint64_t seen_stamp = 0;  ///< of that sample

@@ -9,8 +9,8 @@
 
 namespace tendon::v0::detail {
 
-/// How far one subscription is in the history of its publisher, and what it was not shown since the
-/// last sample that it was shown: first those that its rate leaves out, then those that are lost.
+/// The position of one subscription in the history of its publisher, and the samples that it was
+/// not shown since the last shown one: first those that its rate leaves out, then lost ones.
 ///
 ///   next() is in the history and due, or last() + 1: catch_up() first moves it there and counts
 ///   shown() moves it by one and forgets what was before
@@ -25,22 +25,22 @@ class Cursor {
   /// Begins at the oldest sample that is kept.
   explicit Cursor(const SampleHistory& history, Pace pace = {})
       : next_(history.first()), shown_(next_ - 1), pace_(pace) {}
-  /// Goes on behind `seen`, which its subscriber had before.
+  /// Continues after `seen`, which its subscriber had before.
   Cursor(const SampleHistory& history, std::uint64_t seen, Pace pace = {})
       : next_(std::min(seen, history.last()) + 1), shown_(next_ - 1), pace_(pace) {}
 
-  /// The sequence that is to be shown next.
+  /// The next sequence to be shown.
   [[nodiscard]] std::uint64_t next() const noexcept { return next_; }
-  /// Is there nothing left to show?
+  /// True if there is nothing left to show.
   [[nodiscard]] bool is_at_end(const SampleHistory& history) const noexcept {
     return next_ > history.last();
   }
-  /// Was that sample shown, or one behind it?
+  /// True if that sample was shown, or a later one.
   [[nodiscard]] bool has_shown(std::uint64_t sequence) const noexcept { return sequence <= shown_; }
-  /// How many were left out since the last one that was shown.
+  /// The number of samples left out since the last shown one.
   [[nodiscard]] std::uint64_t left_out() const noexcept { return thinned_; }
-  /// Passes over what is not kept any more, and over what is not due. Returns how many were left
-  /// out now.
+  /// Skips samples that are not kept any more, and those that are not due. Returns the number of
+  /// those left out now.
   std::uint64_t catch_up(const SampleHistory& history) noexcept {
     const std::uint64_t before = thinned_;
     if (next_ < history.first()) pass_over_what_went(history);
@@ -52,22 +52,22 @@ class Cursor {
     }
     return thinned_ - before;
   }
-  /// What goes with the next sample as its tag: how many before it were lost, and kShortOfMemory
-  /// when not all of them because the subscriber was behind.
+  /// The tag of the next sample: how many before it were lost, and kShortOfMemory unless all of
+  /// them were lost because the subscriber was behind.
   [[nodiscard]] std::uint32_t tag() const noexcept {
     const auto count = static_cast<std::uint32_t>(std::min<std::uint64_t>(lost(), kMostInTag));
     return trimmed_ ? count | kShortOfMemory : count;
   }
-  /// What goes with the end: how many up to `last` were lost, or will not be shown.
+  /// The count for the end: how many up to `last` were lost, or will not be shown.
   [[nodiscard]] std::uint64_t lost_until(std::uint64_t last) const noexcept {
     return lost() + (next_ > last ? 0 : last + 1 - next_);
   }
-  /// The next one cannot be shown to this subscriber: it is lost for it.
+  /// Skips the next one, which cannot be shown to this subscriber: it is lost.
   void pass_over() noexcept {
     ++next_;
     pace_.make_due();
   }
-  /// `stamp`: of that sample.
+  /// Moves behind a shown sample with this `stamp`.
   void shown(std::uint64_t stamp) noexcept {
     shown_ = next_++;
     thinned_ = 0;
@@ -80,8 +80,8 @@ class Cursor {
 
  private:
   [[nodiscard]] std::uint64_t lost() const noexcept { return next_ - 1 - shown_ - thinned_; }
-  // What is not kept was not due if what came behind it is not. Otherwise it is lost, from the
-  // first one on: so nothing is left out behind what is lost.
+  // A dropped sample was not due if the one after it is not. Otherwise it is lost, from the first
+  // one on: so nothing is left out after a lost sample.
   void pass_over_what_went(const SampleHistory& history) noexcept {
     const auto oldest = history.find(history.first());
     if (oldest != nullptr && lost() == 0 && !pace_.is_due(oldest->header.stamp)) {
@@ -94,7 +94,7 @@ class Cursor {
   }
 
   std::uint64_t next_;
-  std::uint64_t shown_;  // the last one, or that before the first
+  std::uint64_t shown_;  // the last one, or the one before the first
   std::uint64_t thinned_ = 0;
   bool trimmed_ = false;  // some were lost for want of memory
   Pace pace_;

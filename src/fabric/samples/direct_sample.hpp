@@ -9,7 +9,7 @@
 
 namespace tendon::v0::detail {
 
-/// A sample whose tensors lie on a GPU in memory of its publisher, and are not delivered yet.
+/// A sample whose tensors lie on a GPU in memory of its publisher, not delivered yet.
 struct DirectSample {
   DirectMessage message;
   std::shared_ptr<DirectViews> views;     ///< of the publisher's samples

@@ -12,7 +12,7 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "node.event";
-// The log puts this before the words, beside the time, the process and the Context.
+// The text that the log puts before the words, beside the time, the process and the Context.
 constexpr std::size_t kFrontBytes = std::string_view("tendon warn [] ").size() + kWhere.size();
 
 bool is_usual(const FabricEvent& event) {
@@ -21,7 +21,7 @@ bool is_usual(const FabricEvent& event) {
          (event.ended && event.ended->reason == EndReason::closed);
 }
 
-// An attempt that fails tells of all topics of its node; which sample a reader lags at is no cause.
+// A failed attempt concerns all topics of its node; the sample at which a reader lags is no cause.
 std::string cause_of(const FabricEvent& event) {
   std::string cause(to_string(event.kind));
   cause += '\n' + event.node;
@@ -51,7 +51,7 @@ std::string why_not(const std::vector<DialAttempt>& tried) {
   auto telling = std::ranges::find_if(tried, is_refusal);
   const bool refused = telling != tried.end();
   if (!refused) telling = tried.begin();
-  // Without the advice, which stands in a line of its own.
+  // Without the advice, which has its own line.
   const std::string error = telling->error.substr(0, telling->error.find('\n'));
   return (refused ? "found, and refused because " : "found, and not reached: ") + telling->address +
          ": " + error;

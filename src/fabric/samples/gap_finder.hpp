@@ -11,11 +11,11 @@
 
 namespace tendon::v0::detail {
 
-/// What a subscriber has seen of one publisher's samples, and so what it has missed.
+/// The samples that a subscriber has seen of one publisher, and thus its missing ones.
 ///
 /// Owns:    counters.
 /// Threads: none of its own.
-/// Errors:  none: a sequence that goes back is said.
+/// Errors:  none: a sequence that moves back is reported.
 /// Blocks:  never.
 /// Cost:    a few comparisons.
 class GapFinder {
@@ -31,23 +31,23 @@ class GapFinder {
   struct Found {
     Order order = Order::follows;
     std::optional<Missing> missing{};  ///< before this sample
-    std::uint64_t thinned = 0;         ///< left out by the rate, before what is missing
+    std::uint64_t thinned = 0;         ///< left out by the rate, before the missing ones
 
     friend bool operator==(const Found&, const Found&) = default;
   };
 
-  /// Whether the subscriber asked for a rate: if not, all that does not come is missing.
+  /// Whether the subscriber asked for a rate: if not, all samples that do not arrive are missing.
   enum class Rate : std::uint8_t { all, thinned };
 
   GapFinder() = default;
   explicit GapFinder(Rate rate) : rate_(rate) {}
-  /// Goes on, over a new link, behind the last sample that was seen over another one.
+  /// Continues, over a new link, after the last sample that was seen over another one.
   GapFinder(std::uint64_t seen, Rate rate) : last_(seen), resumed_(seen != 0), rate_(rate) {}
 
   /// The last sample that was seen; 0: none.
   [[nodiscard]] std::uint64_t last() const noexcept { return last_; }
 
-  /// A sample came; `tag` is that of its Cursor.
+  /// Handles an arrived sample; `tag` is that of its Cursor.
   [[nodiscard]] Found on_sample(std::uint64_t sequence, std::uint32_t tag) noexcept {
     if (last_ != 0 && sequence <= last_) return {Order::repeated};
     const std::uint32_t count = tag & Cursor::kMostInTag;
@@ -58,23 +58,23 @@ class GapFinder {
     resumed_ = false;
     return found;
   }
-  /// A sample arrived that cannot be read, and does not say which one it is; `tag` as above. It is
-  /// last() then, which is 0 while nothing was seen.
+  /// Handles an unreadable sample whose number is unknown; `tag` as above. It is then last(), which
+  /// is 0 while nothing was seen.
   [[nodiscard]] Found on_unreadable(std::uint32_t tag) noexcept {
     if (last_ == 0) return {};
     const std::uint32_t count = tag & Cursor::kMostInTag;
     return on_sample(last_ + 1 + (count == Cursor::kMostInTag ? 0 : count), tag);
   }
-  /// The publisher has gone without a word, and had published up to `last`: with a rate nobody
-  /// knows what it would have left out.
+  /// Handles a publisher that was lost without a word, after publishing up to `last`. With a rate
+  /// nobody knows which samples it would have left out.
   [[nodiscard]] Found on_loss(std::uint64_t last) noexcept {
     if (last_ == 0 || last <= last_ || rate_ == Rate::thinned) return {};
     const Found found{.missing = Missing{last_ + 1, last, GapReason::died}};
     last_ = last;
     return found;
   }
-  /// The publisher has ended behind its sample `last`, and counts `lost` behind the last one that
-  /// it has shown; `last` 0: it has published nothing, or does not say.
+  /// Handles the end of the publisher after its sample `last`, with `lost` samples after the last
+  /// shown one. `last` 0: it has published nothing, or does not say.
   [[nodiscard]] Found on_end(std::uint64_t last, std::uint64_t lost) noexcept {
     if (last_ == 0 || last <= last_) return {};
     const Found found = up_to(last, lost, GapReason::overflow);
@@ -83,8 +83,8 @@ class GapFinder {
   }
 
  private:
-  // What lies behind the last sample: first what was left out, then what was lost. What a publisher
-  // neither shows nor counts, without having been asked for a rate, it gave up for want of memory.
+  // The samples after the last one: first those left out, then lost ones. A sample that a publisher
+  // neither shows nor counts, without having been asked for a rate, was dropped for want of memory.
   [[nodiscard]] Found up_to(std::uint64_t last, std::uint64_t lost,
                             GapReason reason) const noexcept {
     if (last_ == 0 || last <= last_) return {};
@@ -103,7 +103,7 @@ class GapFinder {
   static constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
 
   std::uint64_t last_ = 0;
-  bool resumed_ = false;  // and nothing has come since
+  bool resumed_ = false;  // and nothing has arrived since
   Rate rate_ = Rate::all;
 };
 

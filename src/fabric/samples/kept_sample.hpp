@@ -11,7 +11,7 @@
 
 namespace tendon::v0::detail {
 
-/// A sample as it lies on a GPU, for those that read it there.
+/// A sample in place on a GPU, for readers that read it there.
 ///
 ///   none -> under way   somebody needs it in host memory, who came after publish()
 ///        -> here        the copy is in `staged`
@@ -28,18 +28,18 @@ struct SampleOnGpu {
   std::shared_ptr<const KeptBody> staged;
 };
 
-/// A sample as it is kept for those that are to see it.
+/// A sample as it is kept for its readers.
 struct KeptSample : KeptBody {
-  SampleHeader header;                  ///< as it stands at the end of each body
-  std::shared_ptr<SampleOnGpu> on_gpu;  ///< null: its body in host memory is all there is
-  bool has_body = true;                 ///< false: `message` says what it is, and `on_gpu` has it
+  SampleHeader header;                  ///< the same as at the end of each body
+  std::shared_ptr<SampleOnGpu> on_gpu;  ///< null: it exists only in host memory
+  bool has_body = true;                 ///< false: `message` describes it, and `on_gpu` has it
 
-  /// As it lies in host memory. Null: it is not there.
+  /// The message in host memory. Null: it is not there.
   [[nodiscard]] const SharedMessage* in_host_memory() const noexcept {
     if (has_body) return &message;
     return on_gpu->staged == nullptr ? nullptr : &on_gpu->staged->message;
   }
-  /// Does that take a slot of the publish pool?
+  /// True if that takes a slot of the publish pool.
   [[nodiscard]] bool has_slot() const noexcept {
     const SharedMessage* const here = in_host_memory();
     return here != nullptr && here->slot != nullptr;

@@ -16,7 +16,7 @@ namespace tendon::v0::detail {
 /// Cost:    a store for each receive.
 class LastReceiver {
  public:
-  /// By the thread that receives.
+  /// Called by the thread that receives.
   void note() noexcept { thread_.store(std::this_thread::get_id(), std::memory_order_relaxed); }
   [[nodiscard]] bool is_nobody() const noexcept { return thread() == std::thread::id(); }
   [[nodiscard]] bool is_this_thread() const noexcept {

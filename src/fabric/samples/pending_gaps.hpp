@@ -9,13 +9,13 @@
 
 namespace tendon::v0::detail {
 
-/// What is missing before the next sample that the program gets: the next Sample::gaps.
+/// The missing samples before the next one that the program gets: the next Sample::gaps.
 ///
-/// What follows a gap for the same reason belongs to it. While no sample is taken, as when all are
-/// too old, reasons could alternate without end: beyond kMost gaps the last one goes on, with the
-/// reason that it has.
+/// Further missing samples with the same reason extend a gap. While no sample is taken, as when all
+/// are too old, reasons could alternate without end: beyond kMost gaps the last one grows, with its
+/// own reason.
 ///
-/// Owns:    the gaps, each behind the one before it.
+/// Owns:    the gaps, each after the one before it.
 /// Threads: none of its own.
 /// Errors:  none.
 /// Blocks:  never.

@@ -11,11 +11,11 @@
 
 namespace tendon::v0::detail {
 
-/// How old a sample is at `now` [ns, boot_time_ns()], at the most: what is uncertain about the
-/// publisher's clock counts as age. Nothing where that clock is unknown, or no clock can say this.
+/// The greatest possible age of a sample at `now` [ns, boot_time_ns()]: the uncertainty of the
+/// publisher's clock counts as age. Empty if that clock is unknown, or the stamp is impossible.
 [[nodiscard]] inline std::optional<std::chrono::nanoseconds> age_at_most(
     const SampleHeader& header, const std::optional<ClockOffset>& publisher, std::int64_t now) {
-  // A stranger wrote the stamp: beyond a century no sum is made with it.
+  // A stranger wrote the stamp: beyond a century it is used in no sum.
   constexpr std::uint64_t kLatest = 3'155'760'000'000'000'000;
   if (!publisher || header.stamp > kLatest) return std::nullopt;
   const std::int64_t there = now + publisher->offset_ns;

@@ -26,7 +26,7 @@ class SampleHistory {
   [[nodiscard]] std::uint64_t last() const noexcept { return last_; }
   /// The oldest one that is kept; last() + 1 when none is.
   [[nodiscard]] std::uint64_t first() const noexcept { return last_ + 1 - kept_.size(); }
-  /// The oldest one that would be kept if there were no want of memory.
+  /// The oldest one that would be kept without a want of memory.
   [[nodiscard]] std::uint64_t due_first() const noexcept {
     return last_ < most_ ? 1 : last_ + 1 - most_;
   }
@@ -35,19 +35,19 @@ class SampleHistory {
     if (sequence < first() || sequence > last_) return nullptr;
     return kept_[sequence - first()];
   }
-  /// The sample's sequence is last() + 1.
+  /// Adds a sample; its sequence is last() + 1.
   void push(Kept sample) {
     if (kept_.size() == most_) kept_.pop_front();
     kept_.push_back(std::move(sample));
     ++last_;
   }
-  /// Has one before `end` a slot of the publish pool? To give up those that have none frees none.
+  /// True if one before `end` has a slot of the publish pool. Dropping others frees none.
   [[nodiscard]] bool has_slot_before(std::uint64_t end) const noexcept {
     for (std::uint64_t sequence = first(); sequence <= last_ && sequence < end; ++sequence)
       if (kept_[sequence - first()]->has_slot()) return true;
     return false;
   }
-  /// For want of memory: gives up the oldest one. False: there is none.
+  /// Drops the oldest one, for want of memory. False: there is none.
   bool trim() noexcept {
     if (kept_.empty()) return false;
     kept_.pop_front();

@@ -7,9 +7,9 @@
 
 namespace tendon::v0::detail {
 
-/// When a channel that its publisher broke is opened again: after pauses that double from kFirst to
-/// kLongest, and after kWorn once kMost breaks lie within kWithin. A publisher of another version
-/// may break every channel, and each one costs both sides.
+/// Decides when a channel that its publisher broke is opened again: after pauses that double from
+/// kFirst to kLongest, and after kWorn once kMost breaks lie within kWithin. A publisher of another
+/// version may break every channel, and each one costs both sides.
 ///
 /// Owns:    counters.
 /// Threads: none of its own. It reads no clock.
@@ -21,7 +21,7 @@ class BreakPace {
   using Time = std::chrono::steady_clock::time_point;
   struct Next {
     std::chrono::milliseconds pause;
-    bool tell = false;      ///< the program hears of it: once, until the channel has lasted
+    bool tell = false;      ///< reports it to the program: once, until the channel has lasted
     bool is_first = false;  ///< within kWithin
   };
 

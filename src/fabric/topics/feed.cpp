@@ -18,7 +18,7 @@ const std::byte* header_place(const Incoming& incoming) {
   return incoming.body.data + descriptor.payload_bytes + descriptor.values_bytes;
 }
 
-// The header of a message that has arrived, from a copy of it; nothing where it cannot be read.
+// The header of a message that has arrived, from a copy of it; an error if it cannot be read.
 Result<SampleHeader> header_of(const Incoming& incoming) {
   if (const Error* failure = incoming.body.failure()) return *failure;
   return read_sample_header({header_place(incoming), incoming.descriptor.header_bytes});
@@ -26,14 +26,14 @@ Result<SampleHeader> header_of(const Incoming& incoming) {
 
 }  // namespace
 
-/// One message, out of the inbox.
+/// One message, taken from the inbox.
 struct Feed::Message {
   Incoming incoming;
   std::shared_ptr<const Schema> schema;
   std::shared_ptr<const Placement> placement;
   Lend lend = Lend::no;
   SampleHeader header{};                ///< read once: a publisher may write there meanwhile
-  std::unique_ptr<Error> unreadable{};  ///< why there is no header
+  std::unique_ptr<Error> unreadable{};  ///< the reason for a missing header
 };
 
 Feed::Feed(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link, std::uint32_t pipe,
@@ -48,7 +48,7 @@ Feed::Feed(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link, std
       reached_(options.seen),
       left_(options.seen) {}
 
-// From the channel
+// Events of the channel
 
 void Feed::on_end_read(const Descriptor& end) {
   channel_.receive_mutex().assert_held();
@@ -60,7 +60,7 @@ void Feed::on_head(std::uint64_t sequence) {
   heard_ = std::max(heard_, sequence);
 }
 
-// The page on which the publisher says how far it is.
+// Handles the page on which the publisher states its position.
 Result<void> Feed::on_segment(std::uint32_t id, std::shared_ptr<Segment> segment) {
   channel_.receive_mutex().assert_held();
   if (head_page_ == nullptr && segment->size_bytes() == HeadPage::kBytes &&
@@ -92,7 +92,7 @@ void Feed::wait_if_there_is_more() {
 void Feed::on_over() {
   channel_.receive_mutex().assert_held();
   if (state() == State::broken) {
-    // Samples that waited are not delivered: a new channel goes on behind the last one taken.
+    // Waiting samples are not delivered: a new channel continues after the last taken one.
     (void)channel_.receiver().clear();
     reached_ = left_;
   }
@@ -139,7 +139,7 @@ bool Feed::next_message(Message& message) {
       taking_ = false;
       wait_if_there_is_more();
     }
-    // The publisher bounds what lies in slots by more than the window.
+    // The publisher bounds its messages in slots by more than the window.
     if (untold_slot_ && receiver.empty()) {
       credit = receiver.tell();
       untold_slot_ = false;
@@ -152,7 +152,7 @@ bool Feed::next_message(Message& message) {
 std::optional<Feed::Taken> Feed::take() {
   for (Message message; next_message(message); message = {}) {
     Taken taken = read(std::move(message));
-    // No memory here is no fault of the publisher: it is asked for the sample again.
+    // A lack of memory here is no fault of the publisher: it is asked for the sample again.
     if (taken.unreadable && taken.unreadable->code == ErrorCode::resource_exhausted) {
       ask_again(std::move(*taken.unreadable));
       return std::nullopt;
@@ -207,7 +207,7 @@ Result<void> Feed::read_content(Message& message, Taken& taken) {
   return {};
 }
 
-// Its tensors are where they lie: who delivers it lends or copies them.
+// Its tensors stay in place: the code that delivers it lends or copies them.
 Result<void> Feed::read_direct(Message& message, Taken& taken) {
   TENDON_TRY(direct, bodies_.direct_of(*link(), message.incoming, std::move(message.schema),
                                        message.placement, message.lend));
@@ -249,7 +249,7 @@ void Feed::note_reached(const SampleHeader& header) {
   if (header.sequence > reached_.sequence) reached_ = header;
 }
 
-// Samples arrive in order: the last one that waits says how far the publisher has come.
+// Samples arrive in order: the last waiting one tells the publisher's position.
 void Feed::look_at_what_waits() {
   if (const Incoming* last = channel_.receiver().last_arrived())
     if (const auto header = header_of(*last)) note_reached(*header);
@@ -287,7 +287,7 @@ Feed::Ending Feed::given_up(EndReason reason) {
 GapFinder::Found Feed::take_last_gap(const Ending& ending) {
   const Lock receiving(channel_.receive_mutex());
   if (last_gap_ != GapFinder::Found{}) return std::exchange(last_gap_, {});
-  return gaps_.on_loss(ending.last_published);  // nothing, where its end was read
+  return gaps_.on_loss(ending.last_published);  // nothing, if its end was read
 }
 
 void Feed::close() {

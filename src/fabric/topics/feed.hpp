@@ -21,17 +21,17 @@
 
 namespace tendon::v0::detail {
 
-/// What a subscriber takes from one publisher over one link.
+/// The samples of one publisher at a subscriber, over one link.
 ///
-/// Samples that came before the publisher's end, or before its link was lost, are delivered. None
-/// is once it broke the protocol: by a descriptor, a window or a segment. A sample that cannot be
-/// read is missing, and ends nothing.
+/// Samples that arrived before the publisher's end, or before its link was lost, are delivered.
+/// None is once it broke the protocol: by a descriptor, a window or a segment. An unreadable sample
+/// is missing, and ends nothing.
 ///
 /// Owns:    its channel.
 /// Threads: take() by one thread at a time; the rest at any time.
-/// Errors:  said by state() and why().
+/// Errors:  reported by state() and why().
 /// Blocks:  never.
-/// Cost:    of a sample: a move; a copy where more than `max_held` are kept.
+/// Cost:    a move for each sample; a copy if more than `max_held` are kept.
 class Feed final : public ChannelEvents, public std::enable_shared_from_this<Feed> {
  public:
   using State = Channel::State;
@@ -44,8 +44,8 @@ class Feed final : public ChannelEvents, public std::enable_shared_from_this<Fee
     /// The last sample that was taken over another link; a sequence of 0: none.
     SampleHeader seen{};
   };
-  /// `queue` is told, under the link's receive lock, when there is something to take, when nothing
-  /// more will come, and when more is known of the end.
+  /// Under the link's receive lock, `queue` is told when there is something to take, when nothing
+  /// more will arrive, and when more is known of the end.
   Feed(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link, std::uint32_t pipe,
        const Options& options, std::shared_ptr<FeedQueue> queue);
 
@@ -55,26 +55,26 @@ class Feed final : public ChannelEvents, public std::enable_shared_from_this<Fee
   [[nodiscard]] std::shared_ptr<MessageSink> sink() {
     return Channel::sink_of(shared_from_this(), channel_);
   }
-  /// Its subscriber knows it: what the queue was told before, and found nobody for, is told again.
+  /// Repeats earlier words to the queue, now that its subscriber knows it.
   void tell_again();
-  /// The next sample; nothing when none is here now, nor at the other end of the link.
+  /// The next sample; empty when none is here now, nor at the other end of the link.
   [[nodiscard]] std::optional<Taken> take();
-  /// Nothing will come any more, and everything was taken.
+  /// True if nothing will arrive any more, and everything was taken.
   [[nodiscard]] bool is_over() const;
   [[nodiscard]] State state() const { return channel_.state(); }
-  /// Its channel has ended, or its end is known and follows what is still to be taken.
+  /// True if its channel has ended, or its end is known and follows untaken samples.
   [[nodiscard]] bool is_ending() const;
-  /// Why it is lost or broken.
+  /// The reason if it is lost or broken.
   [[nodiscard]] Error why() const;
-  /// Nothing while the publisher may go on: a link that is lost is no end.
+  /// Empty while the publisher may continue: a lost link is no end.
   [[nodiscard]] std::optional<Ending> ending();
-  /// The same where its subscriber waits for no new link.
+  /// The same if its subscriber waits for no new link.
   [[nodiscard]] Ending given_up(EndReason reason);
-  /// The last sample that arrived, taken or not, here or before: where a new one goes on.
+  /// The last sample that arrived, taken or not, here or before: a new channel continues after it.
   [[nodiscard]] SampleHeader reached();
-  /// The samples that are missing at this end, which no sample follows.
+  /// The missing samples at this end, which no sample follows.
   [[nodiscard]] GapFinder::Found take_last_gap(const Ending& ending);
-  /// Says the end to the publisher, and drops what waits.
+  /// Says the end to the publisher, and drops waiting samples.
   void close();
 
   // ChannelEvents
@@ -89,7 +89,7 @@ class Feed final : public ChannelEvents, public std::enable_shared_from_this<Fee
  private:
   friend class FeedQueue;
   struct Message;
-  /// The next sample, out of the inbox. False: none is here.
+  /// Takes the next sample from the inbox. False: none is here.
   [[nodiscard]] bool next_message(Message& message);
   [[nodiscard]] Taken read(Message&& message);
   [[nodiscard]] Result<void> read_content(Message& message, Taken& taken);
@@ -103,17 +103,18 @@ class Feed final : public ChannelEvents, public std::enable_shared_from_this<Fee
 
   const std::shared_ptr<ContextCore> context_;
   const std::shared_ptr<FeedQueue> queue_;
-  FeedQueue::Place place_{};  // of the queue
+  FeedQueue::Place place_{};  // in the queue
   const BodyReader bodies_;
   const std::shared_ptr<DirectViews> views_ = std::make_shared<DirectViews>();
   Channel channel_;
   GapFinder gaps_ TENDON_GUARDED_BY(channel_.receive_mutex());
   SampleHeader reached_ TENDON_GUARDED_BY(channel_.receive_mutex());  // or a sequence of 0
-  SampleHeader left_ TENDON_GUARDED_BY(channel_.receive_mutex());  // the last one out of the inbox
-  SampleHeader before_ TENDON_GUARDED_BY(channel_.receive_mutex());  // left_, one sample ago
+  SampleHeader left_ TENDON_GUARDED_BY(channel_.receive_mutex());     // the last one taken from the
+                                                                      // inbox
+  SampleHeader before_ TENDON_GUARDED_BY(channel_.receive_mutex());   // left_, one sample ago
   GapFinder::Found last_gap_ TENDON_GUARDED_BY(channel_.receive_mutex());
   std::uint64_t heard_ TENDON_GUARDED_BY(channel_.receive_mutex()) = 0;  // by words of kind `head`
-  std::shared_ptr<Segment> head_page_ TENDON_GUARDED_BY(channel_.receive_mutex());  // or none
+  std::shared_ptr<Segment> head_page_ TENDON_GUARDED_BY(channel_.receive_mutex());  // or null
   bool taking_ TENDON_GUARDED_BY(channel_.receive_mutex()) = false;  // a receiver looks, or reads
   bool untold_slot_ TENDON_GUARDED_BY(channel_.receive_mutex()) = false;  // taken since the credit
 };

@@ -38,7 +38,7 @@ std::size_t FeedQueue::open_count() {
   return open_count_;
 }
 
-// A receiver that sees none where one was just pushed looks again: the push wakes it.
+// A receiver that misses a feed that was just pushed looks again: the push wakes it.
 std::shared_ptr<Feed> FeedQueue::next() {
   if (!some_wait()) return nullptr;
   const Lock lock(mutex_);
@@ -52,7 +52,7 @@ std::shared_ptr<Feed> FeedQueue::next() {
   return feed;
 }
 
-// It counts as one that waits, so that it is in one place alone.
+// It counts as a waiting one, so that it is only in one place.
 void FeedQueue::set_aside(const std::shared_ptr<Feed>& feed) {
   const Lock lock(mutex_);
   if (std::exchange(feed->place_.waits, true)) return;

@@ -14,8 +14,8 @@ namespace tendon::v0::detail {
 
 class Feed;
 
-/// Which feeds of a subscriber have something for its receiver, and which have changed, so that
-/// nobody looks at those that have not: there may be ten thousand.
+/// The feeds of a subscriber that have something for its receiver, and those that have changed.
+/// Nobody looks at the others: there may be ten thousand.
 ///
 ///   out -> waits    a sample is there, or its end is known: on_message() and the like
 ///   waits -> out    next(): the receiver puts it back behind the others if there is more, or
@@ -29,7 +29,7 @@ class Feed;
 /// Cost:    a lock.
 class FeedQueue {
  public:
-  /// What the queue notes at each feed.
+  /// The queue's notes at each feed.
   struct Place {
     bool waits = false;
     bool has_changed = false;
@@ -39,20 +39,20 @@ class FeedQueue {
   /// `on_change` is called under a link's receive lock, once for all changes until take_changed().
   explicit FeedQueue(std::function<void()> on_change) : on_change_(std::move(on_change)) {}
 
-  /// It has something to take, or is over.
+  /// Adds a feed that has something to take, or is over.
   void push(Feed& feed) TENDON_EXCLUDES(mutex_);
-  /// More is known of its end.
+  /// Notes that more is known of its end.
   void note_changed(Feed& feed) TENDON_EXCLUDES(mutex_);
 
-  /// Its subscriber knows it, and samples may come.
+  /// Notes that its subscriber knows it, and samples may arrive.
   void note_open(Feed& feed) TENDON_EXCLUDES(mutex_);
-  /// None will come.
+  /// Notes that none will arrive.
   void note_closed(Feed& feed) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] std::size_t open_count() TENDON_EXCLUDES(mutex_);
 
-  /// Does one wait? No lock.
+  /// True if one waits. No lock.
   [[nodiscard]] bool some_wait() const noexcept { return some_wait_.load(); }
-  /// The one that waits for longest; null: none does, which costs no lock.
+  /// The one that waits longest; null: none does, which costs no lock.
   [[nodiscard]] std::shared_ptr<Feed> next() TENDON_EXCLUDES(mutex_);
   void set_aside(const std::shared_ptr<Feed>& feed) TENDON_EXCLUDES(mutex_);
   void bring_back() TENDON_EXCLUDES(mutex_);

@@ -24,7 +24,7 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kHere = "publisher.publish";
-// For what a peer does once, when it is first passed memory of a GPU.
+// For the work that a peer does once, when it is first passed memory of a GPU.
 constexpr std::chrono::seconds kAnswerPatience{2};
 
 }  // namespace
@@ -55,7 +55,7 @@ Result<std::shared_ptr<KeptSample>> GpuSamples::copy(const TensorDict& sample, c
 }
 
 Result<void> GpuSamples::stage(const Source& source, const std::shared_ptr<KeptSample>& kept) {
-  // First: one that is being captured is refused before a slot is taken for it.
+  // First: a stream under capture is refused before a slot is taken for it.
   TENDON_TRY(work, begin(source));
   const AcquireSlot acquire = [this](std::uint64_t size_bytes) {
     return acquire_(size_bytes, ~std::uint64_t{0});
@@ -114,7 +114,7 @@ Result<GpuSamples::Who> GpuSamples::keep_there(const Source& source, const Reade
   return who;
 }
 
-// The message without its leaves on the GPU. False: what is left of it does not travel inline.
+// Describes the message without its leaves on the GPU. False: the rest does not travel inline.
 Result<bool> GpuSamples::describe(const Source& source, SampleOnGpu& there) {
   const TensorDict& sample = source.sample;
   SharedMessage& message = there.message;
@@ -149,7 +149,7 @@ Result<bool> GpuSamples::describe(const Source& source, SampleOnGpu& there) {
   return true;
 }
 
-// The rest of the pool is for others, and for what readers keep.
+// The rest of the pool is for others, and for samples that readers keep.
 bool GpuSamples::has_room_for(std::uint64_t size_bytes, std::uint32_t history) const {
   const std::uint64_t cap = context_->options().device_cap_bytes;
   const std::uint64_t size = std::max<std::uint64_t>(size_bytes, 1);
@@ -169,7 +169,7 @@ Result<std::shared_ptr<cuda::DeviceSlot>> GpuSamples::slot_for(const Source& sou
   return slot;
 }
 
-// Waits for a first answer, as a send of a pipe does; a peer that is late is sent the other copy.
+// Waits for a first answer, as a send of a pipe does; a late peer gets the other copy.
 Result<GpuSamples::Who> GpuSamples::who_reads_there(const cuda::DeviceSlot& slot,
                                                     const Readers& readers, const How& how) const {
   std::vector<Link*> links;
@@ -223,7 +223,7 @@ Result<const SharedMessage*> GpuSamples::message_for(
                  "it cannot be read on its GPU, and ContextOptions::device_path is direct_only"};
   }
   if (there->state == State::none) {
-    // Nothing is given up for it that its reader is still to see.
+    // Nothing is dropped for it that its reader shall still see.
     const auto begun = LateCopy::begin(
         sample,
         [acquire = acquire_, kept_from = sample->header.sequence](std::uint64_t size_bytes) {

@@ -21,19 +21,18 @@
 
 namespace tendon::v0::detail {
 
-/// How long a wait of a publisher takes no notice of SignalledPublish::GoOn.
+/// How long a wait of a publisher ignores SignalledPublish::GoOn.
 inline constexpr std::chrono::milliseconds kGoOnSlice{50};
 
-/// How the samples of one publisher that lie on a GPU reach the memory that its readers see: by one
-/// copy on the GPU for those that can read there, of a loan by none, and one to host memory where
-/// somebody else needs it, before anybody is shown them. A reader that comes later has the second
-/// one made then.
+/// Brings samples of one publisher that lie on a GPU to the memory that its readers see. They are
+/// copied once on the GPU for readers that can read there (a loan is not), and once to host memory
+/// if others need it, before anybody sees them. For a later reader the second copy is made then.
 ///
 /// Owns:    counts.
 /// Threads: thread-safe.
-/// Errors:  unsupported_device, not_contiguous, timeout, device_lost; cancelled where the program
-///          ends the wait; invalid_argument for a stream that is being captured, before anything is
-///          done; those of memory.
+/// Errors:  unsupported_device, not_contiguous, timeout, device_lost; cancelled if the program ends
+///          the wait; invalid_argument for a stream under capture, before anything is done; those
+///          of memory.
 /// Blocks:  copy(): until the GPU has made the copy, or the deadline; at the first use of a GPU.
 /// Cost:    that copy; two waits for the stream.
 class GpuSamples {
@@ -41,46 +40,49 @@ class GpuSamples {
   struct How {
     void* stream = kStreamPerThread;  ///< as the calling thread names it
     Deadline deadline;
-    SignalledPublish::GoOn go_on;          ///< null: nothing ends the wait but the deadline
-    std::function<Result<void>()> usable;  ///< may the publisher go on?
+    SignalledPublish::GoOn go_on;          ///< null: only the deadline ends the wait
+    std::function<Result<void>()> usable;  ///< true while the publisher may continue
   };
-  /// `key`: of errors.
+  /// `key` appears in errors.
   GpuSamples(std::shared_ptr<ContextCore> context, std::string key)
       : context_(std::move(context)), key_(std::move(key)) {}
 
-  /// A slot of the publish pool. When memory is short, samples before `kept_from` are given up.
+  /// Acquires a slot of the publish pool. When memory is short, samples before `kept_from` are
+  /// dropped.
   using Acquire = std::function<Result<std::shared_ptr<const PublishedSlot>>(
       std::uint64_t size_bytes, std::uint64_t kept_from)>;
-  /// A late copy is over: called in the device thread, under no lock. take_staged() follows.
+  /// Called when a late copy is over: in the device thread, under no lock. Call take_staged() then.
   using Staged = std::function<void(const KeptSample&, Result<std::shared_ptr<const KeptBody>>)>;
-  /// Once, before anything else. Both may be called in any thread, and keep no publisher alive.
+  /// Sets both callbacks; call it once, first. Any thread may call them, and they keep no publisher
+  /// alive.
   void start(Acquire acquire, Staged staged) {
     acquire_ = std::move(acquire);
     staged_ = std::move(staged);
   }
-  /// Links of those that are to see a sample, and how many samples are kept.
+  /// The links of a sample's readers, and the number of kept samples.
   struct Readers {
     std::vector<std::shared_ptr<Link>> links;
     std::uint32_t history = 1;
   };
-  /// The same sample on its GPU, where a reader reads it there, and in host memory with its
-  /// placement, where one does not, or there is none. Precondition: it has leaves elsewhere.
+  /// Keeps the same sample on its GPU, if a reader reads it there, and in host memory with its
+  /// placement, if one does not, or there is none. Precondition: it has leaves elsewhere.
   [[nodiscard]] Result<std::shared_ptr<KeptSample>> copy(const TensorDict& sample, const How& how,
                                                          const Readers& readers);
-  /// The message that shows a sample to this peer. Null: it lies on its GPU alone; its copy to host
-  /// memory is under way. Errors: unsupported_device, where it gets none. Under the publisher's
+  /// The message that shows a sample to this peer. Null: it lies only on its GPU; its copy to host
+  /// memory is under way. Errors: unsupported_device, if there will be none. Under the publisher's
   /// lock.
   enum class Reads : std::uint8_t { where_it_lies, host_memory };
   [[nodiscard]] Result<const SharedMessage*> message_for(
       Link& link, const std::shared_ptr<const KeptSample>& sample, Reads reads);
-  /// The end of such a copy, under the publisher's lock. `later`: memory was short, and the next
-  /// message_for() begins another one, after a pause. `with_others`: that pause has begun before.
+  /// Handles the end of such a copy, under the publisher's lock. `later`: memory was short, and the
+  /// next message_for() begins another one, after a pause. `with_others`: that pause has begun
+  /// before.
   enum class Next : std::uint8_t { now, later, with_others };
   [[nodiscard]] Next take_staged(const KeptSample& sample,
                                  Result<std::shared_ptr<const KeptBody>> body);
-  /// The pause is over, under the publisher's lock.
+  /// Ends the pause, under the publisher's lock.
   void end_pause() noexcept { is_paused_ = false; }
-  /// Adds the samples that were copied, and the bytes of their leaves on a GPU.
+  /// Adds the copied samples, and the bytes of their leaves on a GPU.
   void count_in(PublisherStats& stats) const;
 
  private:
@@ -89,7 +91,7 @@ class GpuSamples {
     const std::shared_ptr<cuda::Gpu>& gpu;
     const How& how;
   };
-  /// Which of the readers read it on its GPU, where `kept` has it then.
+  /// The readers that read it on its GPU, if `kept` has it then.
   enum class Who : std::uint8_t { none, some, all };
   [[nodiscard]] Result<Who> keep_there(const Source& source, const Readers& readers,
                                        KeptSample& kept);
@@ -101,7 +103,7 @@ class GpuSamples {
                                             const How& how) const;
   [[nodiscard]] Result<void> stage(const Source& source, const std::shared_ptr<KeptSample>& kept);
   [[nodiscard]] static Result<cuda::StreamWork> begin(const Source& source);
-  /// `done`: by the GPU, to what.
+  /// `done` is what the GPU did.
   [[nodiscard]] Error explain(Error why, std::string_view done, std::uint64_t size_bytes) const;
   [[nodiscard]] Error ended_by_program() const;
   static void count(std::atomic<std::uint64_t>& samples, std::atomic<std::uint64_t>& bytes,

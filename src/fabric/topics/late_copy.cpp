@@ -73,7 +73,7 @@ Result<void> LateCopy::make_room() {
 }
 
 void LateCopy::finish(Result<void> result) {
-  work_.reset();  // it keeps the memory of both until the GPU has done it
+  work_.reset();  // it keeps both memories until the GPU has done it
   sample_ = nullptr;
   if (result)
     on_over_(std::shared_ptr<const KeptBody>(std::move(body_)));

@@ -14,8 +14,8 @@
 
 namespace tendon::v0::detail {
 
-/// The copy to host memory of a sample that lies in its slot on a GPU, for a reader that came when
-/// it was published. The device thread makes it on the GPU's own stream, because no thread that
+/// The copy to host memory of a sample that lies in its slot on a GPU, for a reader that arrived
+/// after its publishing. The device thread makes it on the GPU's own stream, because no thread that
 /// shows samples may call the driver. It does other work between pieces.
 ///
 /// Owns:    the sample, until it is over.

@@ -16,10 +16,10 @@
 namespace tendon::v0::detail {
 
 /// Readers of a publisher whose links were lost, without proof that they are dead: they may return
-/// and go on, also while the publisher is being closed.
+/// and continue, also while the publisher is being closed.
 ///
-/// Owns:    shares of the links that were lost. The last share of a link may not go under a lock:
-///          what is let go is returned.
+/// Owns:    shares of lost links. The last share of a link must not be dropped under a lock:
+///          released shares are returned.
 /// Threads: none of its own. It reads no clock.
 /// Errors:  none.
 /// Blocks:  never.
@@ -31,7 +31,7 @@ class LostReaders {
     std::shared_ptr<Link> link;
     std::uint64_t next = 0;  ///< the first sample that it was not shown
     Time at{};
-    bool confirmed = false;  ///< it had taken what it was shown
+    bool confirmed = false;  ///< it had taken all that it was shown
 
     [[nodiscard]] const ContextId& context() const noexcept { return link->peer().context; }
   };
@@ -47,21 +47,21 @@ class LostReaders {
   [[nodiscard]] bool knows(const ContextId& context) const {
     return std::ranges::find(readers_, context, &Reader::context) != readers_.end();
   }
-  /// It has a link again: one subscription for one that was lost.
+  /// Handles a new link of it: one subscription for a lost one.
   [[nodiscard]] Links returned(const ContextId& context) {
     Links gone;
     const auto found = std::ranges::find(readers_, context, &Reader::context);
     if (found != readers_.end()) gone.push_back(take(found));
     return gone;
   }
-  /// Nobody is waited for.
+  /// Stops waiting.
   [[nodiscard]] Links forget_all() {
     Links gone;
     while (!readers_.empty()) gone.push_back(take(readers_.begin()));
     return gone;
   }
-  /// The publisher is being closed since `now`: it waits for those that were lost within the lease
-  /// before, and forgets those of which nothing was heard for kForgotten leases.
+  /// Notes that the publisher is being closed since `now`: it waits for readers that were lost
+  /// within the lease before, and forgets those that were silent for kForgotten leases.
   [[nodiscard]] Links close(Time now, std::chrono::milliseconds lease) {
     closing_at_ = now;
     lease_ = lease;
@@ -71,7 +71,7 @@ class LostReaders {
       gone.push_back(take(readers_.begin()));
     return gone;
   }
-  /// The time until which readers that are behind `last` are waited for; nothing: none is.
+  /// The time until which readers that are behind `last` are awaited; empty: none is.
   [[nodiscard]] std::optional<Time> due(std::uint64_t last, Time now) const {
     std::optional<Time> latest;
     for (const Reader& reader : readers_) {
@@ -81,7 +81,7 @@ class LostReaders {
     }
     return latest;
   }
-  /// The names of those that are behind `last`.
+  /// The names of readers that are behind `last`.
   [[nodiscard]] std::vector<std::string> behind(std::uint64_t last) const {
     std::vector<std::string> names;
     for (const Reader& reader : readers_)

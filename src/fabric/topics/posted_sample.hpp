@@ -14,13 +14,13 @@
 
 namespace tendon::v0::detail {
 
-/// A recv_async(): what waits, and what its completion does.
+/// A recv_async(): its wait, and its completion.
 ///
 /// Owns:    a share of its subscriber.
 /// Threads: thread-safe.
 /// Errors:  those of recv().
 /// Blocks:  abandon(), while another thread takes the sample.
-/// Cost:    of progress(): a look at each feed.
+/// Cost:    progress(): a look at each feed.
 class PostedSample final : public Awaited<Sample>, public Work {
  public:
   explicit PostedSample(std::shared_ptr<SubscriberCore> core)
@@ -36,7 +36,7 @@ class PostedSample final : public Awaited<Sample>, public Work {
   void left_over(Result<Sample> result) override {
     if (result) core_->put_back({.number = number_, .sample = *std::move(result)});
   }
-  /// Called before finish() with a sample: which one it is of all that were taken.
+  /// Called before finish() with a sample: its number among all that were taken.
   void came_as(std::uint64_t number) noexcept { number_ = number; }
 
   // Work

@@ -23,12 +23,13 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "publisher.publish";
-// More of a history stays as it is until it is filled.
+// A longer history is not prefaulted beyond this.
 constexpr std::uint64_t kMaxPrefaultBytes = 256ull << 20;
-// For the copy of a sample on a GPU that a late reader waits for: slots that return tell nobody.
+// For the copy of a sample on a GPU for which a late reader waits: slots that return notify nobody.
 constexpr std::chrono::milliseconds kLookForMemoryEvery{20};
 
-// Why a publish() of this thread does not wait for the subscription at all; empty: it does.
+// The reason why a publish() of this thread does not wait for the subscription at all; empty: it
+// does.
 std::string_view why_not_waited_for(const Subscription& subscription) {
   const LastReceiver* const receiver = subscription.receiver();
   if (receiver == nullptr) return {};
@@ -54,7 +55,7 @@ EntityAnnouncement announcement_of(const PublisherCore& publisher) {
 
 }  // namespace
 
-// What a subscriber says
+// Words of a subscriber
 
 void Subscription::on_arrived() {
   channel_.receive_mutex().assert_held();
@@ -180,8 +181,8 @@ PublisherCore::~PublisherCore() {
   if (!context_.forked()) entities_->remove(entity_);
 }
 
-// The first sample in each slot would cost its caller the making of its pages, some four times what
-// a copy costs. One slot more than the history has: a sample is filled before the oldest goes.
+// The first sample in each slot would cost its caller the making of its pages, some four times a
+// copy. One slot more than the history has: a sample is filled before the oldest is dropped.
 void PublisherCore::prefault_soon(std::uint64_t size_bytes) {
   if (size_bytes <= kMaxInlineBytes) return;
   const auto slot_count = static_cast<std::uint32_t>(
@@ -208,8 +209,8 @@ Result<void> PublisherCore::check(const Schema& schema) const {
                    describe_difference(*options_.schema, schema)};
 }
 
-// When memory is short, the oldest samples are given up: first of all those that nobody waits for.
-// That is done while one of them has memory of the host: others lie on a GPU, or are small.
+// When memory is short, the oldest samples are dropped, first those for which nobody waits. That
+// continues while one of them has memory of the host: others lie on a GPU, or are small.
 Result<std::shared_ptr<const PublishedSlot>> PublisherCore::acquire(std::uint64_t size_bytes,
                                                                     std::uint64_t kept_from) {
   for (;;) {
@@ -223,7 +224,7 @@ Result<std::shared_ptr<const PublishedSlot>> PublisherCore::acquire(std::uint64_
   }
 }
 
-// Memory for the body that `message` describes, its header included.
+// Makes memory for the body that `message` describes, with its header.
 Result<std::shared_ptr<KeptSample>> PublisherCore::make_room(SharedMessage message) {
   auto kept = std::make_shared<KeptSample>();
   TENDON_CHECK(kept->make_room(std::move(message), sizeof(SampleHeader),
@@ -344,7 +345,8 @@ Result<Published> PublisherCore::publish(Loan&& sample, std::optional<Deadline> 
   }
   TENDON_CHECK(check(*sample.dict_.schema()));
   TENDON_CHECK(check_on_cpu(sample.dict_, kWhere));
-  // What was set beside the tensors has no place behind them: they are copied to where there is.
+  // Values that were set beside the tensors have no place behind them: they are copied to larger
+  // memory.
   const Deadline until = deadline ? *deadline : default_deadline();
   auto published = sample.dict_.values() == nullptr ? publish(sample.sample_, until, go_on)
                                                     : publish(sample.dict_, until, {}, go_on);
@@ -373,7 +375,7 @@ Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Dea
       if (leaves_room) there->message.share = RingShare::less_control;
     }
     history_.push(std::move(sample));
-    head_.store(published.sequence);  // before anybody sees it
+    head_.store(published.sequence);  // before any reader sees it
     (void)TENDON_FAILPOINT("topic.publish.before_show");
     {
       Fanout::Round round(*sender_);
@@ -423,7 +425,7 @@ bool PublisherCore::wait_for_laggards(std::uint64_t sequence, Deadline deadline,
   }
 }
 
-// Those that let the deadline pass are not waited for again; those of which nobody knows yet.
+// Subscriptions that missed the deadline are not awaited again. Returns the newly excused ones.
 std::vector<PublisherCore::Excused> PublisherCore::excuse(Published& published) {
   std::vector<Excused> newly;
   const Lock lock(mutex_);
@@ -444,7 +446,7 @@ std::vector<PublisherCore::Excused> PublisherCore::excuse(Published& published) 
   return newly;
 }
 
-// Which subscriptions have it now.
+// Notes which subscriptions have it now.
 void PublisherCore::tell(Published& published) const {
   published.lagging = behind(published.sequence);
   published.shown = static_cast<std::uint32_t>(
@@ -460,7 +462,7 @@ std::vector<std::string> PublisherCore::behind(std::uint64_t sequence) const {
   return names;
 }
 
-// To all that are worth waiting for.
+// True if it was shown to all subscriptions that are worth a wait.
 bool PublisherCore::all_shown(std::uint64_t sequence) const {
   return std::ranges::all_of(subscriptions_, [&](const auto& subscription) {
     const auto& position = subscription->position;
@@ -471,9 +473,9 @@ bool PublisherCore::all_shown(std::uint64_t sequence) const {
 
 // Showing
 
-// A subscription counts as closed while as much as its share of what is under way was not taken, so
-// that one that is stopped leaves the others theirs. Each may have one sample, however large. That
-// which it keeps of what it took counts as well, at its link: beyond that it gets copies.
+// A subscription counts as closed while its share of samples under way was not taken, so that a
+// stopped one leaves the others theirs. Each may have one sample, however large. Taken samples that
+// it keeps count as well, at its link: beyond that it gets copies.
 bool PublisherCore::has_share(const Subscription& subscription, const SharedMessage& sample) const {
   if (sample.slot == nullptr) return true;
   const SendWindow& window = subscription.samples()->window();
@@ -518,7 +520,7 @@ void PublisherCore::show(Subscription& subscription, Fanout::Round& round) {
                                .reason = "it does not get samples that lie on a GPU: " + why.detail,
                                .entity = entity_}] { node->tell(event); });
       }
-      cursor.pass_over();  // the peer, or the caps of its link, do not take it: a gap
+      cursor.pass_over();  // the peer, or the caps of its link, do not allow it: a gap
       continue;
     }
     if (*shown == Shown::closed) return;
@@ -531,13 +533,13 @@ void PublisherCore::show(Subscription& subscription, Fanout::Round& round) {
       position.slots_until = subscription.samples()->window().shown_bytes();
     if (*shown == Shown::under_way) {
       position.before = before;
-      counted_.thinned += cursor.catch_up(history_);  // what is not due waits for nothing
+      counted_.thinned += cursor.catch_up(history_);  // samples that are not due wait for nothing
       return;
     }
   }
 }
 
-// A reader that a publisher waits for has its sample kept for it, until the wait is over.
+// A reader for which a publisher waits has its sample kept, until the wait is over.
 LentSample::Keeps PublisherCore::keeps(const Subscription& subscription) const {
   const bool is_waited_for = options_.qos.overflow == Overflow::block &&
                              !subscription.position.excused &&
@@ -549,7 +551,7 @@ void PublisherCore::note_dropped(Subscription& subscription, Fanout::Round& roun
   if (round.was_dropped(*subscription.samples())) take_back(subscription.position);
 }
 
-// The sample that was under way did not go: it is shown again if it is still kept, or is lost.
+// The sample under way was not sent: it is shown again if it is still kept, or is lost.
 void PublisherCore::take_back(Subscription::Position& position) {
   counted_.thinned -= position.cursor.left_out();
   position.cursor = position.before->cursor;
@@ -557,8 +559,7 @@ void PublisherCore::take_back(Subscription::Position& position) {
   counted_.thinned += position.cursor.catch_up(history_);
 }
 
-// The link lives, and what it cannot do now it may not be able to do next time: the subscriber
-// hears why, and comes again.
+// The link lives, but its failure may repeat: the subscriber hears why, and subscribes again.
 void PublisherCore::give_up(Subscription& subscription, const Error& why) {
   subscription.link().post_error(subscription.pipe(), why.code, why.detail);
   remove(subscription);
@@ -590,7 +591,7 @@ std::size_t PublisherCore::say_head() {
     if (!is_behind || link.shared_memory() != nullptr || !link.features().has(Feature::heads))
       continue;
     ++count;
-    // Behind what waits there already it would say nothing new.
+    // After waiting words it would say nothing new.
     if (link.posted_bytes() != 0) continue;
     link.post(Descriptor{
         .kind = MessageKind::head, .pipe = subscription->pipe(), .sequence = history_.last()});
@@ -675,8 +676,8 @@ void PublisherCore::let_go(LostReaders::Links links) {
   if (!links.empty()) context_.schedule([links = std::move(links)] {});
 }
 
-// Behind the receive lock and the round: there the last share of a publisher may go, and a sink
-// does not detach itself while it is told something.
+// After the receive lock and the round: under them the last share of a publisher may be dropped,
+// and a sink does not detach itself inside an event.
 void PublisherCore::detach_soon(Subscription& subscription) {
   context_.schedule([self = shared_from_this(), known = subscription.shared_from_this()] {
     self->detach(*known);
@@ -761,7 +762,7 @@ std::vector<std::string> PublisherCore::unsent() {
   return names;
 }
 
-// Is everything with the subscribers, or with the kernel?
+// True if the subscribers or the kernel have everything.
 bool PublisherCore::is_idle() {
   Fanout::Round round(*sender_);
   for (const auto& subscription : subscriptions_) {
@@ -772,7 +773,7 @@ bool PublisherCore::is_idle() {
   return true;
 }
 
-// Only a reader that had a link before, while it is waited for.
+// Admits only a reader that had a link before, while it is awaited.
 Result<void> PublisherCore::admits(const ContextId& reader) {
   TENDON_CHECK(context_.usable("publisher.subscribe"));
   const State state = state_.load(std::memory_order_relaxed);
@@ -783,7 +784,7 @@ Result<void> PublisherCore::admits(const ContextId& reader) {
 
 Result<void> PublisherCore::close(Deadline deadline) { return close(deadline, Lost::waited_for); }
 
-// The announcement stays until the end: by it a reader returns whose link was lost.
+// The announcement stays until the end: a reader whose link was lost returns by it.
 Result<void> PublisherCore::close(Deadline deadline, Lost lost) {
   State open = State::open;
   if (context_.forked() || !state_.compare_exchange_strong(open, State::closing)) return {};
@@ -836,7 +837,7 @@ Result<void> PublisherCore::close(Deadline deadline, Lost lost) {
     if (!context_.unusable()) subscription->link().post(end);
     detach(*subscription);
   }
-  // None of them tells this publisher anything when its last share goes.
+  // None of them calls this publisher when its last share is dropped.
   for (const auto& subscription : leaving) detach(*subscription);
   TENDON_CHECK(context_.usable("publisher.close"));
   if (unsent.empty()) return {};

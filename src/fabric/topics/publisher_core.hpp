@@ -32,26 +32,26 @@ namespace tendon::v0::detail {
 
 /// One history of samples, and a cursor in it for each subscription.
 ///
-/// Whatever moves shows what it can: a sample that is published, a credit, room on a link. So a
+/// Every event shows as much as possible: a published sample, a credit, room on a link. So a
 /// subscription is either at the end of the history, or waits for one of these.
 ///
 /// Owns:    history and subscriptions.
-/// Threads: thread-safe. Its lock comes after a link's receive lock and before that of its
-///          Fanout. It must not be destroyed under a receive lock, so its owner calls end()
-///          first: no subscription has a share when that returns. OpenHandler keeps one while a
-///          peer subscribes.
+/// Threads: thread-safe. Its lock comes after a link's receive lock and before that of its Fanout.
+///          It must not be destroyed under a receive lock, so its owner calls end() first: no
+///          subscription has a share when that returns. OpenHandler keeps one while a peer
+///          subscribes.
 /// Errors:  as Publisher.
 /// Blocks:  as Publisher.
-/// Cost:    of publish(): the copy of the sample, a lock, and what each open channel costs.
+/// Cost:    publish(): the copy of the sample, a lock, and the cost of each open channel.
 class PublisherCore final : public EntityDoor,
                             public HeadSource,
                             public Timed,
                             public std::enable_shared_from_this<PublisherCore> {
  public:
-  /// What stamps samples [ns].
+  /// The clock for stamps [ns].
   using Clock = std::int64_t (*)() noexcept;
 
-  /// Announced by `node`.
+  /// Makes a publisher that `node` announces.
   [[nodiscard]] static Result<std::shared_ptr<PublisherCore>> create(
       std::shared_ptr<NodePort> node, KeyExpression key, const PublisherOptions& options,
       Clock clock = boot_time_ns);
@@ -63,13 +63,13 @@ class PublisherCore final : public EntityDoor,
   [[nodiscard]] std::uint32_t entity() const noexcept { return entity_; }
   [[nodiscard]] const PublisherOptions& options() const noexcept { return options_; }
 
-  /// A publish() that was given no deadline waits for readers until then.
+  /// The deadline of a publish() without one, for its wait for readers.
   [[nodiscard]] Deadline default_deadline() const {
     return options_.qos.overflow == Overflow::block ? Deadline(options_.block_for)
                                                     : Deadline::now();
   }
-  using GoOn = SignalledPublish::GoOn;  // null: nothing ends a wait but its deadline
-  /// No deadline: default_deadline(), and for the GPU PublisherOptions::block_for.
+  using GoOn = SignalledPublish::GoOn;  // null: only the deadline ends a wait
+  /// Without a deadline: default_deadline(), and for the GPU PublisherOptions::block_for.
   [[nodiscard]] Result<Published> publish(const TensorDict& sample,
                                           std::optional<Deadline> deadline, const OnStream& on = {},
                                           const GoOn& go_on = nullptr);
@@ -84,14 +84,14 @@ class PublisherCore final : public EntityDoor,
   [[nodiscard]] bool forked() const noexcept { return context_.forked(); }
   [[nodiscard]] PublisherStats stats() const;
   [[nodiscard]] Result<void> close(Deadline deadline);
-  /// close() within ContextOptions::linger: what is left then is logged.
+  /// close() within ContextOptions::linger: the remaining samples are logged.
   void end();
 
   // EntityDoor
   [[nodiscard]] Result<std::shared_ptr<MessageSink>> on_open(const std::shared_ptr<Link>& link,
                                                              const Descriptor& open,
                                                              Bytes said) override;
-  /// From a subscription, under its link's receive lock.
+  /// Called by a subscription, under its link's receive lock.
   void took(Subscription& subscription);
   enum class Parting : std::uint8_t { in_order, lost };
   void ended(Subscription& subscription, Parting parting);
@@ -104,7 +104,7 @@ class PublisherCore final : public EntityDoor,
   /// open -> closing   it publishes no more, and only readers that return are let in
   ///      -> closed
   enum class State : std::uint8_t { open, closing, closed };
-  /// Are readers waited for whose links were lost?
+  /// Whether readers with lost links are awaited.
   enum class Lost : std::uint8_t { waited_for, ignored };
 
   [[nodiscard]] Result<void> usable(std::string_view where) const;
@@ -120,7 +120,7 @@ class PublisherCore final : public EntityDoor,
   [[nodiscard]] bool wait_for_laggards(std::uint64_t sequence, Deadline deadline,
                                        const GoOn& go_on);
   void prefault_soon(std::uint64_t size_bytes);
-  /// When memory is short, samples before `kept_from` are given up.
+  /// When memory is short, samples before `kept_from` are dropped.
   [[nodiscard]] Result<std::shared_ptr<const PublishedSlot>> acquire(
       std::uint64_t size_bytes, std::uint64_t kept_from = ~std::uint64_t{0});
   void show_what_can_be();
@@ -131,7 +131,7 @@ class PublisherCore final : public EntityDoor,
       TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool has_share(const Subscription& subscription, const SharedMessage& sample) const
       TENDON_REQUIRES(mutex_);
-  /// Subscriptions that nobody waits for any more: name, and why.
+  /// Subscriptions for which nobody waits any more: name, and why.
   using Excused = std::pair<std::string, std::string_view>;
   [[nodiscard]] std::vector<Excused> excuse(Published& published);
   void tell(Published& published) const TENDON_REQUIRES(mutex_);
@@ -156,10 +156,11 @@ class PublisherCore final : public EntityDoor,
   mutable Mutex mutex_;
   SampleHistory history_ TENDON_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Subscription>> subscriptions_ TENDON_GUARDED_BY(mutex_);
-  std::vector<std::shared_ptr<Subscription>> leaving_ TENDON_GUARDED_BY(mutex_);  // over, attached
+  std::vector<std::shared_ptr<Subscription>> leaving_ TENDON_GUARDED_BY(mutex_);  // over, still
+                                                                                  // attached
   LostReaders lost_ TENDON_GUARDED_BY(mutex_);
-  PublisherStats counted_ TENDON_GUARDED_BY(mutex_);  // of what is trimmed and thinned
-  // Samples that went as copies, counted by channels.
+  PublisherStats counted_ TENDON_GUARDED_BY(mutex_);  // trimmed and thinned samples
+  // Samples that were sent as copies, counted by channels.
   const std::shared_ptr<std::atomic<std::uint64_t>> copied_ =
       std::make_shared<std::atomic<std::uint64_t>>(0);
   std::shared_ptr<Fanout> sender_;

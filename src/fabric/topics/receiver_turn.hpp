@@ -12,17 +12,17 @@
 
 namespace tendon::v0::detail {
 
-/// Rise with each change that a receiver has to look at.
+/// Versions that rise with each change that a receiver has to handle.
 struct StreamVersions {
   std::atomic<std::uint64_t> receiving{0};  ///< of links, and of ends to be delivered
   std::atomic<std::uint64_t> entries{0};
 };
 
-/// A receiver's state from one receive to the next: a look at it takes no lock and counts no
+/// A receiver's state from one receive to the next: reading it takes no lock and counts no
 /// reference.
 ///
-/// Owns:    shares of links and of an entry. They may be the last ones: no lock is held when what
-///          take() returned ends.
+/// Owns:    shares of links and of an entry. They may be the last ones: no lock is held when the
+///          result of take() ends.
 /// Threads: the receiver alone.
 /// Errors:  none.
 /// Blocks:  never.
@@ -34,7 +34,7 @@ class ReceiverTurn {
     std::shared_ptr<const StreamEntry> last;
   };
 
-  /// `read()` reads them anew where they are not those of this version. They may be newer: then the
+  /// Calls `read()` if the links are not those of this version. The result may be newer: then the
   /// version changes at once, or has changed.
   template <class F>
   [[nodiscard]] const StreamLinks& links_at(std::uint64_t version, F read) {
@@ -44,7 +44,7 @@ class ReceiverTurn {
     }
     return *kept_.links;
   }
-  /// `entry`, as it was at this version, gave the last sample.
+  /// Notes that `entry`, as it was at this version, had the last sample.
   void note_last(std::shared_ptr<const StreamEntry> entry, std::uint64_t version) {
     kept_.last = std::move(entry);
     last_version_ = version;
@@ -59,7 +59,7 @@ class ReceiverTurn {
   }
   [[nodiscard]] Kept take() { return std::exchange(kept_, {}); }
 
-  /// The versions of what is kept, to be compared when another thread may have this already.
+  /// The versions of the kept parts, for a comparison when another thread may have this already.
   struct Seen {
     bool has_links = false;
     bool has_last = false;
@@ -74,7 +74,7 @@ class ReceiverTurn {
     return {kept_.links != nullptr, kept_.last != nullptr, links_version_, last_version_};
   }
 
-  std::size_t feeds_first = 0;    ///< that come before plain peers
+  std::size_t feeds_first = 0;    ///< before plain peers have their turn
   std::uint64_t taken_count = 0;  ///< all samples that were taken
   bool more = false;              ///< the feed of last() has more, and is not in the queue
 

@@ -11,8 +11,8 @@
 
 namespace tendon::v0::detail {
 
-/// The refusals of a subscriber: the differences of schemas that its program was told of, and the
-/// reason of the last one.
+/// The refusals of a subscriber: the differences of schemas that were reported to its program, and
+/// the reason of the last one.
 ///
 /// Owns:    kMaxAnnouncements differences at most.
 /// Threads: its owner's lock is held.
@@ -21,12 +21,12 @@ namespace tendon::v0::detail {
 /// Cost:    a look into a tree.
 class RefusedSchemas {
  public:
-  /// Is it the first of its kind, and may the program be told of it?
+  /// True if it is the first of its kind, and may be reported to the program.
   [[nodiscard]] bool is_news(const PublisherId& publisher, const SchemaHash& schema) {
     return told_.size() < kMaxAnnouncements && told_.emplace(publisher, schema).second;
   }
   void note_last(std::string why) { last_ = std::move(why); }
-  /// For recv() when nothing arrives; empty: nothing was refused.
+  /// The reason for recv() when nothing arrives; empty: nothing was refused.
   [[nodiscard]] const std::string& last() const noexcept { return last_; }
 
  private:

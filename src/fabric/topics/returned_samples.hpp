@@ -13,19 +13,19 @@
 
 namespace tendon::v0::detail {
 
-/// A sample, and which one it is of all that a subscriber took.
+/// A sample, and its number among all that a subscriber took.
 struct NumberedSample {
   std::uint64_t number = 0;
   Sample sample{};
-  /// Where its tensors lay at the publisher, and are not yet; null: in host memory, or they lie
-  /// where they are wanted.
+  /// The placement of its tensors at the publisher, if they are not there yet; null: in host
+  /// memory, or in their wanted place.
   std::shared_ptr<const Placement> placement{};
-  /// Its tensors lie there, in memory of the publisher; null: in host memory.
+  /// Its tensors in memory of the publisher's GPU; null: in host memory.
   std::shared_ptr<DirectSample> direct{};
 };
 
 /// Samples that were taken and not wanted, for the next receiver, in the order in which they were
-/// taken. A number of 0 is that of a receiver that has just returned.
+/// taken. Number 0 marks a sample whose receiver has just returned.
 class ReturnedSamples {
  public:
   /// `before_equals`: it was the head, and its receiver could not use it.

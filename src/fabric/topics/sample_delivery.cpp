@@ -32,7 +32,7 @@ Result<TensorDict> copy_to_host_memory(SubscriberCore& subscriber, DirectSample&
   return copied;
 }
 
-/// `gpu`: where it is wanted; null: where it lies, or in host memory where `target` says so.
+/// `gpu` is the wanted one; null: in place, or in host memory if `target` says so.
 Result<TensorDict> deliver_direct(SubscriberCore& subscriber, DirectSample& direct,
                                   const std::shared_ptr<cuda::Gpu>& gpu, const DeviceTarget& target,
                                   Deadline deadline) {
@@ -60,7 +60,7 @@ Result<TensorDict> deliver_direct(SubscriberCore& subscriber, DirectSample& dire
   if (is_for_host) return copy_to_host_memory(subscriber, direct, deadline);
   const auto& wanted = gpu == nullptr ? there : gpu;
   const Placement* const placement = gpu == nullptr ? message.placement.get() : nullptr;
-  // Whether one GPU may read the memory of the other is not asked: by way of the host.
+  // Whether one GPU may read the memory of the other is not checked: the copy uses the host.
   TENDON_TRY(batch, is_there ? direct_batch(message, message.body)
                              : copy_to_host_memory(subscriber, direct, deadline));
   TENDON_TRY(fresh, copy_to_gpu(batch,
@@ -107,7 +107,7 @@ Result<Sample> receive_to(SubscriberCore& subscriber, const DeviceTarget& target
                    "a view cannot be lent on a GPU: the sample travelled through host memory and "
                    "is copied there; use RecvMode::view_or_copy"};
     }
-    // A sample that was given back may lie on a GPU.
+    // A sample that was put back may lie on a GPU.
     if (gpu == nullptr && placement == nullptr) return check_on_cpu(*sample.tensors, kHere);
     if (gpu != nullptr && lies_on(*sample.tensors, gpu->context()->device())) return {};
     if (gpu == nullptr) {

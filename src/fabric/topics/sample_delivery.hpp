@@ -10,13 +10,13 @@
 
 namespace tendon::v0::detail {
 
-/// The next sample, with its tensors where `target` wants them, or where their publisher had them.
-/// Errors: those of SubscriberCore::recv(), of wanted_gpu() and copy_to_gpu(); of the GPU that the
-/// publisher had them on, those of Gpus::find(). They leave the sample for the next receive.
+/// Receives the next sample, with its tensors where `target` wants them, or as at their publisher.
+/// Errors: those of SubscriberCore::recv(), of wanted_gpu() and copy_to_gpu(); for the publisher's
+/// GPU those of Gpus::find(). They leave the sample for the next receive.
 [[nodiscard]] Result<Sample> receive_to(SubscriberCore& subscriber, const DeviceTarget& target,
                                         Deadline deadline);
 
-/// Brings the tensors of a sample that came on a GPU to host memory; any other stays as it is.
+/// Copies the tensors of a sample that arrived on a GPU to host memory; any other stays as it is.
 /// Errors: timeout, device_lost, those of memory and of the driver; it stays as it is.
 [[nodiscard]] Result<void> bring_to_host(SubscriberCore& subscriber, NumberedSample& taken,
                                          Deadline deadline);

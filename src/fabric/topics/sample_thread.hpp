@@ -15,18 +15,18 @@ class SubscriberCore;
 ///
 /// Owns:    the thread, which has a share of the subscriber.
 /// Threads: one at a time.
-/// Errors:  resource_exhausted without a thread. What the function throws is logged.
+/// Errors:  resource_exhausted without a thread. Exceptions of the function are logged.
 /// Blocks:  join() and the destructor, while the function runs.
 /// Cost:    a thread.
 class SampleThread {
  public:
-  /// Nobody has received from it yet.
+  /// Precondition: nobody has received from it yet.
   [[nodiscard]] static Result<std::unique_ptr<SampleThread>> start(
       std::shared_ptr<SubscriberCore> subscriber);
   explicit SampleThread(Thread thread) : thread_(std::move(thread)) {}
 
-  /// The subscriber is closed: waits for the end of the function. Called by the function itself it
-  /// waits for nothing.
+  /// Waits for the end of the function, after the subscriber was closed. Called by the function
+  /// itself it waits for nothing.
   void join() noexcept { thread_.join(); }
 
  private:

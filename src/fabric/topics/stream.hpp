@@ -29,17 +29,17 @@ struct Stream {
   PeerName node;
   std::uint64_t incarnation = 0;
   std::shared_ptr<Feed> feed;                     ///< the newest
-  std::vector<std::shared_ptr<Feed>> channels{};  ///< that are not read out, in order
+  std::vector<std::shared_ptr<Feed>> channels{};  ///< not read to the end, in order
   PendingGaps gaps{};                             ///< of the receiver
   State state = State::open;
   std::chrono::steady_clock::time_point parted_at{};
   Feed::Ending ending{};        ///< when told
   std::uint64_t last_seen = 0;  ///< likewise
-  std::uint64_t told_as = 0;    ///< which of all ends that were told
+  std::uint64_t told_as = 0;    ///< its number among all ends that were reported
 
-  /// Its end, as the program hears of it, when it is told.
+  /// Its end, as reported to the program.
   [[nodiscard]] Ended ended() const;
-  /// The gaps before what the program gets next.
+  /// The gaps before the program's next item.
   [[nodiscard]] std::vector<Gap> take_gaps(std::uint64_t of_incarnation);
 };
 
@@ -47,13 +47,13 @@ struct Stream {
 struct StreamEntry {
   std::shared_ptr<Stream> stream;
   std::shared_ptr<Feed> feed;
-  /// With `newest_only`: those that are followed instead of this one while their links live.
+  /// With `newest_only`: feeds that are followed instead of this one while their links live.
   std::vector<std::shared_ptr<Feed>> newer{};
-  /// Feeds that are read out before this one, once they are over.
+  /// Feeds that are read to the end before this one, once they are over.
   std::vector<std::shared_ptr<Feed>> older{};
 
-  /// May it be read? An end waits for that of an older incarnation which was told before it. The
-  /// samples behind that end wait for both.
+  /// True if it may be read. An end waits for that of an older incarnation which was reported
+  /// before it. The samples after that end wait for both.
   [[nodiscard]] bool has_its_turn() const;
 };
 

@@ -18,7 +18,7 @@
 
 namespace tendon::v0::detail {
 
-/// The links on which samples may come, each once.
+/// The links on which samples may arrive, each once.
 struct StreamLinks {
   std::vector<std::shared_ptr<Link>> kept;
   std::vector<Link*> links;
@@ -30,13 +30,13 @@ struct StreamCandidate {
   PeerName node;
   std::uint64_t incarnation = 0;
 };
-/// Something that follows from a change, for the owner to do without its lock.
+/// A consequence of a change, for the owner to handle without its lock.
 struct StreamChanges {
   struct Over {
     std::shared_ptr<Stream> stream;
-    GapFinder::Found last;  ///< missing behind its last sample
+    GapFinder::Found last;  ///< missing after its last sample
   };
-  /// A channel that broke, or that its publisher has no room for: a pause follows.
+  /// A channel that broke, or for which its publisher has no room: a pause follows.
   struct Broken {
     enum class By : std::uint8_t { violation, limit };
     std::shared_ptr<Stream> stream;
@@ -49,9 +49,10 @@ struct StreamChanges {
   std::vector<Broken> broken;
   std::vector<std::shared_ptr<Feed>> read_out;                ///< to be closed
   std::vector<PublisherId> again;                             ///< to be connected again, now
-  std::optional<std::chrono::steady_clock::time_point> next;  ///< settle() has to look again then
+  std::optional<std::chrono::steady_clock::time_point> next;  ///< the time when settle() has to
+                                                              ///< look again
   bool connections_changed = false;                           ///< there are other links
-  bool entries_changed = false;  ///< what entry_of() returned may be old
+  bool entries_changed = false;                               ///< a result of entry_of() may be old
 };
 
 }  // namespace tendon::v0::detail

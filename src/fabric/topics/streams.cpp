@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kWhere = "subscriber.connect";
 
-// Incarnations of a publisher: on one key, by nodes of one name.
+// Orders incarnations of a publisher: on one key, by nodes of one name.
 auto start_of(const Stream& stream) {
   return std::pair(stream.incarnation, stream.publisher.context);
 }
@@ -167,14 +167,14 @@ void Streams::refresh_links(Changes& changes) {
   changes.connections_changed = true;
 }
 
-// What becomes of channels
+// The states of channels
 
 Streams::Changes Streams::settle(Time now, const std::vector<std::shared_ptr<Feed>>& changed) {
   Changes changes;
   std::vector<std::shared_ptr<const Entry>> entries;
   for (const auto& feed : changed)
     if (auto entry = entry_of(*feed)) entries.push_back(std::move(entry));
-  // Those alone that were over before they are looked at: a link may be lost meanwhile.
+  // Only those that were over before they are read: a link may be lost meanwhile.
   for (const auto& entry : entries)
     if (entry->feed->is_over()) changes.read_out.push_back(entry->feed);
   for (const auto& entry : entries) look_at(*entry, now, changes);
@@ -188,8 +188,9 @@ Streams::Changes Streams::settle(Time now, const std::vector<std::shared_ptr<Fee
   return changes;
 }
 
-// In the order in which the ends were told: one that was read waits for an earlier one of the same
-// publisher, or of an older incarnation, of which samples are unread. Samples wait for the same.
+// In the order in which the ends were reported. A stream that was read waits for an earlier one of
+// the same publisher, or of an older incarnation, that has unread samples. Samples wait for the
+// same.
 void Streams::end_what_was_read(const std::string& key, Changes& changes) {
   auto told = of_key(key);
   std::erase_if(told, [](const auto& stream) { return stream->state != Stream::State::told; });
@@ -229,7 +230,7 @@ void Streams::part(const std::shared_ptr<Stream>& stream, Time now, Changes& cha
                             .why = feed.why(),
                             .by = is_broken ? By::violation : By::limit,
                             .tell = is_broken ? next.tell : next.is_first});
-  // Those that are not remembered begin anew.
+  // Forgotten publishers begin anew.
   if (breaks_.size() > kMostRemembered) breaks_.erase(breaks_.begin());
   if (pauses_.size() < kMostRemembered) pauses_[stream->publisher] = now + next.pause;
 }
@@ -245,7 +246,7 @@ void Streams::wait_on(const std::shared_ptr<Stream>& stream, Time now, Changes& 
   tell_end(stream, stream->feed->given_up(reason), changes);
 }
 
-// A pause may last longer than the lease: the publisher returns behind it.
+// A pause may last longer than the lease: the publisher returns after it.
 void Streams::end_pauses(Time now, Changes& changes) {
   std::erase_if(pauses_, [&](const auto& pause) {
     if (now < pause.second) {
@@ -282,7 +283,7 @@ void Streams::finish(const std::shared_ptr<Stream>& stream, Changes& changes) {
   }
 }
 
-// A publisher that returns goes on behind what its end had said.
+// A publisher that returns continues after its reported end.
 void Streams::remember(const Stream& stream) {
   SampleHeader sample = stream.feed->reached();
   if (sample.sequence == 0) return;
@@ -310,7 +311,7 @@ std::vector<std::shared_ptr<Feed>> Streams::clear() {
 
 // Reading
 
-// An older incarnation that goes on keeps nobody waiting.
+// An older incarnation that continues delays nobody.
 bool Streams::Entry::has_its_turn() const {
   return std::ranges::none_of(older, [](const auto& earlier) { return earlier->is_ending(); });
 }

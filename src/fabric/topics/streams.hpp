@@ -25,15 +25,14 @@
 
 namespace tendon::v0::detail {
 
-/// The streams of one subscriber: which channels are read, in which order, and when each stream
-/// ends.
+/// The streams of one subscriber: the channels to read, their order, and the end of each stream.
 ///
-/// Owns:    streams and feeds; the samples that were seen last of publishers that were lost.
+/// Owns:    streams and feeds; the last seen samples of lost publishers.
 /// Threads: none of its own: its owner's lock is held, which is taken before a link's receive lock.
-///          Connections are immutable, but for what a stream keeps for the receiver.
-/// Errors:  busy, of add().
+///          Connections are immutable, except for the receiver's part of a stream.
+/// Errors:  add(): busy.
 /// Blocks:  never. It reads no clock.
-/// Cost:    of a change: looks into trees, and at the streams of one key.
+/// Cost:    for each change: looks into trees, and at the streams of one key.
 class Streams {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -52,27 +51,27 @@ class Streams {
   [[nodiscard]] const std::shared_ptr<const Connections>& connections() const noexcept {
     return connections_;
   }
-  /// How many channels are not read out.
+  /// The number of channels that are not read to the end.
   [[nodiscard]] std::size_t channel_count() const noexcept { return entries_.size(); }
   [[nodiscard]] bool is_open(const PublisherId& publisher) const;
-  /// Has a publisher of this Context an open channel?
+  /// True if a publisher of this Context has an open channel.
   [[nodiscard]] bool has_open(const ContextId& context) const;
   /// Null: the channel was closed.
   [[nodiscard]] std::shared_ptr<const Entry> entry_of(const Feed& feed) const;
-  /// Where a new channel to this publisher goes on; a sequence of 0: at its history. Errors: busy,
-  /// when it has one, or two that are not read out.
+  /// The sample after which a new channel to this publisher continues; a sequence of 0: at its
+  /// history. Errors: busy, when it has one, or two that are not read to the end.
   [[nodiscard]] Result<SampleHeader> goes_on_at(const PublisherId& publisher) const;
   enum class Came : std::uint8_t { anew, again };
-  /// The channel `feed` is open. A stream that waits with the same announced name and key, of an
+  /// Adds the open channel `feed`. A waiting stream with the same announced name and key, of an
   /// earlier incarnation, has ended. Errors: as goes_on_at().
   [[nodiscard]] Result<Came> add(const Candidate& publisher, std::shared_ptr<Feed> feed,
                                  Changes& changes);
-  /// Looks what became of these channels, and of streams that wait.
+  /// Handles the changes of these channels, and of waiting streams.
   [[nodiscard]] Changes settle(Time now, const std::vector<std::shared_ptr<Feed>>& changed);
   /// Drops everything.
   [[nodiscard]] std::vector<std::shared_ptr<Feed>> clear();
 
-  /// Publishers that were lost and may return: so many are remembered.
+  /// So many lost publishers, which may return, are remembered.
   static constexpr std::size_t kMostRemembered = 4096;
 
  private:
@@ -88,7 +87,7 @@ class Streams {
   void end_what_was_read(const std::string& key, Changes& changes);
   void tell_end(const std::shared_ptr<Stream>& stream, const Feed::Ending& ending,
                 Changes& changes);
-  /// Its end is told, and all of it was read.
+  /// Ends a stream whose end was reported, and which was read to it.
   void finish(const std::shared_ptr<Stream>& stream, Changes& changes);
   void remember(const Stream& stream);
   [[nodiscard]] std::vector<std::shared_ptr<Stream>> of_key(const std::string& key) const;
@@ -110,7 +109,7 @@ class Streams {
   std::map<const Link*, OnLink> links_;
   std::map<PublisherId, Seen> seen_;
   std::map<PublisherId, BreakPace> breaks_;
-  std::map<PublisherId, Time> pauses_;  // of publishers that broke their channels, until then
+  std::map<PublisherId, Time> pauses_;  // of publishers that broke their channels
   std::uint64_t ages_ = 0;
 };
 

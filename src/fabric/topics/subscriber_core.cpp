@@ -19,12 +19,12 @@ namespace {
 
 constexpr std::string_view kWhere = "subscriber.recv";
 
-// As the publisher is asked for it; the rate was checked.
+// The period for the publisher's request; the rate was checked.
 std::uint64_t period_of(const std::optional<double>& max_hz) {
   return max_hz ? static_cast<std::uint64_t>(std::llround(1e9 / *max_hz)) : 0;
 }
 
-// For a receiver: other links, an end, or a channel that has its turn.
+// True for news of a receiver: other links, an end, or a channel that has its turn.
 bool is_news(const Streams::Changes& changes) {
   return changes.connections_changed || !changes.over.empty() || !changes.read_out.empty();
 }
@@ -166,7 +166,7 @@ Result<void> SubscriberCore::connect(const EntityAnnouncement& publisher, const 
   std::optional<Streams::Came> came;
   {
     const Lock lock(mutex_);
-    // Two attempts may have come so far, when the announcement went and came meanwhile.
+    // Two attempts may both succeed, if the announcement was withdrawn and repeated meanwhile.
     if (!closed_) {
       const Streams::Candidate candidate{id, publisher.topic.text(), node,
                                          link->peer().incarnation};
@@ -221,7 +221,7 @@ void SubscriberCore::settle() {
     changes = streams_.settle(std::chrono::steady_clock::now(), queue_->take_changed());
     note(changes);
   }
-  // One that waited for another one may have its turn now.
+  // A feed that waited for another one may have its turn now.
   if (!changes.read_out.empty()) queue_->bring_back();
   act_on(std::move(changes));
 }
@@ -232,7 +232,7 @@ void SubscriberCore::note(const Streams::Changes& changes) {
   if (is_news(changes)) versions_.receiving.fetch_add(1);
 }
 
-// Everything of a stream was read: what is missing at its end, and the end itself.
+// Finishes a stream that was read: the missing samples at its end, and the end itself.
 void SubscriberCore::finish(const Streams::Changes::Over& over) {
   Stream& stream = *over.stream;
   stats_.thinned += over.last.thinned;
@@ -250,7 +250,7 @@ void SubscriberCore::finish(const Streams::Changes::Over& over) {
     for (const Gap& gap : end.gaps) tell(stream.key, gap);
     return;
   }
-  // Its receiver tells of them, as of those before a sample.
+  // Its receiver reports them, as those before a sample.
   end.ended = stream.ended();
   ends_.push_back(std::move(end));
 }
@@ -312,7 +312,7 @@ Result<SubscriberCore::Numbered> SubscriberCore::recv(Deadline deadline) {
 }
 
 // A change is noted before take_kept() looks for a receiver, and a receiver has left before it
-// looks for a change: one of the two drops what has changed.
+// looks for a change: one of the two drops the changed parts.
 SubscriberCore::Kept SubscriberCore::leave_seat() {
   const ReceiverTurn::Seen seen = turn_.seen();
   seat_.leave();
@@ -386,7 +386,7 @@ void SubscriberCore::count_copy(DeviceCopyKind kind, std::uint64_t bytes) {
   }
 }
 
-// Receiving without a thread that waits
+// Receiving without a waiting thread
 
 Completion<Sample> SubscriberCore::recv_async() {
   auto posted = std::make_shared<PostedSample>(shared_from_this());
@@ -434,7 +434,7 @@ bool SubscriberCore::go_on(PostedSample& posted) {
   if (*taken && (*taken)->placement != nullptr) {
     const std::string key = (*taken)->sample.key;
     put_back(**std::move(taken), Place::before_equals);
-    kept_before = leave_seat();  // behind that: another receiver takes the next one
+    kept_before = leave_seat();  // after that: another receiver takes the next one
     complete(posted, Error{ErrorCode::unsupported_device, "subscriber.recv_async",
                            "the next sample of " + key +
                                " has tensors on a GPU, which an asynchronous receive does not copy "
@@ -519,8 +519,8 @@ std::string SubscriberCore::nothing_came() const {
 
 SubscriberCore::Attempt SubscriberCore::try_recv(const Connections& connections, Numbered& next) {
   if (take_end(next)) return Attempt::sample;
-  // Plain peers have the last turn, together: behind the feeds that had something when they had it
-  // before.
+  // Plain peers have the last turn, together: after the feeds that had something at their last
+  // turn.
   const bool has_plain_turn = plain_ != nullptr && turn_.feeds_first == 0;
   if (has_plain_turn && take_plain(next)) return Attempt::sample;
   const Attempt tried = try_feeds(connections, next);
@@ -532,8 +532,8 @@ SubscriberCore::Attempt SubscriberCore::try_recv(const Connections& connections,
 SubscriberCore::Attempt SubscriberCore::try_feeds(const Connections& connections, Numbered& next) {
   if (turn_.more && try_last_again(next)) return Attempt::sample;
   if (const Attempt tried = try_waiting(next); tried != Attempt::nothing) return tried;
-  // To take from a feed is to look at its link. Where there is one link, the feed that gave the
-  // last sample saves the way through the queue; the others find themselves there.
+  // Taking from a feed includes a look at its link. With one link, the feed that had the last
+  // sample avoids the queue; the others appear there.
   const Entry* const last = connections.links.size() == 1 ? last_entry() : nullptr;
   if (last != nullptr) {
     if (take_from(*last, next)) return Attempt::sample;
@@ -551,7 +551,7 @@ bool SubscriberCore::try_last_again(Numbered& next) {
   return false;
 }
 
-// Behind the feeds that wait.
+// Puts it behind the waiting feeds.
 void SubscriberCore::queue_the_rest() {
   if (std::exchange(turn_.more, false)) queue_->push(*turn_.last()->feed);
 }

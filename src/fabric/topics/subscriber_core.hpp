@@ -36,15 +36,15 @@ namespace tendon::v0::detail {
 
 class PostedSample;
 
-/// One subscriber: it connects what it takes, reads its streams in turn, and tells its program what
-/// becomes of them.
+/// One subscriber: it connects to publishers, reads its streams in turn, and reports their state to
+/// its program.
 ///
 /// Owns:    its Streams.
 /// Threads: recv() by one thread at a time; the rest at any time. posting_ comes before mutex_, and
 ///          that before a link's receive lock.
 /// Errors:  as Subscriber.
 /// Blocks:  recv(), wait_for_publishers(): until the deadline; close(): as NodePort::unfollow().
-/// Cost:    of recv(): a look at the feeds that have something, and else a look at each link.
+/// Cost:    recv(): a look at the feeds that have something, and else a look at each link.
 class SubscriberCore final : public Follower,
                              public Timed,
                              public std::enable_shared_from_this<SubscriberCore> {
@@ -61,30 +61,30 @@ class SubscriberCore final : public Follower,
 
   [[nodiscard]] const std::shared_ptr<ContextCore>& context() const noexcept { return context_; }
 
-  /// Has it an inbox for plain peers, where its options or its node say so. Before anybody else has
-  /// it. Errors: not_supported, for a node without Zenoh.
+  /// Makes an inbox for plain peers, if its options or its node ask for one. Before anybody else
+  /// has it. Errors: not_supported, for a node without Zenoh.
   [[nodiscard]] Result<void> prepare_for_plain_peers();
-  /// After it was announced: a publisher that Zenoh tells of it can see then whose it is.
+  /// Call it after the announcement: a publisher to which Zenoh reports it can then identify it.
   [[nodiscard]] Result<void> listen_to_plain_peers();
   using Numbered = NumberedSample;
-  /// Its tensors are where they came: in host memory, or on a GPU in memory of the publisher.
+  /// Its tensors stay as they arrived: in host memory, or on a GPU in memory of the publisher.
   [[nodiscard]] Result<Numbered> recv(Deadline deadline);
   [[nodiscard]] Completion<Sample> recv_async();
-  /// The caller is the receiver until stop_receiving(); recv() is `busy`. False: there is one.
+  /// Makes the caller the receiver until stop_receiving(); recv() is `busy`. False: there is one.
   [[nodiscard]] bool become_receiver() noexcept { return seat_.take(); }
   void stop_receiving() { (void)leave_seat(); }
-  /// recv() by the receiver.
+  /// recv() for the receiver.
   [[nodiscard]] Result<Numbered> receive(Deadline deadline);
-  // From its completion
+  // Called by its completion
   /// Completes it if there is a sample. False: it is complete.
   [[nodiscard]] bool go_on(PostedSample& posted) TENDON_EXCLUDES(posting_);
   void drive(PostedSample& posted, Deadline deadline);
   /// False: it is complete.
   bool cancel(const PostedSample& posted) TENDON_EXCLUDES(posting_);
-  /// The sample that was taken as this one was not wanted: a receiver gets it again.
+  /// Puts back a sample that was taken as this one and not wanted: a receiver gets it again.
   using Place = ReturnedSamples::Place;
   void put_back(Numbered taken, Place place = Place::behind_equals);
-  /// So many bytes of it were copied to a GPU, from one, or within it.
+  /// Counts bytes that were copied to a GPU, from one, or within it.
   void count_copy(DeviceCopyKind kind, std::uint64_t bytes);
   [[nodiscard]] Result<void> wait_for_publishers(std::size_t count, Deadline deadline);
   [[nodiscard]] SubscriberStats stats() const;
@@ -94,7 +94,7 @@ class SubscriberCore final : public Follower,
   void on_time() override { settle(); }
 
   // Follower
-  /// A difference of schemas is counted.
+  /// Counts a difference of schemas.
   [[nodiscard]] bool takes(const EntityAnnouncement& publisher) override;
   [[nodiscard]] bool is_connected(const PublisherId& publisher) const override;
   [[nodiscard]] bool is_connected_to(const ContextId& context) const override;
@@ -113,18 +113,18 @@ class SubscriberCore final : public Follower,
   [[nodiscard]] std::shared_ptr<const Connections> connections() const;
   /// The connections of this version, for the receiver.
   [[nodiscard]] const Connections& connections_at(std::uint64_t version);
-  /// The receiver leaves, and keeps nothing that has changed meanwhile.
+  /// Ends the receiver's turn, and drops its changed parts.
   Kept leave_seat();
-  /// Nothing while there is a receiver, which looks for itself what has changed.
+  /// Empty while there is a receiver, which checks for changes itself.
   Kept take_kept();
   [[nodiscard]] std::shared_ptr<const Entry> entry_of(const Feed& feed) const;
   [[nodiscard]] Attempt try_feeds(const Connections& connections, Numbered& next);
   /// Takes from the last feed again if it has more and no other waits.
   [[nodiscard]] bool try_last_again(Numbered& next);
   void queue_the_rest();
-  /// Takes from the feeds that wait, in turn.
+  /// Takes from the waiting feeds, in turn.
   [[nodiscard]] Attempt try_waiting(Numbered& next);
-  /// The entry of the feed that gave the last sample, if it is as it was then, or null.
+  /// The entry of the feed that had the last sample, if it is unchanged, or null.
   [[nodiscard]] const Entry* last_entry();
   void drop_old_entry();
   [[nodiscard]] bool take_from(const Entry& entry, Numbered& next);
@@ -132,19 +132,19 @@ class SubscriberCore final : public Follower,
   [[nodiscard]] bool take_plain(Numbered& next);
   [[nodiscard]] bool take_end(Numbered& next);
   [[nodiscard]] static bool is_superseded(const Entry& entry);
-  /// Counts one of another schema, and returns whether the program is to hear of it.
+  /// Counts a sample of another schema, and returns whether the program shall hear of it.
   [[nodiscard]] bool refuse(const Entry& entry, const Feed::Taken& taken) TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool accept(const Entry& entry, Feed::Taken& taken, Numbered& next);
   void tell(const std::string& key, const Gap& gap) const;
   void tell_mismatch(const Entry& entry) const;
   [[nodiscard]] std::string nothing_came() const;
-  /// Looks what became of its channels, and does what follows.
+  /// Handles changes of its channels.
   void settle();
   void act_on(Streams::Changes changes);
-  /// Counts what has changed in its streams.
+  /// Counts the changes in its streams.
   void note(const Streams::Changes& changes) TENDON_REQUIRES(mutex_);
   void finish(const Streams::Changes::Over& over) TENDON_REQUIRES(mutex_);
-  /// One that is there now, without a wait. Nothing: none is.
+  /// Takes a sample that is there now, without a wait. Empty: none is.
   [[nodiscard]] std::optional<Result<Numbered>> take_now();
   [[nodiscard]] std::optional<Numbered> take_returned();
   void complete(PostedSample& posted, Result<Sample> result);
@@ -158,7 +158,7 @@ class SubscriberCore final : public Follower,
   const std::shared_ptr<LastReceiver> last_receiver_ = std::make_shared<LastReceiver>();
   ReceiverSeat seat_;
   std::atomic<bool> closed_{false};
-  ReceiverTurn turn_;                 // the holder of seat_ alone touches it
+  ReceiverTurn turn_;                 // only the holder of seat_ touches it
   std::shared_ptr<FeedQueue> queue_;  // set before anybody else has this
   Mutex posting_;
   std::shared_ptr<PostedSample> posted_ TENDON_GUARDED_BY(posting_);  // it is the receiver

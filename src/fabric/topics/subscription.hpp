@@ -15,8 +15,8 @@ namespace tendon::v0::detail {
 
 class PublisherCore;
 
-/// One subscriber of a publisher, as the publisher sees it: its channel, and its place in the
-/// history. A subscriber sends credits and its end.
+/// One subscriber, as its publisher sees it: its channel, and its place in the history. A
+/// subscriber sends credits and its end.
 ///
 /// Owns:    its channel.
 /// Threads: `Position` belongs to the publisher's lock.
@@ -26,20 +26,21 @@ class PublisherCore;
 class Subscription final : public ChannelEvents, public std::enable_shared_from_this<Subscription> {
  public:
   struct Position {
-    /// Where it was before a sample was shown to it.
+    /// Its place before a sample was shown to it.
     struct Before {
       Cursor cursor;
       std::uint64_t slots_until;
     };
     Cursor cursor;
-    std::uint64_t late_until = 0;    ///< the newest sample when it came: what it catches up with
-    std::uint64_t slots_until = 0;   ///< bytes shown up to its last sample in a slot, this included
+    std::uint64_t late_until = 0;    ///< the newest sample when it arrived: it catches up with this
+    std::uint64_t slots_until = 0;   ///< bytes shown up to its last sample in a slot, which is
+                                     ///< included
     std::optional<Before> before{};  ///< of the last sample that was under way, or still is
-    bool excused = false;            ///< it let a deadline pass, and has taken nothing since
+    bool excused = false;            ///< it missed a deadline, and has taken nothing since
     bool over = false;               ///< the publisher has done with it
-    bool told_of_receiver = false;   ///< that nobody else empties it; it has taken nothing since
-    bool has_head_page = false;      ///< its reader was shown it, or needs none
-    bool told_of_gpus = false;       ///< that its reader takes no samples on a GPU
+    bool told_of_receiver = false;  ///< that only the caller empties it; it has taken nothing since
+    bool has_head_page = false;     ///< its reader was shown it, or needs none
+    bool told_of_gpus = false;      ///< that its reader takes no samples on a GPU
   };
 
   Subscription(std::weak_ptr<PublisherCore> publisher, std::shared_ptr<Link> link,

@@ -16,19 +16,20 @@
 
 namespace tendon::v0::detail {
 
-/// A sample as it came, without the names that its subscriber knows.
+/// A sample as it arrived, without the names that its subscriber knows.
 struct TakenSample {
   SampleHeader header;
   std::uint32_t tag = 0;
   std::optional<GapFinder::Missing> missing;  ///< before it
   std::uint64_t thinned = 0;                  ///< left out by the rate, before it
   std::optional<TensorDict> tensors;
-  std::shared_ptr<const Placement> placement;  ///< where they lay; null: in host memory
-  std::shared_ptr<DirectSample> direct{};      ///< null: they do not lie there any more
+  std::shared_ptr<const Placement> placement;  ///< of its tensors; null: in host memory
+  std::shared_ptr<DirectSample> direct{};      ///< null: its tensors do not lie there any more
   Storage bytes;
   bool copied = false;  ///< because `max_held` are kept
   bool more = false;    ///< the next one is here, and the queue was not told
-  /// Why it cannot be read: then it has no content. Its header is zero where that is the reason.
+  /// The reason if it is unreadable: it has no content then. Its header is zero if that is the
+  /// reason.
   std::unique_ptr<Error> unreadable;
 };
 /// The end of the publisher's samples, as far as this link tells.

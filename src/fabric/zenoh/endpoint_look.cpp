@@ -51,7 +51,7 @@ Result<std::vector<SocketAddress>> addresses_of(std::string_view endpoint, Deadl
 
 std::string reason_of(int failure) {
   if (failure == ENOENT) return "nobody listens there";
-  // With a remedy, where the kernel's word alone has none.
+  // With a remedy, if the kernel's word alone has none.
   std::string text = system_error(kWhere, "", failure).detail.substr(2);
   text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
   return text;
@@ -79,7 +79,7 @@ Dial dial(std::string_view endpoint, Deadline deadline) {
     const int failure = is_done ? 0 : errno;
     dial.pending = failure == EINPROGRESS;
     if (dial.pending) return dial;
-    // A listener whose backlog is full is there, and takes nobody in.
+    // A listener with a full backlog is there, and accepts nobody.
     dial.look.state = is_done || (is_unix && failure == EAGAIN) ? State::taken : State::refused;
     dial.look.why = failure == 0 ? "" : reason_of(failure);
     if (is_done && is_unix) dial.look.holder = process_behind(dial.fd.get());

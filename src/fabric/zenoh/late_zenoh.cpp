@@ -29,14 +29,14 @@ milliseconds left_of(Deadline deadline) {
 
 }  // namespace
 
-/// Where a declaration of the session lies, once it is made: a Handle, or a publisher.
+/// The place of a declaration of the session, once it is made: a Handle, or a publisher.
 template <class Made>
 struct LateZenoh::Place {
   Mutex mutex;
   Made declared TENDON_GUARDED_BY(mutex);
   bool withdrawn TENDON_GUARDED_BY(mutex) = false;
 
-  /// Under the lock, which is never taken by what the session tells.
+  /// Under the lock, which the session's callbacks never take.
   template <class F>
   [[nodiscard]] Result<void> fill(F declare) TENDON_EXCLUDES(mutex) {
     const Lock lock(mutex);
@@ -46,7 +46,7 @@ struct LateZenoh::Place {
     return {};
   }
   void withdraw() TENDON_EXCLUDES(mutex) {
-    Made gone;  // goes without the lock
+    Made gone;  // dropped without the lock
     const Lock lock(mutex);
     withdrawn = true;
     gone = std::move(declared);
@@ -54,13 +54,13 @@ struct LateZenoh::Place {
 };
 
 /// The part that outlives the object: its handles have shares of it. The session's callbacks only
-/// post here, so that one thread tells everything.
+/// post here, so that one thread makes all calls.
 class LateZenoh::Core {
  public:
   struct Entry {
-    /// Declares or asks it, once.
+    /// Makes the declaration or the request, once.
     std::function<Result<void>(ZenohPort&)> declare;
-    ZenohCallbacks::Number number = 0;  ///< that hears of the end of a request
+    ZenohCallbacks::Number number = 0;  ///< of the callback for the end of a request
     Deadline ends = Deadline::never();
   };
 
@@ -86,14 +86,14 @@ class LateZenoh::Core {
     callbacks->close();
     std::map<std::uint64_t, Entry> awaited;
     std::unique_ptr<ZenohPort> session;
-    Handle state;  // goes before the session does, and both without the lock
+    Handle state;  // dropped before the session, and both without the lock
     const Lock lock(mutex_);
     awaited.swap(awaited_);
     session = std::move(session_);
     state = std::move(session_state_);
   }
 
-  /// At once where the session is there, else when it comes. A number for forget().
+  /// Declares at once if the session is there, else when it arrives. Returns a number for forget().
   [[nodiscard]] Result<std::uint64_t> add(Entry entry) TENDON_EXCLUDES(mutex_) {
     ZenohPort* there = nullptr;
     {
@@ -109,7 +109,7 @@ class LateZenoh::Core {
     return std::uint64_t{0};
   }
   void forget(std::uint64_t number) TENDON_EXCLUDES(mutex_) {
-    Entry gone;  // goes without the lock
+    Entry gone;  // dropped without the lock
     const Lock lock(mutex_);
     const auto found = awaited_.find(number);
     if (found == awaited_.end()) return;
@@ -262,7 +262,7 @@ class LateZenoh::Publisher final : public ZenohPublisher {
     place->withdraw();
   }
 
-  // The lock of a place is this publisher's alone, once that is declared.
+  // Only this publisher takes the lock of a place, once that is declared.
   [[nodiscard]] Result<void> put(Storage payload, Storage attachment,
                                  std::string_view encoding) override {
     const Lock lock(place->mutex);
@@ -275,7 +275,7 @@ class LateZenoh::Publisher final : public ZenohPublisher {
   }
 
   const std::shared_ptr<PublisherPlace> place = std::make_shared<PublisherPlace>();
-  std::uint64_t awaited = 0;  ///< set by the one who declares it
+  std::uint64_t awaited = 0;  ///< set by the caller that declares it
 
  private:
   const std::shared_ptr<Core> core_;

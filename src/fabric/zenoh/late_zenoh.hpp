@@ -14,25 +14,25 @@
 
 namespace tendon::v0::detail {
 
-/// A session that may be used before there is a router: it is down until then, as one that has lost
-/// its router is.
+/// A session that may be used before there is a router: it is down then, like one that has lost its
+/// router.
 ///
 ///   awaited -> there     a try to open it has succeeded: what was declared and asked until then is
 ///                        declared and asked at it, then it is up
 ///
-/// While it is awaited, what is put goes nowhere, and a request ends as `timed_out` at its timeout.
+/// While it is awaited, put messages are dropped, and a request ends as `timed_out` at its timeout.
 ///
 /// Owns:    the session, once it is there; a thread until then.
-/// Threads: as ZenohPort. Callbacks of the session, too, come from one thread of this object.
+/// Threads: as ZenohPort. One thread of this object makes all callbacks, those of the session too.
 /// Errors:  begin(): resource_exhausted without its threads. Others as ZenohPort; a declaration
-///          that fails when the session comes is logged.
+///          that fails when the session arrives is logged.
 /// Blocks:  the destructor, while a try runs and as that of the session.
 /// Cost:    one try in kPause, while it is awaited.
 class LateZenoh final : public ZenohPort {
  public:
-  /// One try to open the session; it returns soon.
+  /// Tries once to open the session; it returns soon.
   using Open = std::function<Result<std::unique_ptr<ZenohPort>>()>;
-  /// The first try is made at once, by the thread.
+  /// The thread makes the first try at once.
   [[nodiscard]] static Result<std::unique_ptr<LateZenoh>> begin(Open open);
   LateZenoh(const LateZenoh&) = delete;
   LateZenoh& operator=(const LateZenoh&) = delete;
@@ -61,7 +61,7 @@ class LateZenoh final : public ZenohPort {
   [[nodiscard]] SessionState state() const override;
   [[nodiscard]] std::string absence() const override;
 
-  /// From the beginning of one try to that of the next.
+  /// The time from the beginning of one try to that of the next.
   static constexpr std::chrono::milliseconds kPause{1000};
 
  private:

@@ -27,7 +27,7 @@ void StarSeat::watch_by(const std::shared_ptr<ZenohPort>& client) {
   client_ = client;
 }
 
-// The old one goes first: a process that serves twice would wait for its own lock.
+// The old one is dropped first: a process that serves twice would wait for its own lock.
 Result<void> StarSeat::serve_in(const std::string& directory) {
   leave();
   TENDON_TRY(server, StarServer::start(StarPlaces::at(path_in(directory))));

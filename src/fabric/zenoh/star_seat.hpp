@@ -13,7 +13,7 @@
 namespace tendon::v0::detail {
 
 /// The part of one process in the star of a domain: it serves the place, or is ready to, in the
-/// runtime directory that is right just now.
+/// present runtime directory.
 ///
 /// Owns:    a StarServer.
 /// Threads: thread-safe; serve_in() and leave() by one at a time.
@@ -29,10 +29,10 @@ class StarSeat {
 
   /// As StarServer.
   void look_at(const ZenohPort& client) TENDON_EXCLUDES(mutex_);
-  /// The session that sees whether somebody serves.
+  /// Sets the session that sees whether somebody serves.
   void watch_by(const std::shared_ptr<ZenohPort>& client) TENDON_EXCLUDES(mutex_);
 
-  /// Serves there from now on, also where it did before.
+  /// Serves there from now on, even if it did before.
   [[nodiscard]] Result<void> serve_in(const std::string& directory) TENDON_EXCLUDES(mutex_);
   /// Serves nowhere until serve_in().
   void leave() TENDON_EXCLUDES(mutex_);
@@ -40,7 +40,7 @@ class StarSeat {
   [[nodiscard]] std::string path_in(const std::string& directory) const {
     return directory + '/' + name_;
   }
-  /// Somebody has a socket at the place: this process, or another one.
+  /// True if a process has a socket at the place: this one, or another.
   [[nodiscard]] bool is_served_in(const std::string& directory) const;
 
  private:

@@ -79,7 +79,7 @@ void StarServer::work(std::chrono::milliseconds pause) {
   second_lock_.reset();
 }
 
-// How long to wait before the next try, where this one has failed.
+// Returns the pause before the next try, if this one has failed.
 std::chrono::milliseconds StarServer::serve() {
   auto session = try_to_serve();
   if (!session) {
@@ -128,11 +128,11 @@ Result<std::unique_ptr<ZenohPort>> StarServer::try_to_serve_second() {
   const std::string first = endpoint_of(places_.first);
   const EndpointLook look = look_at_endpoints(std::span(&first, 1), kRetry)[0];
   if (look.state != EndpointLook::State::taken) {
-    // Its process has just begun, or is about to end.
+    // Its process has just started, or is about to end.
     second_lock_.reset();
     return nullptr;
   }
-  // A connection that waits in the socket of a stopped process is answered as soon as it goes on.
+  // A connection that waits in the socket of a stopped process is answered as soon as it resumes.
   auto session = open_zenoh({.mode = ZenohMode::router,
                              .connect = {first},
                              .listen = {endpoint_of(places_.second)},

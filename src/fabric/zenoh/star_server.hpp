@@ -22,7 +22,7 @@ struct StarPlaces {
   std::string second;
 
   [[nodiscard]] static StarPlaces at(const std::string& path) { return {path, path + '2'}; }
-  /// For clients, the second one first: where it is not served, the kernel says so at once.
+  /// For clients, the second one first: if it is not served, the kernel says so at once.
   [[nodiscard]] std::vector<std::string> endpoints() const;
 };
 
@@ -33,10 +33,10 @@ struct StarPlaces {
 ///   wanted -> idle     look_at(up): somebody does
 ///   wanted -> serving  it has a lock, and its session listens. It stays so until its end
 ///
-/// A lock on a file says which process serves: the kernel gives it back when the process dies. A
-/// process that has the lock of the first place and has answered nobody for kSilent is stopped: the
+/// A lock on a file says which process serves: the kernel releases it when the process dies. A
+/// process that has the lock of the first place and has answered nobody for kSilent is stopped. The
 /// second place, with a lock of its own, is served then. Its session dials the first one all the
-/// time, so that both are one network once that process goes on.
+/// time, so that both are one network once that process resumes.
 ///
 /// Owns:    the lock and the session, while it serves; a thread.
 /// Threads: thread-safe.
@@ -45,7 +45,7 @@ struct StarPlaces {
 /// Cost:    while it is wanted, one try of the lock in kRetry. A session when it serves.
 class StarServer {
  public:
-  /// The lock of a place has its name with ".serves" behind it. Begins as wanted.
+  /// The lock of a place has its name with ".serves" after it. Begins as wanted.
   [[nodiscard]] static Result<std::shared_ptr<StarServer>> start(StarPlaces places);
   explicit StarServer(StarPlaces places)
       : places_(std::move(places)), wanted_since_(Deadline::Clock::now()) {}
@@ -53,16 +53,16 @@ class StarServer {
   StarServer& operator=(const StarServer&) = delete;
   ~StarServer();
 
-  /// The state of a client of the places has changed, or is looked at for the first time. What
-  /// several threads see at once counts in the order in which they see it.
+  /// Handles a changed or first state of a client of the places. States that several threads see at
+  /// once count in the order in which they see them.
   void look_at(const ZenohPort& client) TENDON_EXCLUDES(mutex_);
 
-  /// So long nobody was answered, by a process that has the lock.
+  /// A process that has the lock is stopped if it answered nobody for this long.
   static constexpr std::chrono::milliseconds kSilent{1000};
-  /// After so long a silence of the one that serves, its clients look for another: the most that a
+  /// After so long a silence of the serving process, its clients look for another: the most that a
   /// stopped one costs them.
   static constexpr std::chrono::milliseconds kLease{2000};
-  /// A client gives each place so long for its handshake.
+  /// The time that a client allows each place for its handshake.
   static constexpr std::chrono::milliseconds kTry{500};
   /// Clients, and the server of the second place, try again at least this often.
   static constexpr std::chrono::milliseconds kLastRetry{500};

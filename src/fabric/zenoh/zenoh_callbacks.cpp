@@ -16,13 +16,13 @@ namespace {
 /// How long the exit of the process waits for callbacks that run.
 constexpr std::chrono::seconds kExitPatience{1};
 
-/// When the process exits, the program's objects go before Zenoh's threads do: no callback begins
-/// then, and those that run return first.
+/// At the exit of the process, the program's objects are destroyed before Zenoh's threads end. From
+/// then on no callback begins, and those that run return first.
 class ExitGate {
  public:
   /// Callbacks of a parent do not run in a forked child, whose gate is its own.
   static ExitGate& get() { return gate_.get(); }
-  /// From now on it is shut when the process exits.
+  /// Shuts the gate at the exit of the process, from now on.
   static void serve() {
     if (!serves_.exchange(true)) std::atexit([] { get().shut(); });  // a child inherits it
   }
@@ -71,7 +71,7 @@ thread_local bool ExitGate::inside_ = false;
 Result<std::shared_ptr<ZenohCallbacks>> ZenohCallbacks::start() {
   ExitGate::serve();  // objects that are older than a session outlive its callbacks
   std::shared_ptr<ZenohCallbacks> callbacks(new ZenohCallbacks());
-  // The thread keeps it: a callback may close the session that it belongs to.
+  // The thread keeps it: a callback may close its own session.
   TENDON_TRY(thread, Thread::start({.name = "tendon-zenoh",
                                     .where = "fabric.zenoh",
                                     .task = "that tells what Zenoh says"},
@@ -106,7 +106,7 @@ ZenohCallbacks::Number ZenohCallbacks::add(Recipient recipient) {
 }
 
 void ZenohCallbacks::remove(Number number) {
-  Recipient gone;  // what the callback holds goes without the lock
+  Recipient gone;  // dropped without the lock
   Lock lock(mutex_);
   const auto found = recipients_.find(number);
   if (found != recipients_.end()) {
@@ -209,7 +209,7 @@ ZenohCallbacks::Call ZenohCallbacks::begin_call() {
   if (closed_) return {};
   std::unique_ptr<Queued> next = queue_.pop();
   const auto recipient = recipients_.find(next->recipient);
-  // A question that nobody takes is given back without the lock: that may call post().
+  // A question without a recipient is returned without the lock: that may call post().
   if (recipient == recipients_.end()) return {nullptr, std::move(next)};
   if (auto* const missed = std::get_if<Missed>(&next->event))
     *missed = *std::exchange(recipient->second.untold, std::nullopt);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From Zenoh's threads to one of ours.
+// Hands events from Zenoh's threads to one of ours.
 #pragma once
 
 #include <cstddef>
@@ -19,17 +19,16 @@
 
 namespace tendon::v0::detail {
 
-/// The callbacks of a session. Zenoh calls from many threads, holds locks meanwhile and goes on
-/// while the process exits; what it tells is queued here, and told by one thread.
+/// The callbacks of a session. Zenoh calls from many threads, holds locks meanwhile and continues
+/// while the process exits. Its events are queued here, and one thread reports them.
 ///
-/// Owns:    the callbacks, the thread, and what is not told yet.
+/// Owns:    the callbacks, the thread, and the queued events.
 /// Threads: thread-safe.
 /// Errors:  start(): resource_exhausted without a thread. Messages above kMaxQueuedBytes and tokens
-///          above kMaxQueuedTokenBytes are dropped and counted. A recipient that missed some is
-///          told so, in its turn, by one Missed; its request ends as `timed_out`. Nothing else is
-///          dropped.
+///          above kMaxQueuedTokenBytes are dropped and counted. A recipient that missed some gets
+///          one Missed, in its turn; its request ends as `timed_out`. Nothing else is dropped.
 /// Blocks:  remove() and close(): for the callback that runs, unless they are called in it.
-/// Cost:    a lock, a place in the queue and a wake-up for all that is told.
+/// Cost:    a lock, a place in the queue and a wake-up for each event.
 class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
  public:
   using Number = std::uint64_t;
@@ -38,25 +37,25 @@ class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
   using Event = ZenohEvent;
   using Callback = std::function<void(Event)>;
 
-  /// With its thread.
+  /// Starts it with its thread.
   [[nodiscard]] static Result<std::shared_ptr<ZenohCallbacks>> start();
   ZenohCallbacks(const ZenohCallbacks&) = delete;
   ZenohCallbacks& operator=(const ZenohCallbacks&) = delete;
   ~ZenohCallbacks() = default;
 
   [[nodiscard]] Number add(Callback callback) TENDON_EXCLUDES(mutex_);
-  /// A callback for a subscription: messages, and how many were missed of each key.
+  /// Adds a callback for a subscription: messages, and how many were missed of each key.
   [[nodiscard]] Number add_subscriber(ZenohPort::OnMessage on_message,
                                       ZenohPort::OnDropped on_dropped) TENDON_EXCLUDES(mutex_);
-  /// One that set_state() tells of changes.
+  /// Adds a callback for changes of set_state().
   [[nodiscard]] Number add_listener(Callback callback) TENDON_EXCLUDES(mutex_);
-  /// It is not called any more.
+  /// Stops calls of this callback.
   void remove(Number number) TENDON_EXCLUDES(mutex_);
-  /// None is called any more. The thread ends.
+  /// Stops all calls. The thread ends.
   void close() TENDON_EXCLUDES(mutex_);
 
   void post(Number number, Event event) noexcept TENDON_EXCLUDES(mutex_);
-  /// So many messages of this key were dropped before they came here.
+  /// Notes that so many messages of this key were dropped before they arrived here.
   void post_missed(Number number, const std::string& key, std::uint64_t count)
       TENDON_EXCLUDES(mutex_);
   void set_state(SessionState state) noexcept TENDON_EXCLUDES(mutex_);
@@ -67,13 +66,13 @@ class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
   struct Recipient {
     std::shared_ptr<Callback> callback;
     bool listens = false;            ///< to changes of the state
-    bool missed = false;             ///< something, for want of room
-    std::optional<Missed> untold{};  ///< what it missed, while the word of that is queued
+    bool missed = false;             ///< an event, for want of room
+    std::optional<Missed> untold{};  ///< the missed events, while their report is queued
   };
   using Queued = ZenohEventQueue::Queued;
   struct Call {
-    std::shared_ptr<Callback> callback;  ///< none where the recipient is gone
-    std::unique_ptr<Queued> what;        ///< none once all is closed
+    std::shared_ptr<Callback> callback;  ///< null if the recipient is gone
+    std::unique_ptr<Queued> what;        ///< null once all is closed
   };
 
   ZenohCallbacks() = default;
@@ -81,9 +80,9 @@ class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
   void run() TENDON_EXCLUDES(mutex_);
   void push(Number number, Event event) TENDON_REQUIRES(mutex_);
   void miss(Number number, Recipient& recipient, const Event& event) TENDON_REQUIRES(mutex_);
-  /// Messages that this recipient will be told it missed.
+  /// The messages that this recipient missed, to be reported.
   [[nodiscard]] Missed& untold_of(Number number, Recipient& recipient) TENDON_REQUIRES(mutex_);
-  /// Waits for the next.
+  /// Waits for the next call.
   [[nodiscard]] Call begin_call() TENDON_EXCLUDES(mutex_);
   void end_call() TENDON_EXCLUDES(mutex_);
   [[nodiscard]] bool in_callback() const { return thread_.is_current(); }

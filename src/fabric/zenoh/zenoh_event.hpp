@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The events of a session of Zenoh, until their recipient is told of them.
+// The events of a session of Zenoh, before they are reported.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,12 @@
 
 namespace tendon::v0::detail {
 
-/// An announcement came or went.
+/// An announcement appeared or disappeared.
 struct ZenohToken {
   TokenChange change;
   std::string key;
 };
-/// Tokens, or messages: how many of each key. Beyond kMostMissedKeys they count for "".
+/// Missed tokens, or messages: how many of each key. Beyond kMostMissedKeys they count for "".
 struct ZenohMissed {
   static constexpr std::size_t kMostMissedKeys = 64;
   std::map<std::string, std::uint64_t> messages;
@@ -32,8 +32,8 @@ struct ZenohMissed {
 using ZenohEvent = std::variant<ZenohToken, ZenohMessage, std::unique_ptr<ZenohQuestion>,
                                 SessionState, Ending, Matching, ZenohMissed>;
 
-/// Events in the order in which they came. Messages and tokens have a budget of bytes each; the
-/// rest is small, and always has room.
+/// Events in the order of arrival. Messages and tokens have a budget of bytes each; the rest is
+/// small, and always has room.
 ///
 /// Owns:    the events.
 /// Threads: its owner's lock is held.
@@ -72,7 +72,7 @@ class ZenohEventQueue {
   }
 
  private:
-  /// What an event takes in the queue besides its bytes.
+  /// The cost of an event in the queue besides its bytes.
   static constexpr std::uint64_t kEventBytes = 256;
 
   [[nodiscard]] static std::uint64_t bytes_of(const ZenohEvent& event) {

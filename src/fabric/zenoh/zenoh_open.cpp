@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a session of Zenoh is opened: a client in rounds, and with a reason where it is not.
+// Opens sessions of Zenoh: a client in rounds, with a reason if it fails.
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -15,21 +15,21 @@ namespace {
 
 using std::chrono::milliseconds;
 using Clock = Deadline::Clock;
-/// Did any endpoint let its whole time pass?
+/// Whether any endpoint used up its whole time.
 enum class Silence : std::uint8_t { none, some };
 
 constexpr milliseconds kPause{50};
-/// For the kernel's word, behind each round.
+/// The time for the kernel's word, after each round.
 constexpr milliseconds kLook{100};
-/// After so many rounds each one doubles the tries, so often: a router that is busy or far away
-/// gets its time.
+/// After so many rounds each further one doubles the time of a try, so often: a busy or distant
+/// router gets its time.
 constexpr int kShortRounds = 2;
 constexpr int kDoublings = 3;
 
-/// The variable may name other places, which are not known here.
+/// True if the variable may name other places, which are not known here.
 bool is_overridden() { return !environment_variable("ZENOH_CONFIG_OVERRIDE").empty(); }
 
-/// How long one endpoint has in this round.
+/// The time of one endpoint in this round.
 milliseconds try_of(const ZenohOptions& options, int round, Deadline deadline) {
   const int doublings = std::clamp(round - kShortRounds + 1, 0, kDoublings);
   const milliseconds wanted = std::min(options.patience, kRouterTry) * (1 << doublings);
@@ -64,7 +64,7 @@ Error nobody_answers(const ZenohOptions& options, const std::vector<EndpointLook
   return Error{ErrorCode::unreachable, "fabric.zenoh", std::move(detail)};
 }
 
-/// One round: a try for each endpoint, and why there is no session.
+/// One round: a try for each endpoint, and the reason for a missing session.
 struct Round {
   Result<std::unique_ptr<ZenohPort>> opened;
   Silence silence = Silence::none;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the fabric asks of Zenoh, and all that it knows of it: one session.
+// The interface of the fabric to Zenoh, and its only one: a session.
 //
-// Keys and payloads that come out of it were written by strangers: keys are texts that nobody has
-// checked.
+// Keys and payloads from it were written by strangers: keys are unchecked texts.
 #pragma once
 
 #include <chrono>
@@ -18,29 +17,30 @@
 
 namespace tendon::v0::detail {
 
-/// Does anybody take what a publisher puts, as far as Zenoh knows?
+/// Whether anybody takes a publisher's messages, as far as Zenoh knows.
 enum class Matching : std::uint8_t { nobody, somebody };
-/// Whose subscribers get what a publisher puts, and match it: those of the session that puts, too?
+/// The subscribers that get a publisher's messages, and match it: with or without those of its own
+/// session.
 enum class Audience : std::uint8_t { other_sessions, all_sessions };
 /// A put, or a word that a key has no value any more.
 enum class ZenohKind : std::uint8_t { put, deleted };
-/// `missed`: some came and went that there was no room to tell of. The words of this watch no
-/// longer show which tokens are there: it is declared again.
+/// `missed`: some tokens appeared or disappeared that there was no room to report. The words of
+/// this watch no longer show which tokens exist: it is declared again.
 enum class TokenChange : std::uint8_t { came, went, missed };
 enum class SessionState : std::uint8_t { up, down };
-/// How a get() or query() ended. Only after `complete` what was not told of is not there.
+/// How a get() or query() ended. Only after `complete` unreported keys are absent.
 enum class Ending : std::uint8_t { complete, timed_out };
 
-/// What is put, asked and answered. Payload and attachment keep the memory that they lie in.
+/// A message, question or answer. Payload and attachment keep their memory.
 struct ZenohMessage {
   std::string key;
   Storage payload;
   Storage attachment;
-  std::string encoding = {};  ///< as Zenoh writes it, "application/json"; of what is put alone
+  std::string encoding = {};  ///< in Zenoh's form, "application/json"; only of put messages
   ZenohKind kind = ZenohKind::put;
 };
 
-/// A question that came. It may be answered any number of times, from any thread; its destructor
+/// A question that arrived. It may be answered any number of times, from any thread; its destructor
 /// says that there is no further answer.
 class ZenohQuestion {
  public:
@@ -49,14 +49,14 @@ class ZenohQuestion {
   virtual void answer(ZenohMessage message) = 0;
 };
 
-/// Puts on one key, which its destructor ends as ZenohPort::Declared does.
+/// Puts on one key; its destructor ends that as ZenohPort::Declared does.
 ///
 /// Threads: any.
-/// Blocks:  put(): a moment, where a connection has no room; then Zenoh drops the message.
+/// Blocks:  put(): a moment, if a connection has no room; then Zenoh drops the message.
 class ZenohPublisher {
  public:
   virtual ~ZenohPublisher() = default;
-  /// `encoding` as Zenoh writes it: "zenoh/bytes". Success as that of ZenohPort::put().
+  /// `encoding` is in Zenoh's form: "zenoh/bytes". Success as for ZenohPort::put().
   [[nodiscard]] virtual Result<void> put(Storage payload, Storage attachment,
                                          std::string_view encoding) = 0;
   [[nodiscard]] virtual Matching matching() const = 0;
@@ -64,17 +64,17 @@ class ZenohPublisher {
 
 /// A session of Zenoh.
 ///
-/// Owns:    the session. What it declared is withdrawn with it.
-/// Threads: calls from any. Callbacks come from a thread of the session, one at a time: they only
-///          queue what they are told.
-/// Errors:  of the session, as `unreachable`; a session that is down is none, and what was declared
-///          is declared again when it is up.
-/// Blocks:  never, put_patiently() apart; but the destructor of what a call returns waits for its
+/// Owns:    the session. Its declarations are withdrawn with it.
+/// Threads: calls from any. A thread of the session makes the callbacks, one at a time: they must
+///          only queue their arguments.
+/// Errors:  those of the session, as `unreachable`. A session that is down is no error; its
+///          declarations are repeated when it is up.
+/// Blocks:  never, except put_patiently(). The destructor of a returned object waits for its
 ///          callback to return, unless it runs in that callback. None is called after it.
 /// Cost:    one allocation or more a call: this is the way of announcements, not of samples.
 class ZenohPort {
  public:
-  /// Withdraws, by its destructor, what was declared, or gives up what was asked.
+  /// Withdraws a declaration, or cancels a request, by its destructor.
   class Declared {
    public:
     virtual ~Declared() = default;
@@ -93,29 +93,28 @@ class ZenohPort {
 
   /// Announces the key for as long as the session lives and can be reached.
   [[nodiscard]] virtual Result<Handle> token(const KeyExpression& key) = 0;
-  /// Tells of tokens that come and go from now on, those of this session too. A key that is
-  /// withdrawn and announced again at once may change nothing that is seen. With
-  /// `missed` comes an empty key.
+  /// Reports tokens that appear and disappear from now on, those of this session too. A key that is
+  /// withdrawn and announced again at once may change nothing visible. The key of `missed` is
+  /// empty.
   [[nodiscard]] virtual Result<Handle> watch(const KeyExpression& pattern, OnToken on_token) = 0;
-  /// Tells of the tokens that are there, then of the end: at `timeout` the latest. What a watch of
-  /// this session is told comes in order with it: after a token that was found it hears when that
-  /// one goes.
+  /// Reports the existing tokens, then the end: at `timeout` the latest. Reports of this session's
+  /// watches arrive in order with it: after a found token, its withdrawal is reported.
   [[nodiscard]] virtual Result<Handle> get(const KeyExpression& pattern,
                                            std::chrono::milliseconds timeout, OnKey on_key,
                                            OnEnd on_end) = 0;
 
-  /// Success says that Zenoh took it, never that anybody gets it.
+  /// Puts a message. Success says that Zenoh took it, never that anybody gets it.
   [[nodiscard]] virtual Result<void> put(ZenohMessage message) = 0;
-  /// Waits for room where put() drops, and goes behind all other traffic: five seconds without room
-  /// cost the connection. What is put so on one key, one after the other, keeps its order.
+  /// Waits for room where put() drops, after all other traffic: five seconds without room cost the
+  /// connection. Successive messages on one key keep their order.
   [[nodiscard]] virtual Result<void> put_patiently(const KeyExpression& key, Storage payload) = 0;
-  /// The same for many puts on one key. Tells of each change, beginning with "nobody".
+  /// The same for many puts on one key. Reports each change, beginning with "nobody".
   [[nodiscard]] virtual Result<std::unique_ptr<ZenohPublisher>> publisher(
       const KeyExpression& key, Audience audience, OnMatching on_matching) = 0;
-  /// `on_dropped`: so many messages came on a key that there was no room for.
+  /// `on_dropped`: so many messages arrived on a key for which there was no room.
   [[nodiscard]] virtual Result<Handle> subscribe(const KeyExpression& pattern, OnMessage on_message,
                                                  OnDropped on_dropped) = 0;
-  /// For those whose messages say themselves when one is missing.
+  /// For messages that themselves tell when one is missing.
   [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern, OnMessage on_message) {
     return subscribe(pattern, std::move(on_message), [](std::string_view, std::uint64_t) {});
   }
@@ -126,7 +125,7 @@ class ZenohPort {
                                              OnEnd on_end) = 0;
   [[nodiscard]] virtual Result<Handle> answer(const KeyExpression& key, OnQuestion on_question) = 0;
 
-  /// Is a router, or another session, connected? Tells of changes from now on.
+  /// Reports whether a router, or another session, is connected: changes from now on.
   [[nodiscard]] virtual Result<Handle> on_state(OnState on_state) = 0;
   [[nodiscard]] virtual SessionState state() const = 0;
   /// The text for a session that is down: who does not answer, and where.

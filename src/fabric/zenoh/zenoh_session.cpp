@@ -29,11 +29,11 @@ using std::chrono::milliseconds;
 
 constexpr std::uint64_t kCloseMs = 2000;
 constexpr std::int64_t kFirstRetryMs = 100;
-/// Zenoh ends a get() after this time as if all had answered: longer than any of ours waits.
+/// Zenoh ends a get() after this time as if all had answered: longer than any of our waits.
 constexpr std::int64_t kZenohGivesUpMs = 3'600'000;
 constexpr milliseconds kLongestRequest{kZenohGivesUpMs / 2};
-/// The first session of a process starts so many. Where one of them cannot start, Zenoh panics in
-/// the middle of what it does.
+/// The number of threads that the first session of a process starts. If one of them cannot start,
+/// Zenoh panics midway.
 constexpr std::size_t kThreadsOfZenoh = 16;
 
 tendon_zenoh_text text_of(std::string_view text) { return {text.data(), text.size()}; }
@@ -65,12 +65,12 @@ Storage storage_of(tendon_zenoh_received received) {
   if (received.held == nullptr) return {};
   std::shared_ptr<const void> owner(
       received.held, [held = received.held](const void*) { tendon_zenoh_held_drop(held); });
-  // Read-only, which the storage says: the same memory may be read by other subscribers.
+  // Read-only, as the storage says: other subscribers may read the same memory.
   auto* const data = const_cast<std::byte*>(reinterpret_cast<const std::byte*>(received.data));
   return {std::move(owner), data, received.size, Access::read_only};
 }
 
-// ---- what Zenoh calls: it only queues
+// ---- functions that Zenoh calls: they only queue
 
 /// The context of a callback.
 struct Told {
@@ -101,7 +101,7 @@ class Question final : public ZenohQuestion {
   [[nodiscard]] const ZenohMessage& asked() const noexcept override { return asked_; }
   void answer(ZenohMessage message) override {
     if (process_ != process_number()) return;
-    // An asker that is gone, or has waited long enough, is no error of the one who answers.
+    // An asker that left, or has timed out, is no error of the answering side.
     static_cast<void>(tendon_zenoh_reply(question_, text_of(message.key),
                                          lend(std::move(message.payload)),
                                          lend(std::move(message.attachment)), nullptr));
@@ -176,12 +176,12 @@ class OwnTokens {
   std::multiset<std::string> keys_ TENDON_GUARDED_BY(mutex_);
 };
 
-/// What a watch was told. Zenoh says of a session's own tokens that they went, and come again, when
-/// its connection is lost: they were there all the time.
+/// The reports of a watch. When its connection is lost, Zenoh reports a session's own tokens as
+/// withdrawn and announced again, though they were there all the time.
 class SeenTokens {
  public:
   explicit SeenTokens(std::shared_ptr<const OwnTokens> own) : own_(std::move(own)) {}
-  /// Beyond kMostBytes of keys, those that are not remembered may be told of twice.
+  /// Beyond kMostBytes of keys, forgotten ones may be reported twice.
   [[nodiscard]] bool is_news(const ZenohCallbacks::Token& token) {
     const std::uint64_t size_bytes = kTokenBytes + token.key.size();
     if (token.change == TokenChange::came) {
@@ -205,7 +205,7 @@ class SeenTokens {
   std::uint64_t bytes_ = 0;
 };
 
-/// What a session returns: waits for its callback, then withdraws at Zenoh.
+/// A declaration of a session: waits for its callback, then withdraws at Zenoh.
 class Standing final : public ZenohPort::Declared {
  public:
   Standing(std::shared_ptr<ZenohCallbacks> callbacks, Number number)
@@ -422,8 +422,8 @@ class ZenohSession final : public ZenohPort {
         std::clamp(timeout, milliseconds::zero(), kLongestRequest).count());
   }
 
-  /// Zenoh ends what it asked of a peer that is gone as if all had answered: the end is only
-  /// complete if no connection was lost since.
+  /// Zenoh ends requests to a lost peer as if all had answered: the end is complete only if no
+  /// connection was lost since.
   template <class F>
   [[nodiscard]] Number add_request(F on_found, OnEnd on_end) {
     return callbacks_->add([on_found = std::move(on_found), on_end = std::move(on_end),
@@ -479,12 +479,12 @@ std::string configuration(const ZenohOptions& options) {
         {"exit_on_failure", false},
         {"retry", retry(kFirstRetryMs, options.last_retry.count())}}},
       {"listen", {{"endpoints", options.listen}, {"timeout_ms", 0}, {"exit_on_failure", true}}},
-      // It would let a router, and a peer that connects, wait that long in open().
+      // It would make a router, and a peer that connects, wait that long in open().
       {"scouting",
        {{"delay", 0}, {"multicast", {{"enabled", false}}}, {"gossip", {{"enabled", false}}}}},
       {"routing", {{"interests", {{"timeout", kZenohGivesUpMs}}}}},
-      // A router waits in the thread that serves all for one that takes nothing: there has to be
-      // room for what readers grant to cables, which have this priority.
+      // A router waits in the thread that serves all for a reader that takes nothing: there must be
+      // room for the windows of cables, which have this priority.
       {"transport",
        {{"unicast", {{"open_timeout", options.patience.count()}}},
         {"link",

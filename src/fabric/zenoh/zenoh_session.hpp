@@ -17,8 +17,8 @@
 
 namespace tendon::v0::detail {
 
-/// A client talks through the one router, or listening peer, that it is connected to; a peer with
-/// all whom it names and who name it; a router passes on what its peers and clients say.
+/// A client talks through the one router, or listening peer, to which it is connected; a peer with
+/// all that it names and that name it. A router passes on the words of its peers and clients.
 enum class ZenohMode : std::uint8_t { client, peer, router };
 TENDON_WORDS(ZenohMode, client, peer, router);
 
@@ -26,10 +26,11 @@ TENDON_WORDS(ZenohMode, client, peer, router);
 inline constexpr std::uint64_t kZenohExtraBytes = std::uint64_t{64} << 10;
 /// ZenohOptions::most_bytes of a session that takes plain samples, or passes them on.
 inline constexpr std::uint64_t kMaxZenohBytes = kMaxPlainBytes + kZenohExtraBytes;
-/// The same of a session for tokens, questions and cables alone.
+/// The same of a session only for tokens, questions and cables.
 inline constexpr std::uint64_t kMaxQuietZenohBytes = kZenohExtraBytes;
 
-/// Endpoints are Zenoh's: "unixsock-stream//run/user/1000/tendon/x.zenoh", "tcp/10.0.0.7:7447".
+/// The options of a session. Endpoints are Zenoh's:
+/// "unixsock-stream//run/user/1000/tendon/x.zenoh", "tcp/10.0.0.7:7447".
 struct ZenohOptions {
   ZenohMode mode = ZenohMode::client;
   std::vector<std::string> connect = {};  ///< a client names one or more
@@ -37,17 +38,17 @@ struct ZenohOptions {
   std::vector<std::string> connect_as = {};
   std::vector<std::string> listen = {};  ///< nothing listens unasked
   Profile profile = Profile::local;      ///< `plaintext`: they may be routable
-  /// How long one endpoint has for its handshake, at the beginning and whenever a session connects
-  /// again. A client that open_zenoh() opens has at most this at first.
+  /// The time of one endpoint for its handshake, at first and whenever a session connects again. A
+  /// client that open_zenoh() opens has at most this at first.
   std::chrono::milliseconds patience{10'000};
-  /// After so long a silence the others take the session for dead.
+  /// After so long a silence the others consider the session dead.
   std::chrono::milliseconds lease{10'000};
-  /// Connecting again is tried after 0.1 s, then ever more rarely, at least this often.
+  /// The longest pause between tries to connect again; they begin with 0.1 s and become rarer.
   std::chrono::milliseconds last_retry{2000};
-  /// An error begins with this, and then lists the endpoints with their reasons.
+  /// The beginning of an error, which then lists the endpoints with their reasons.
   std::string nobody = "no router answers at";
-  /// A larger message that comes is dropped by Zenoh while it arrives, without a word to anybody;
-  /// the connection lives on. A message that fits one of its batches, 64 KiB, always comes.
+  /// The largest message that arrives. Zenoh drops a larger one during its arrival, without a
+  /// report; the connection stays. A message that fits one of its batches, 64 KiB, always arrives.
   std::uint64_t most_bytes = kMaxZenohBytes;
 
   [[nodiscard]] const std::vector<std::string>& connect_names() const noexcept {
@@ -55,36 +56,37 @@ struct ZenohOptions {
   }
 };
 
-/// A client gives each of its endpoints a try of this length at first; where no endpoint answered,
+/// A client allows each of its endpoints a try of this length at first; if no endpoint answered,
 /// the next tries are longer.
 inline constexpr std::chrono::milliseconds kRouterTry{1000};
-/// However little time is left, an endpoint has this much: the session connects again with it.
+/// The least time of an endpoint, however little is left: the session connects again with it.
 inline constexpr std::chrono::milliseconds kLeastRouterTry{200};
 
-/// Opens a session. It neither sends nor answers multicast, and follows no gossip: it connects to
-/// what it is told. Entries of the environment variable ZENOH_CONFIG_OVERRIDE,
-/// "connect/endpoints=[...];mode=...", come last and win.
+/// Opens a session. It neither sends nor answers multicast, and follows no gossip: it connects only
+/// to the given endpoints. Entries of the environment variable ZENOH_CONFIG_OVERRIDE,
+/// "connect/endpoints=[...];mode=...", are last and win.
 ///
-/// A client gives each endpoint a try of its own, in turn and again until the deadline: one that
-/// refuses costs nothing, a silent one kRouterTry in the first round, or its share of the deadline.
-/// When its connection is lost, it tries all of them in the same way.
+/// A client tries each endpoint, in turn and again until the deadline. One that refuses costs
+/// nothing, a silent one kRouterTry in the first round, or its share of the deadline. When its
+/// connection is lost, it tries all of them in the same way.
 ///
-/// A router that closes in good order takes back all that it passed on, piece by piece, before its
-/// connections go: a get() or query() of that moment may end as complete without a part of it.
+/// A router that closes in order withdraws all that it passed on, piece by piece, before its
+/// connections end: a get() or query() of that moment may end as complete without a part of it.
 ///
-/// Threads: a thread that tells, and those of Zenoh, which all sessions of the process share.
-/// Errors:  unreachable (a client that reaches nobody until the deadline; it has a reason for each
+/// Threads: a thread for callbacks, and those of Zenoh, which all sessions of the process share.
+/// Errors:  unreachable (a client that reaches nobody until the deadline, with a reason for each
 ///          endpoint); address_in_use, permission_denied and invalid_argument for places to listen
-///          at, those of may_bind() too; invalid_argument; not_supported where Tendon was built
+///          at, those of may_bind() too; invalid_argument; not_supported if Tendon was built
 ///          without Zenoh. A session whose connection is lost later is down, and connects again by
 ///          itself. Zenoh's own words are logged, at `info`.
 /// Blocks:  a client until it is connected; the destructor of the session for two seconds at most.
-///          A session is closed before the process ends: never one in a static.
+///          A session must be closed before the process ends: never keep one in a static.
 /// Cost:    about 10 MB and some threads.
 [[nodiscard]] Result<std::unique_ptr<ZenohPort>> open_zenoh(const ZenohOptions& options,
                                                             Deadline deadline);
 
-/// A client, by one round of tries. Blocks: for at most `patience` for each endpoint, and a moment.
+/// Opens a client by one round of tries. Blocks: for at most `patience` for each endpoint, and a
+/// moment.
 [[nodiscard]] Result<std::unique_ptr<ZenohPort>> open_zenoh_once(const ZenohOptions& options);
 /// The same for every kind of session, without reasons.
 [[nodiscard]] Result<std::unique_ptr<ZenohPort>> try_zenoh(const ZenohOptions& options);
@@ -92,11 +94,11 @@ inline constexpr std::chrono::milliseconds kLeastRouterTry{200};
 /// The version of Zenoh; not_supported says why there is none.
 [[nodiscard]] Result<std::string> zenoh_version();
 
-/// `forked` where the process from which this one was forked had a session: the threads of Zenoh,
-/// which one process has once, cannot be forked.
+/// `forked` if the process from which this one was forked had a session: the threads of Zenoh,
+/// which a process has once, cannot be forked.
 [[nodiscard]] Result<void> check_zenoh_can_run();
 
-/// Messages of this process that Zenoh took, in all its sessions.
+/// The number of messages of this process that Zenoh took, in all its sessions.
 [[nodiscard]] std::uint64_t zenoh_puts();
 
 }  // namespace tendon::v0::detail
