@@ -55,7 +55,7 @@ class ChannelEvents {
 /// messages for it. It reads schemas, credits, ends and errors itself; messages wait for the owner.
 ///
 ///   open -> ended      the peer's end was read: everything that it sent has been taken
-///        -> refused    one side cannot go on, and said why
+///        -> refused    one side cannot continue, and said why
 ///        -> cancelled  the peer wants nothing of it any more
 ///        -> lost       the link is over
 ///        -> broken     the peer broke the protocol, and was told

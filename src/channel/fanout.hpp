@@ -18,8 +18,8 @@ namespace tendon::v0::detail {
 /// whichever thread makes progress for the Context.
 ///
 /// Owns:    shares of the channels that are closed or have a sample under way, until remove().
-/// Threads: thread-safe. Its lock comes after a link's receive lock, and before that of Publishing
-///          and a link's sending lock.
+/// Threads: thread-safe. Its lock is taken after a link's receive lock, and before that of
+///          Publishing and a link's sending lock.
 /// Errors:  those of the link, for each channel apart.
 /// Blocks:  while another thread's round lasts, which waits for no peer.
 /// Cost:    a lock and a full barrier for each round, and the cost of its link for each channel.

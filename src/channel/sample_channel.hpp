@@ -45,7 +45,7 @@ enum class Shown : std::uint8_t {
 /// whatever room there is. So no schema is announced before the message of the last one was sent.
 ///
 ///   idle -> announcing   a large schema leaves over sockets; its message follows
-///        -> announced    the schema has gone, and there was no room for the message
+///        -> announced    the schema has left, and there was no room for the message
 ///        -> sending      a large message leaves over sockets
 ///
 /// Over sockets a sample with `Keeps::once_begun` may be dropped while it is under way: by

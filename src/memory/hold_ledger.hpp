@@ -27,7 +27,7 @@ struct HoldStats {
 /// free when no hold is left.
 ///
 ///   begin -> owner's hold -> drop_owner
-///            give         -> a link's hold -> take_return, take_back, or proof of death
+///            give()       -> a link's hold -> take_return, take_back, or proof of death
 ///
 /// A link that failed without proof keeps its holds, in quarantine, until they return or the proof
 /// arrives; it gets no further ones. Nothing that a peer can write decides anything.

@@ -42,7 +42,7 @@ struct SlotPoolStats {
   std::uint64_t loaned_count = 0;    ///< with the user of this process
   std::uint64_t sent_count = 0;      ///< the peer has them
   std::uint64_t sent_bytes = 0;
-  std::uint64_t quarantined_count = 0;  ///< the peer is gone but not proved dead
+  std::uint64_t quarantined_count = 0;  ///< the peer is lost but not proved dead
   std::uint64_t quarantined_bytes = 0;
   std::uint64_t ignored_returns = 0;  ///< returns that were not in the ledger
   std::uint64_t segment_count = 0;

@@ -54,7 +54,7 @@ struct Taken {
   std::optional<Error> no_schema;              // the reason for a missing schema
   std::shared_ptr<const Placement> placement;  // at its sender; null: all in host memory
   std::shared_ptr<const Value> values;         // once a destination was filled
-  /// Where its payload was written for a call that has timed out since; the memory of that call.
+  /// The memory of a call that has timed out since, if its payload was written there.
   std::optional<TensorDict> written_to;
   bool lent = false;
   std::chrono::milliseconds patience{0};  // of the next try to copy it from a GPU, at least

@@ -24,7 +24,7 @@ struct WorkerStatus {
   };
   GlobalRank rank = {};
   State state = State::gone;
-  /// Also kept for a worker that is gone.
+  /// Also kept after its worker has left.
   PeerIdentity identity = {};
   /// The step at work, 0 when there is none.
   std::uint64_t schedule_id = 0;

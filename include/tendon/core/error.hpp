@@ -13,8 +13,8 @@
 namespace tendon {
 inline namespace v0 {
 
-/// Everything that can go wrong, one number each. Append only: numbers reach other processes, other
-/// languages and shell scripts. `tendon explain TD-E0107` shows the page of a code.
+/// All errors, one number each. Append only: numbers reach other processes, other languages and
+/// shell scripts. `tendon explain TD-E0107` shows the page of a code.
 enum class ErrorCode : std::uint16_t {
 #define TENDON_ERROR(number, name, remedy, exit_code, python, builtin, said_by_peer, summary) \
   name = number,

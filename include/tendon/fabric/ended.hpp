@@ -14,8 +14,8 @@ inline namespace v0 {
 /// How the samples of a publisher ended, and how this end knows.
 enum class EndReason : std::uint8_t {
   closed,   ///< the publisher closed its topic in order
-  died,     ///< the kernel says that its process is gone
-  lost,     ///< its link has been gone for a lease, and no new one was made
+  died,     ///< the kernel says that its process is dead
+  lost,     ///< its link was lost a lease ago, and no new one was made
   refused,  ///< its link lives, but the channel ended with an error and was not opened again
 };
 TENDON_WORDS(EndReason, closed, died, lost, refused);

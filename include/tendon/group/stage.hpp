@@ -46,7 +46,7 @@ inline namespace v0 {
 ///
 /// Dropping the Completion lets it continue. cancel() and expire() of a send withdraw the part that
 /// has not left. For a receive they end the epoch of `tensor_group`, as every error of a receive
-/// does: the others of the stage would wait for chunks that this member does not pass on.
+/// does. The others of the stage would wait for chunks that this member does not pass on.
 [[nodiscard]] TENDON_API Completion<void> send_to_stage_async(Group& stages,
                                                               const Group& tensor_group,
                                                               const Tensor& tensor, GroupRank peer);

@@ -29,8 +29,8 @@ inline namespace v0 {
 /// Cost:    record() is one relaxed atomic addition and a compare; reading walks all buckets.
 ///
 /// Buckets are log-linear, the idea of HdrHistogram: values below 32 are exact, and every power of
-/// two above is cut into 32 equal buckets, so that a percentile is off by at most 1/64 of its value
-/// (1.6 %).
+/// two above is cut into 32 equal buckets. A percentile is therefore off by at most 1/64 of its
+/// value (1.6 %).
 class TENDON_API Histogram {
  public:
   void record(std::uint64_t value) noexcept {

@@ -81,8 +81,8 @@ struct ContextOptions {
   /// Most bytes of published or kept samples, for all readers together [bytes]; 0 as for
   /// link_cap_bytes. A limit, not an allocation.
   std::uint64_t publish_bytes = 0;
-  /// Most bytes of received tensors on each GPU [bytes]; 0: 1 GiB. The same limit holds apart for
-  /// tensors that peers read there. A limit, not an allocation.
+  /// Most bytes of received tensors on each GPU [bytes]; 0: 1 GiB. The same limit holds separately
+  /// for tensors that peers read there. A limit, not an allocation.
   std::uint64_t device_cap_bytes = 0;
   /// How this Context sends; its peers choose for themselves.
   DevicePath device_path = DevicePath::automatic;

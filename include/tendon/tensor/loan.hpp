@@ -77,10 +77,10 @@ class TENDON_API Loan {
   [[nodiscard]] Result<void> try_set(std::string_view path, Value value);
   void set(std::string_view path, Value value) { try_set(path, std::move(value)).value(); }
   /// Takes the batch out of a loan on a GPU; nobody may write it from now on. Pipes and publishers
-  /// of its Context send it to any number of peers, as any batch: without a copy where the peer
-  /// reads it there, and after the work of the stream that the call names. The memory returns when
-  /// no peer has it any more, in the order of LoanOptions::stream, which must live until the batch
-  /// is dropped. Errors: not_supported in host memory, where a pipe's loan is for one peer: publish
+  /// of its Context send it to any number of peers, as any batch, after the work of the stream that
+  /// the call names. Nothing is copied where the peer reads it there. The memory returns when no
+  /// peer has it any more, in the order of LoanOptions::stream, which must live until the batch is
+  /// dropped. Errors: not_supported in host memory, where a pipe's loan is for one peer: publish
   /// it, or send copies; invalid_argument if it was sent. After an error the loan is unchanged,
   /// else empty.
   [[nodiscard]] Result<TensorDict> freeze() &&;

@@ -24,7 +24,7 @@ namespace tendon::v0::detail {
 /// it, or its responder saw it, until its one answer: kMaxOpenCalls at most on a channel.
 ///
 /// Owns:    unsent messages; its channel, with received ones.
-/// Threads: thread-safe. Its lock comes after a link's receive lock and that of its Fanout;
+/// Threads: thread-safe. Its lock is taken after a link's receive lock and that of its Fanout;
 ///          nothing of a CallSide is called under it.
 /// Errors:  a peer that breaks the rules is told, and not heard any more.
 /// Blocks:  never.

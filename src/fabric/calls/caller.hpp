@@ -28,8 +28,8 @@ namespace tendon::v0::detail {
 /// request is sent twice to a responder: a lost one fails.
 ///
 /// Owns:    channels, and calls while a thread waits for them.
-/// Threads: thread-safe. Its lock comes after a link's receive lock and before that of the node; no
-///          channel is called under it. Its last share must not be dropped under a receive lock,
+/// Threads: thread-safe. Its lock is taken after a link's receive lock and before that of the node;
+///          no channel is called under it. Its last share must not be dropped under a receive lock,
 ///          where a Context's fabric would end with it: no channel has one when close() returns.
 /// Errors:  as Node::call().
 /// Blocks:  call() until the deadline; close() as Dialler::drop_all().

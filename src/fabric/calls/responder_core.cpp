@@ -262,7 +262,7 @@ void ResponderCore::leave() {
 }
 
 // Empty at the end. The caller drops it without the lock: a job may hold the last reference to a
-// link, whose own lock comes first.
+// link, whose own lock is taken first.
 std::shared_ptr<ResponderCore::Job> ResponderCore::next_job() {
   const Lock lock(mutex_);
   while (waiting_.empty() && state_ <= State::closed) {

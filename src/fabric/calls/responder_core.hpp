@@ -39,7 +39,8 @@ struct ResponderJob {
 ///
 /// Owns:    threads, made when needed and joined in end(), or by the last of them; requests; a
 ///          channel for each caller.
-/// Threads: thread-safe. Its lock comes after a link's receive lock; no channel is called under it.
+/// Threads: thread-safe. Its lock is taken after a link's receive lock; no channel is called under
+///          it.
 /// Errors:  as Responder.
 /// Blocks:  close() until the deadline, end() while handlers run; in a handler neither.
 /// Cost:    for each request: two locks, a walk over those that are there, and waking a thread.

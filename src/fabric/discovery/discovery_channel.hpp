@@ -27,7 +27,7 @@ enum class DiscoveryWord : std::uint8_t { came, went, said_all };
 /// The peer's words wait here, within the window, until the owner takes them.
 ///
 /// Owns:    unsent words; its channel, with untaken words.
-/// Threads: thread-safe. Its lock comes after the link's receive lock.
+/// Threads: thread-safe. Its lock is taken after the link's receive lock.
 /// Errors:  a peer that breaks the rules is told, and not heard any more.
 /// Blocks:  never.
 /// Cost:    a lock and a message for each word.

@@ -26,7 +26,7 @@ struct FollowedKeys {
   Missed missed = Missed::nothing;
   Next next = Next::nothing;
   Keys keys;
-  Keys unconfirmed;  // known before words were missed; those not reported again are gone
+  Keys unconfirmed;  // known before words were missed; those not reported again are withdrawn
   ZenohPort::Handle watch;
   ZenohPort::Handle request;
 };

@@ -61,7 +61,7 @@ class NodeDiscovery {
   [[nodiscard]] std::vector<AnnouncingTrouble> take_troubles() TENDON_EXCLUDES(mutex_);
   /// Complete when that of each way is.
   [[nodiscard]] Picture picture() const;
-  /// That of the first way that has one.
+  /// The absence of the first way that has one.
   [[nodiscard]] std::string absence() const;
 
  private:

@@ -36,9 +36,9 @@ class DirectoryListener {
 /// the star. Links need none of it, and stay.
 ///
 ///   served  -> moving    the directory was removed or replaced, a name in it is gone, or another
-///                        directory comes before it in the fixed order
+///                        directory precedes it in the fixed order
 ///   served  -> moving    it is not ours alone any more
-///   moving  -> served    all of it is served in the directory that is right
+///   moving  -> served    all of it is served in the right directory
 ///   moving  -> nowhere   there is none that is ours alone: nothing is served
 ///   nowhere -> moving    there is one again
 ///   any     -> stopped   stop()

@@ -31,7 +31,7 @@ namespace tendon::v0::detail {
 ///
 /// Owns:    this Context's announcements; channels; a dial for each address, as long as it lives.
 /// Threads: as Discovery; its lock is taken alone, or inside of a link's receive lock. The lock of
-///          turns comes before all others, and is not taken under one.
+///          turns is taken before all others.
 /// Errors:  limit_exceeded; those of Purposes.
 /// Blocks:  never; the Dialler's threads do.
 /// Cost:    as Discovery.

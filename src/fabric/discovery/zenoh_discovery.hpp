@@ -25,13 +25,13 @@ namespace tendon::v0::detail {
 /// Discovery by Zenoh: announcements are its liveliness tokens, so that routers send a token only
 /// to those that follow it.
 ///
-///   follow() -> incomplete -> complete     all that was there has been told
+///   follow() -> incomplete -> complete     all existing keys have been reported
 ///               incomplete -> incomplete   the time for it was over: asked again
 ///   complete -> incomplete                 the session is down: nothing of others is known. All is
 ///                                          followed anew when it is up
 ///   complete -> incomplete                 a flood: keys found no room, and are asked for again
 ///                                          when there is some; or words were missed, and all is
-///                                          followed anew: what is not told then has gone
+///                                          followed anew: keys not reported then are removed
 ///
 /// After a flood, or a missing answer, looks have a pause between them that doubles, from
 /// kFirstPause to kLastPause, until the picture is complete.

@@ -63,7 +63,7 @@ class KeyReader {
 /// Keys, each of which is there while it was added more often than removed.
 ///
 /// Owns:    the keys, once each; not its readers.
-/// Threads: thread-safe; its lock comes only before that of a reader.
+/// Threads: thread-safe; its lock is taken only before that of a reader.
 /// Errors:  none: the caller of add() has the limits.
 /// Blocks:  never.
 /// Cost:    for each change: a look into a tree here, and one for each reader.

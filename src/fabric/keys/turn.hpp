@@ -8,8 +8,8 @@
 namespace tendon::v0::detail {
 
 /// How long the thread that makes progress for a Context reads the announcements of others before
-/// it serves everybody else: once for words on pipes, and once for their consequences in a node.
-/// Both together are 2 ms.
+/// it serves everybody else. Used once for words on pipes, and once for their consequences in a
+/// node: 2 ms together.
 class DiscoveryTurn {
  public:
   static constexpr std::chrono::milliseconds kMost{1};

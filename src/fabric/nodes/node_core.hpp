@@ -38,12 +38,12 @@ class Caller;
 /// A node: its announcements, and the publishers to which its subscribers connect.
 ///
 /// The Dialler has one target for each pair of a subscriber here and a reported publisher whose key
-/// it takes: to have a link to the publisher's Context, and a channel on it. A withdrawn
+/// it takes. The target is a link to the publisher's Context, with a channel on it. A withdrawn
 /// announcement ends the attempts, never a channel.
 ///
 /// Owns:    its announcements, a share of the common parts of the Context's nodes.
-/// Threads: thread-safe; no other lock is taken under its own, but that of looks comes before all
-///          others: the work of one look ends before the next one looks.
+/// Threads: thread-safe; no other lock is taken under its own, but that of looks is taken before
+///          all others: the work of one look ends before the next one looks.
 /// Errors:  as Node.
 /// Blocks:  close(), as Dialler::drop_all().
 /// Cost:    for each change in discovery: looks into trees, however much is announced, made in
@@ -124,7 +124,7 @@ class NodeCore final : public NodePort,
   using Found = FoundChanges;
   using EntitiesOf = const AnnouncedEntities& (KnownPeers::*)() const noexcept;
   [[nodiscard]] std::vector<EntityInfo> described(EntitiesOf those) const;
-  /// So many called keys stay followed, for the next call.
+  /// The number of called keys that stay followed, for the next call.
   static constexpr std::size_t kMostCalledKeys = 64;
 
   [[nodiscard]] Result<void> open(Deadline deadline);

@@ -9,8 +9,8 @@
 
 namespace tendon::v0::detail {
 
-/// The position of one subscription in the history of its publisher, and the samples that it was
-/// not shown since the last shown one: first those that its rate leaves out, then lost ones.
+/// The position of one subscription in the history of its publisher, and the samples since the last
+/// shown one that it was not shown. First are those that its rate leaves out, then lost ones.
 ///
 ///   next() is in the history and due, or last() + 1: catch_up() first moves it there and counts
 ///   shown() moves it by one and forgets what was before

@@ -13,7 +13,7 @@ namespace tendon::v0::detail {
 
 /// A sample in place on a GPU, for readers that read it there.
 ///
-///   none -> under way   somebody needs it in host memory, who came after publish()
+///   none -> under way   a reader that arrived after publish() needs it in host memory
 ///        -> here        the copy is in `staged`
 ///        -> none        there was no memory for it: it is tried again, while the sample is kept
 ///        -> failed      nobody gets it there

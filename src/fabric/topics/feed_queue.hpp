@@ -19,11 +19,11 @@ class Feed;
 ///
 ///   out -> waits    a sample is there, or its end is known: on_message() and the like
 ///   waits -> out    next(): the receiver puts it back behind the others if there is more, or
-///                   keeps it for its next look where no other waits
+///                   keeps it for its next look if no other waits
 ///   waits -> aside  it has not its turn yet; bring_back() lets it wait again
 ///
 /// Owns:    no feed.
-/// Threads: thread-safe; its lock comes after a link's receive lock.
+/// Threads: thread-safe; its lock is taken after a link's receive lock.
 /// Errors:  none.
 /// Blocks:  never.
 /// Cost:    a lock.

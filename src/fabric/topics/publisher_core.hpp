@@ -36,9 +36,9 @@ namespace tendon::v0::detail {
 /// subscription is either at the end of the history, or waits for one of these.
 ///
 /// Owns:    history and subscriptions.
-/// Threads: thread-safe. Its lock comes after a link's receive lock and before that of its Fanout.
-///          It must not be destroyed under a receive lock, so its owner calls end() first: no
-///          subscription has a share when that returns. OpenHandler keeps one while a peer
+/// Threads: thread-safe. Its lock is taken after a link's receive lock and before that of its
+///          Fanout. It must not be destroyed under a receive lock, so its owner calls end() first:
+///          no subscription has a share when that returns. OpenHandler keeps one while a peer
 ///          subscribes.
 /// Errors:  as Publisher.
 /// Blocks:  as Publisher.

@@ -16,10 +16,10 @@ namespace tendon::v0::detail {
 
 /// The samples of one publisher at one subscriber, over all links on which they arrive.
 ///
-///   open -> parted    its link is lost, or its channel broke: a new one goes on behind it
+///   open -> parted    its link is lost, or its channel broke: a new one continues after it
 ///   parted -> open    there is a new channel
 ///   open, parted -> told    the end is known: the publisher said so, its process died, or it has
-///                           been parted for a lease. What arrived before is still to be read
+///                           been parted for a lease. Earlier samples are still to be read
 ///   told -> over      all of that was read
 struct Stream {
   enum class State : std::uint8_t { open, parted, told };

@@ -71,7 +71,7 @@ class Streams {
   /// Drops everything.
   [[nodiscard]] std::vector<std::shared_ptr<Feed>> clear();
 
-  /// So many lost publishers, which may return, are remembered.
+  /// The most lost publishers that are remembered, because they may return.
   static constexpr std::size_t kMostRemembered = 4096;
 
  private:

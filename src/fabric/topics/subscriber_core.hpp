@@ -40,8 +40,8 @@ class PostedSample;
 /// its program.
 ///
 /// Owns:    its Streams.
-/// Threads: recv() by one thread at a time; the rest at any time. posting_ comes before mutex_, and
-///          that before a link's receive lock.
+/// Threads: recv() by one thread at a time; the rest at any time. posting_ is taken before mutex_,
+///          and that before a link's receive lock.
 /// Errors:  as Subscriber.
 /// Blocks:  recv(), wait_for_publishers(): until the deadline; close(): as NodePort::unfollow().
 /// Cost:    recv(): a look at the feeds that have something, and else a look at each link.

@@ -71,7 +71,7 @@ class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
   };
   using Queued = ZenohEventQueue::Queued;
   struct Call {
-    std::shared_ptr<Callback> callback;  ///< null if the recipient is gone
+    std::shared_ptr<Callback> callback;  ///< null if the recipient was removed
     std::unique_ptr<Queued> what;        ///< null once all is closed
   };
 

@@ -71,7 +71,7 @@ inline constexpr std::chrono::milliseconds kLeastRouterTry{200};
 /// connection is lost, it tries all of them in the same way.
 ///
 /// A router that closes in order withdraws all that it passed on, piece by piece, before its
-/// connections end: a get() or query() of that moment may end as complete without a part of it.
+/// connections end. A get() or query() of that moment may end as complete without a part of it.
 ///
 /// Threads: a thread for callbacks, and those of Zenoh, which all sessions of the process share.
 /// Errors:  unreachable (a client that reaches nobody until the deadline, with a reason for each

@@ -459,7 +459,7 @@ bool CallQueue::has_input() const noexcept {
   const Lock lock(mutex_, kAdoptLock);
   if (will_say_) return true;
   if (calls_.empty()) return false;
-  // The caller has a lock that comes after the owner's: the owner is not asked here.
+  // The caller has a lock that is taken after the owner's: the owner is not asked here.
   const bool has_news = news_heard_.load(std::memory_order_acquire) != looked_at_;
   if (calls_.front()->mismatch) return has_news || calls_.front()->patience.has_passed();
   Operation& head = *calls_.front()->operation;

@@ -54,7 +54,7 @@ class CallQueueOwner {
 /// thread waits or makes progress advances the first one; the others wait for it.
 ///
 /// Owns:    the operations, a share of their epoch.
-/// Threads: thread-safe. Its lock comes after a link's receive lock and before its owner's.
+/// Threads: thread-safe. Its lock is taken after a link's receive lock and before its owner's.
 /// Errors:  those of an operation; an operation that fails ends the epoch.
 /// Blocks:  run(), until the deadline.
 /// Cost:    one lock a call, and one for each look at its input.

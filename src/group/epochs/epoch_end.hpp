@@ -15,7 +15,7 @@ namespace tendon::v0::detail {
 /// How far a member continues in its epoch, and why no further:
 ///
 ///     not begun: nothing is done --begin()--> runs: everything is done
-///     runs --end(n)--> ends at operation n: what comes before goes on
+///     runs --end(n)--> ends at operation n: earlier ones continue
 ///     ends at n --end(m), m < n--> ends at m, with the reason of that
 ///
 /// Owns:    the reason, and the word of another member behind it.

@@ -26,7 +26,7 @@ namespace tendon::v0::detail {
 ///
 ///     entering --`ready` of all members of the view--> running
 ///     running --an operation failed, a member was lost, somebody said `abort`--> failed
-///     failed --shrink()--> entering, in a view without the members that are gone
+///     failed --shrink()--> entering, in a view without the lost members
 ///     running, failed --grow(), rebuild()--> entering, in a view with the newcomers
 ///
 /// Owns:    the epoch, the call queue, a share of the mesh.
@@ -53,14 +53,14 @@ class GroupCore final : public MeshListener,
             ByPlace<MeshPlace> mesh_places, const View& view, Minority minority);
 
   enum class Of : std::uint8_t {
-    everybody,    ///< of the last epoch, or an error that names the members that are gone
+    everybody,    ///< of the last epoch, or an error that names the lost members
     those_left,   ///< the remaining members of the last epoch
     those_here,   ///< the remaining members, and the newcomers in the places of others
     every_place,  ///< waits until each place has a member
   };
   /// The next epoch: each of its members calls this.
   Result<void> enter(Deadline deadline, Of members, Fence fence, std::string_view where);
-  /// The handle is gone.
+  /// Called when the handle is dropped.
   void leave();
   Result<std::shared_ptr<GroupCore>> subgroup(std::span<const GroupRank> ranks, Deadline deadline,
                                               std::string_view name);

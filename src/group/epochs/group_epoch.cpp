@@ -542,8 +542,8 @@ Result<bool> GroupCore::enter_next(Deadline deadline, Of members, Fence fence,
       entering.kill(fences.due(entering.awaited(), Deadline::Clock::now()));
     return context()->unusable() || !looked || *looked;
   };
-  // A process may take the place of rank 0, and all others have to look for it: the members that
-  // rebuild, and a newcomer in another place that may have reached such members.
+  // A process may take the place of rank 0, and all others have to look for it. These are the
+  // members that rebuild, and a newcomer in another place that may have reached them.
   const bool is_newcomer =
       members == Of::those_here && epochs_entered_ == 0 && mesh_->replacement();
   const auto wait = [&](Deadline until) {

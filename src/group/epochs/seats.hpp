@@ -90,8 +90,8 @@ class Seats {
   [[nodiscard]] const Ready& ready(GroupPlace place) const { return ready_[place]; }
   /// The highest attempt of that view.
   [[nodiscard]] std::uint32_t latest_attempt(std::uint64_t view) const;
-  /// True if `next` was complete, because a member is ready for a later one of the same view, and
-  /// those at `places` are neither beyond it nor lost: their words are on their way here.
+  /// True if `next` was complete, because a member is ready for a later one of the same view. The
+  /// members at `places` must be neither beyond it nor lost: their words are on their way here.
   [[nodiscard]] bool is_over_for_others(const Epoch& next,
                                         const std::vector<GroupPlace>& places) const;
   /// True if a member may have entered `next` although the members have agreed since to admit

@@ -24,7 +24,7 @@ struct View {
 
 /// The reason for leaving a member out of the next epoch.
 enum class Absence : std::uint8_t {
-  proved,   ///< the kernel says that the process is gone
+  proved,   ///< the kernel says that the process is dead
   assumed,  ///< its lease has lapsed: it may live, and think the same of us
 };
 

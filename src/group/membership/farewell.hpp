@@ -16,7 +16,7 @@ namespace tendon::v0::detail {
 ///
 /// Owns:    the channels, until they are closed.
 /// Threads: thread-safe.
-/// Errors:  none: a peer that is gone needs nothing.
+/// Errors:  none: a dead peer needs nothing.
 /// Blocks:  never.
 /// Cost:    a small message there and back.
 class Farewell final : public Work {

@@ -143,7 +143,7 @@ class Mesh final : public ChannelOwner,
   };
   struct Refusal {
     Error error;
-    bool may_pass;  ///< when the earlier process is known to be gone
+    bool may_pass;  ///< when the earlier process is known to be dead
   };
 
   // mesh_listen.cpp

@@ -19,7 +19,7 @@ constexpr std::string_view kWhere = "group.join";
 constexpr auto kPause = std::chrono::milliseconds(5);
 
 // The meaning of `tag` in a `refuse`.
-constexpr std::uint32_t kRefusedForNow = 1;  // until the earlier process is known to be gone
+constexpr std::uint32_t kRefusedForNow = 1;  // until the earlier process is known to be dead
 constexpr std::uint32_t kGivenUp = 2;        // by rank 0: there will be no group
 constexpr std::uint32_t kLetIn = 3;          // by rank 0: that has passed
 
@@ -462,8 +462,7 @@ void Mesh::on_hello(MemberChannel& channel, const Envelope& envelope) {
       from != 0 && from < size_ && from != self_ && envelope.group == first_group_.id();
   if (right && settle(channel, from)) return greet(from);
   if (right && (joined_ || arrivals_.late())) {
-    return strangers_.claim(channel, {from, {}, 0});  // until the earlier process is known to be
-                                                      // gone
+    return strangers_.claim(channel, {from, {}, 0});  // until the earlier one is known to be dead
   }
   const std::string why = "rank " + std::to_string(from) + " is not expected here, at rank " +
                           std::to_string(self_) + " of " + std::to_string(size_);

@@ -12,7 +12,7 @@
 namespace tendon::v0::detail {
 
 /// Channels that were opened to this member and have no place in its mesh. They have not named
-/// their member, or wait for the place of a process that is not known to be gone. A newcomer beyond
+/// their member, or wait for the place of a process that is not known to be dead. A newcomer beyond
 /// the limit replaces the oldest: a process that means to join says so at once.
 ///
 /// Owns:    a share of each channel.

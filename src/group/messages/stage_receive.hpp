@@ -21,16 +21,16 @@ namespace tendon::v0::detail {
 /// A recv_from_stage() under way.
 ///
 ///     header --it says `whole`--> whole --> exchange
-///     header --> exchange: this member's chunks come from its counterpart, each goes on to the
-///                others of the stage, whose chunks come from them
-///     exchange --all has come and has been passed on--> over
+///     header --> exchange: this member's chunks arrive from its counterpart, each is passed on to
+///                the others of the stage, whose chunks arrive from them
+///     exchange --all has arrived and been passed on--> over
 ///     any --an error, cancel(), expire()--> ending --nothing of the tensor is touched--> over
 ///
 /// The members of the stage send each other their chunks by message, not by a collective. The
 /// stage's own collectives may therefore run meanwhile, and a late member delays none of them.
 ///
 /// Owns:    shares of the tensor and of both groups.
-/// Threads: thread-safe. Its lock comes before every lock of a group.
+/// Threads: thread-safe. Its lock is taken before every lock of a group.
 /// Errors:  those of group messages. An error ends the stage's epoch, whose members would wait for
 ///          chunks that this one does not pass on.
 /// Blocks:  run() and drive(), until the deadline.

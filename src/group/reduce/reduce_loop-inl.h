@@ -24,7 +24,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // No function of the standard library below, only memcpy and memset: a template made here would be
 // compiled for this target, and the linker might take it for the whole program.
 
-/// What a codec needs not say: its operations work on vectors.
+/// The parts that codecs share: their operations work on vectors.
 struct OfVectors {
   template <class Op>
   HWY_INLINE Op adapt(const Op& op) const {
@@ -32,7 +32,7 @@ struct OfVectors {
   }
 };
 
-/// Elements that are combined as they lie in memory.
+/// Elements that are combined in their form in memory.
 template <class T>
 struct Plain : OfVectors {
   hn::ScalableTag<T> d;
@@ -86,8 +86,8 @@ HWY_INLINE void combine(const Reduction& reduction, const Codec& codec,
     codec.store(op.last(a), out + at);
   }
   if (at == bytes) return;
-  // The rest goes through the same arithmetic in a vector of its own: the bits of an element do not
-  // depend on where it lies, and nothing is read or written beyond the end.
+  // The rest uses the same arithmetic in a vector of its own. So the bits of an element do not
+  // depend on its place, and nothing is read or written beyond the end.
   HWY_ALIGN std::byte rest[HWY_MAX_BYTES];
   std::memset(rest, 0, sizeof(rest));
   std::memcpy(rest, inputs[0] + at, bytes - at);
@@ -100,7 +100,7 @@ HWY_INLINE void combine(const Reduction& reduction, const Codec& codec,
   std::memcpy(out + at, rest, bytes - at);
 }
 
-/// What an operation needs not say.
+/// The parts that operations share.
 struct Unchanged {
   template <class V>
   HWY_INLINE V first(V v) const {
@@ -152,8 +152,8 @@ struct FloatProduct : Unchanged {
   }
 };
 
-// Processors disagree about the minimum of NaN and of two zeros, so both are spelt out: a NaN stays,
-// and equals are combined bit by bit, which matters for the sign of zero only.
+// Processors disagree about the minimum of NaN and of two zeros, so both are spelt out. A NaN
+// stays, and equals are combined bit by bit, which matters only for the sign of zero.
 struct FloatMin : Unchanged {
   template <class V>
   HWY_INLINE V next(V so_far, V v) const {

@@ -23,7 +23,7 @@ struct Location {
 /// The message's side in a reduce; `from` is the other operand.
 enum class Operand : std::uint8_t { left, right };
 
-/// What a member does next. The code that performs it promises that:
+/// The next action of a member. The code that performs it promises that:
 ///   - a send is queued and never waits; the bytes are read some time before the next step that
 ///     writes to them (by address: input and output may be the same memory);
 ///   - a receive and a reduce take the next message of `peer`, which has `size_bytes`: messages

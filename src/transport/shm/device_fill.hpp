@@ -57,7 +57,7 @@ class LateWord {
 /// and the hold that its link has of it. The slot of a loan has no copies: its word follows the
 /// work of the program.
 ///
-///   filled -> placed by the link, which gives the number -> note_shown()
+///   filled -> placed by the link, which numbers it -> note_shown()
 ///          -> dropped: the message is not sent
 ///
 /// The caller that has filled it calls leave() before it returns. If the message is shown by then,

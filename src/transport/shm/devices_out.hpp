@@ -30,7 +30,7 @@ namespace tendon::v0::detail {
 /// Owns:    the peer's ready words as mapped and registered here; holds in the pools on GPUs; the
 ///          registrations of the link's own slots.
 /// Threads: thread-safe, by short locks under which no call of the driver is made.
-/// Errors:  protocol_violation for an answer that no honest peer gives, which ends the link.
+/// Errors:  protocol_violation for an answer that no honest peer sends, which ends the link.
 /// Blocks:  words(), for the device thread at the first use of a GPU, until its deadline.
 /// Cost:    a lock.
 class DevicesOut {
