@@ -10,7 +10,7 @@
 
 namespace tendon::v0::detail {
 
-// NOLINTNEXTLINE(performance-unnecessary-value-param): what overrides it keeps the segment
+// NOLINTNEXTLINE(performance-unnecessary-value-param): overrides keep the segment
 Result<void> ChannelEvents::on_segment(std::uint32_t id, std::shared_ptr<Segment>) {
   return Error{ErrorCode::protocol_violation, "channel.segment",
                "segment " + std::to_string(id) + " was published on a channel that takes none"};

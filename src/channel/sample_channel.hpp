@@ -85,7 +85,7 @@ class SampleChannel {
   [[nodiscard]] Result<Sent> go_on();
   /// True if the sample under way was dropped; reported once.
   [[nodiscard]] bool was_dropped();
-  /// Gives the sample under way Keeps::once_begun from here on.
+  /// Sets Keeps::once_begun for the sample under way from here on.
   void wait_no_more() {
     if (lent_ != nullptr) lent_->wait_no_more();
   }

@@ -21,8 +21,8 @@ struct FileMark {
   std::uint32_t type = 0;  ///< S_IFREG, S_IFSOCK and so on; 0: the descriptor is closed
 
   [[nodiscard]] static FileMark of(int fd) noexcept;
-  /// The same for a descriptor that was inherited from a parent or made by dup2(). One that exec()
-  /// closes was neither: it is a file of the program's own, and counts as closed.
+  /// The same for a descriptor that was inherited from a parent or made by dup2(). A descriptor
+  /// that exec() closes was neither: it is a file of the program's own, and counts as closed.
   [[nodiscard]] static FileMark of_standard(int fd) noexcept;
   friend bool operator==(const FileMark&, const FileMark&) = default;
 };

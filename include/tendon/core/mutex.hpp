@@ -1,7 +1,8 @@
-// SPDX-License-Identifier: Apache-2.0 Locks that the compiler checks. Clang's -Wthread-safety, an
-// error in `make lint`, reports members that are used without their lock, and calls without the
-// locks that they require. It also reports a lock that is taken twice or never released. For g++
-// the attributes are nothing. Their meaning: https://clang.llvm.org/docs/ThreadSafetyAnalysis.html
+// SPDX-License-Identifier: Apache-2.0
+// Locks that the compiler checks. Clang's -Wthread-safety, an error in `make lint`, reports members
+// that are used without their lock, and calls without the locks that they require. It also reports
+// a lock that is taken twice or never released. For g++ the attributes are nothing.
+// Their meaning: https://clang.llvm.org/docs/ThreadSafetyAnalysis.html
 #pragma once
 
 #include <condition_variable>

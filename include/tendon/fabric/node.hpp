@@ -94,9 +94,9 @@ class TENDON_API Node {
   /// Asks all responders of `key`, after waiting for the first announcement, takes the first
   /// answer, and cancels the other requests. If none answers, the error of one responder is that of
   /// the call, and names its node. No request is sent twice to a responder.
-  /// Errors:  `unreachable` without a responder, `timeout`, `peer_lost`, `server_busy`,
-  ///          `handler_failed`, and any other that a handler returns; resource_exhausted when
-  ///          `publish_bytes` is short; pipe_closed after close().
+  /// Errors: `unreachable` without a responder, `timeout`, `peer_lost`, `server_busy`,
+  /// `handler_failed`, and any other that a handler returns; resource_exhausted when
+  /// `publish_bytes` is short; pipe_closed after close().
   [[nodiscard]] Result<Reply> call(std::string_view key, const TensorDict& request,
                                    Deadline deadline);
   /// The same, but returns `cancelled` when `stop` is requested.

@@ -138,8 +138,8 @@ class TENDON_API Publisher {
   ~Publisher();
 
   /// Shows the sample to each subscriber that can take it. With Overflow::block it then waits for
-  /// the others, and succeeds although some lag. It does not wait again for a subscriber that
-  /// missed a deadline before that one took something. `Deadline::now()` waits for nobody.
+  /// the others, and succeeds although some lag. A subscriber that missed a deadline is not waited
+  /// for again until it takes something. `Deadline::now()` waits for nobody.
   ///
   /// It does not wait for a subscriber of the same Context from which only the calling thread
   /// receives, or from which nobody has received yet. Such a one lags at once, and a `lagging`

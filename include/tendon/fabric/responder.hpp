@@ -86,7 +86,7 @@ struct ResponderStats {
 ///     return answer;
 ///   };
 ///   Responder responder = Responder::declare(node, "arm/plan", plan).value();
-///   responder.close(10s).value();  // answers what it was asked before
+///   responder.close(10s).value();  // answers earlier requests first
 ///
 /// Owns:    threads, and a channel for each caller.
 /// Threads: safe everywhere. Handlers run on threads of the responder, several at once.

@@ -121,8 +121,7 @@ struct SubscriberStats {
 ///          unless they are called in it.
 /// Cost:    as Sample says.
 ///
-/// Samples of one publisher arrive in their order, none twice. Those that do not arrive are in a
-/// gap.
+/// Samples of one publisher arrive in their order, none twice. Missing ones are in a gap.
 class TENDON_API Subscriber {
  public:
   /// Subscribes to `keys`: "vision/objects", "pfc/**".

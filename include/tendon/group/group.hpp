@@ -78,6 +78,7 @@ struct Received {
 /// its place. After other failures later calls return `group_aborted`. A collective that times out
 /// ends the epoch too. A deadline of zero times out unless all members are already in the
 /// collective.
+///
 /// *Blocks* of a call are one tensor, cut in equal parts along its elements, or a list with one
 /// tensor (or dict) for each rank, of any sizes. Sizes must agree between members as MPI's do.
 ///

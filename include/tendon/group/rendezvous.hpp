@@ -36,7 +36,7 @@ class TENDON_API RendezvousStore {
   /// Waits until the key was set; returns `timeout` when it was not, and in no other case.
   virtual Result<std::string> get(std::string_view key, Deadline deadline) = 0;
   /// The host of the service, as this process dials it ("10.0.0.7", "[::1]", "etcd.lan"), or empty.
-  /// Rank 0 leaves the address of the interface that leads there first.
+  /// The first address that rank 0 leaves is that of the interface that leads there.
   [[nodiscard]] virtual std::string host() const;
 };
 
@@ -70,7 +70,7 @@ class TENDON_API Rendezvous {
   [[nodiscard]] static Rendezvous through(std::shared_ptr<RendezvousStore> store, GroupRank rank,
                                           std::uint32_t size);
 
-  /// The rank and the size of this process's group; 0 and 0 when they could not be read.
+  /// The rank of this process and the size of the group; 0 and 0 when they could not be read.
   [[nodiscard]] GroupRank rank() const noexcept { return rank_; }
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
   /// Empty with a store.

@@ -43,8 +43,8 @@ class TENDON_API Histogram {
   /// The largest value recorded, exact; 0 when there is none.
   [[nodiscard]] std::uint64_t max() const noexcept { return max_.load(std::memory_order_relaxed); }
   /// The value that `percent` of all values do not exceed, to the nearest bucket: percentile(99.9).
-  /// `percent` is clamped to [0, 100]; 0 returns the smallest value, 100 the largest; an empty
-  /// histogram 0.
+  /// `percent` is clamped to [0, 100]; 0 returns the smallest value, 100 the largest. Returns 0
+  /// when there are no values.
   [[nodiscard]] std::uint64_t percentile(double percent) const noexcept;
   /// Adds everything `other` has recorded.
   void merge(const Histogram& other) noexcept;

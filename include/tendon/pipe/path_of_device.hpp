@@ -11,7 +11,7 @@ inline namespace v0 {
 struct PathOfDevice {
   Device device;           ///< in this process
   std::string uuid;        ///< as nvidia-smi names it
-  std::string peer;        ///< its name as the peer has it
+  std::string peer;        ///< the peer's name
   bool is_direct = false;  ///< the peer reads them on the GPU; else they are staged
   std::string reason;      ///< why they are staged
 };

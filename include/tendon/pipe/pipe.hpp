@@ -121,7 +121,7 @@ class TENDON_API Pipe {
   /// Puts a received message back; the next receive returns it. For a caller that is interrupted
   /// before it could use the message, as a binding is by a signal.
   void give_back(Message message);
-  /// The same for the last recv_into(): puts back a copy of what lies in `destination`.
+  /// The same for the last recv_into(): puts back a copy of `destination`.
   [[nodiscard]] Result<void> give_back_from(const TensorDict& destination);
   /// Copies leaves that are wanted on a GPU; when it is done they are there for any stream. Where
   /// that is impossible the message stays, as for recv(). The next receive waits until this one has

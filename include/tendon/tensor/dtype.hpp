@@ -78,8 +78,7 @@ struct DTypeInfo {
 [[nodiscard]] TENDON_API DLPackType to_dlpack_type(DType dtype);
 [[nodiscard]] TENDON_API std::optional<DType> dtype_from_dlpack(DLPackType type);
 TENDON_API std::ostream& operator<<(std::ostream& out, DType dtype);
-/// Makes a stream print types by their full names from then on, also those of tensors: `out <<
-/// full_names`.
+/// `out << full_names` prints types by their full names from then on, also those of tensors.
 TENDON_API std::ostream& full_names(std::ostream& out);
 
 /// The DType of a C++ type. Specialise it for other types (a half, a float8) with one member

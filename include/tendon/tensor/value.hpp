@@ -92,11 +92,10 @@ class TENDON_API Value {
 [[nodiscard]] TENDON_API std::string_view to_string(Value::Kind kind);
 
 /// Writes one line of UTF-8 JSON: key order kept, integers i64 or u64, floats always with a point
-/// or an exponent. A float is as short as reads back to the same double; NaN and infinities are
-/// `{"$float": "nan"
-/// "inf"
-/// "-inf"}`. invalid_argument for text that is not UTF-8, for a key twice and for a map whose only
-/// key is "$float"; limit_exceeded beyond kMaxDepth or kMaxValuesBytes.
+/// or an exponent. A float has as few digits as read back to the same double; NaN and infinities
+/// are `{"$float": "nan" | "inf" | "-inf"}`. invalid_argument for text that is not UTF-8, for a key
+/// twice and for a map whose only key is "$float"; limit_exceeded beyond kMaxDepth or
+/// kMaxValuesBytes.
 [[nodiscard]] TENDON_API Result<std::string> to_json(const Value& value);
 /// Reads the text of to_json(), and any other JSON object whose integers fit in 64 bits. The text
 /// is not trusted: corrupt_data for anything but one object, limit_exceeded beyond kMaxDepth or

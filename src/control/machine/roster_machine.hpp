@@ -65,8 +65,8 @@ class RosterMachine {
   [[nodiscard]] const FlowStats& stats() const noexcept { return stats_; }
   /// The error of a call that needs a running roster.
   [[nodiscard]] Error error(std::string_view where) const;
-  /// A worker may have failed because another one died. Until this time that death may become
-  /// known, and is then the reason of error().
+  /// A worker may have failed because another one died. That death may become known before this
+  /// time, and is then the reason of error().
   [[nodiscard]] std::optional<Time> cause_may_come_until() const {
     return state_ == RosterState::closed ? cause_may_come_until_ : std::nullopt;
   }

@@ -13,7 +13,7 @@ namespace tendon::v0::detail {
 /// shown one that it was not shown. First are those that its rate leaves out, then lost ones.
 ///
 ///   next() is in the history and due, or last() + 1: catch_up() first moves it there and counts
-///   shown() moves it by one and forgets what was before
+///   shown() moves it by one and forgets the earlier counts
 ///
 /// Owns:    counters.
 /// Threads: none of its own.

@@ -17,7 +17,7 @@ namespace tendon::v0::detail {
 /// A session that may be used before there is a router: it is down then, like one that has lost its
 /// router.
 ///
-///   awaited -> there     a try to open it has succeeded: what was declared and asked until then is
+///   awaited -> there     a try to open it has succeeded: earlier declarations and requests are
 ///                        declared and asked at it, then it is up
 ///
 /// While it is awaited, put messages are dropped, and a request ends as `timed_out` at its timeout.

@@ -66,9 +66,9 @@ inline constexpr std::chrono::milliseconds kLeastRouterTry{200};
 /// to the given endpoints. Entries of the environment variable ZENOH_CONFIG_OVERRIDE,
 /// "connect/endpoints=[...];mode=...", are last and win.
 ///
-/// A client tries each endpoint, in turn and again until the deadline. One that refuses costs
-/// nothing, a silent one kRouterTry in the first round, or its share of the deadline. When its
-/// connection is lost, it tries all of them in the same way.
+/// A client tries each endpoint, in turn and again until the deadline. An endpoint that refuses
+/// costs nothing, a silent one kRouterTry in the first round, or its share of the deadline. When
+/// its connection is lost, it tries all of them in the same way.
 ///
 /// A router that closes in order withdraws all that it passed on, piece by piece, before its
 /// connections end. A get() or query() of that moment may end as complete without a part of it.

@@ -388,7 +388,7 @@ void Mesh::on_refuse(std::uint32_t place, const InboundMessage& inbound) {
   refused_ = Refusal{std::move(error), tag == kRefusedForNow};
 }
 
-// Gives this stranger the place. False if that is taken.
+// Seats this stranger at the place. False if that is taken.
 bool Mesh::settle(MemberChannel& channel, std::uint32_t place) {
   if (occupants_.here(place)) return false;
   auto stranger = strangers_.take(channel);
