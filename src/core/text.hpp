@@ -45,8 +45,8 @@ namespace tendon::v0::detail {
 [[nodiscard]] std::string errno_text(int errno_value);
 /// Lower-case hexadecimal, two digits a byte.
 [[nodiscard]] TENDON_API std::string to_hex(Bytes bytes);
-/// Reads two hexadecimal digits of either case for each of `bytes`, in a time that tells nothing of
-/// them: they may be a key. False, and `bytes` unspecified: `text` is not just that.
+/// Reads two hexadecimal digits of either case for each of `bytes`, in a time that does not depend
+/// on them: they may be a key. False, and `bytes` unspecified: `text` is not just that.
 [[nodiscard]] bool from_hex(std::string_view text, MutableBytes bytes);
 
 }  // namespace tendon::v0::detail

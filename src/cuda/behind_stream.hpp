@@ -17,7 +17,7 @@ using Owners = std::vector<std::shared_ptr<const void>>;
 
 /// Drops `owners` in the device thread then, or when the context is lost; never earlier. If no
 /// event can be recorded, the device thread tries again, once the stream is not being captured, and
-/// then synchronises it. If nothing tells that the GPU has done the work, they stay, which is
+/// then synchronises it. If nothing shows that the GPU has done the work, they stay, which is
 /// logged. In a forked child they are dropped at once.
 void drop_behind(std::shared_ptr<Gpu> gpu, StreamName stream, Owners owners);
 

@@ -37,7 +37,7 @@ class StrangerLog {
 
   /// Logs a refusal. `context` is that of LogLine. If this is the first refusal beyond the pace
   /// since the last count, returns when tell_left_out() is due; without that call the next refusal
-  /// tells it.
+  /// logs the count.
   std::optional<Clock::time_point> refuse(std::string_view context, std::string_view where,
                                           const Stranger& stranger, std::string_view why,
                                           Clock::time_point now) TENDON_EXCLUDES(mutex_);

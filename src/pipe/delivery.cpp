@@ -71,7 +71,7 @@ Result<void> Delivery::find_gpu() {
 }
 
 Result<bool> Delivery::make_room() {
-  // An invalid stream, or another GPU's, would tell nothing when the batch is dropped.
+  // An invalid stream, or another GPU's, would prove nothing when the batch is dropped.
   if (!target_.stream.is_replaced_here())
     TENDON_CHECK(cuda::StreamWork::begin(target_.gpu, target_.stream.here(), kReceive));
   TENDON_TRY(source, source_of(batch_, target_.gpu->context()->device(), kReceive));

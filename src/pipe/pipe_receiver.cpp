@@ -538,7 +538,7 @@ Result<TensorDict> PipeReceiver::deliver_direct(Taken& taken, Want want,
   const bool may_stay =
       options.mode != RecvMode::copy && options.device_mode != RecvMode::copy && views_.has_room();
   if (stays && may_stay) {
-    // Another GPU's stream would tell nothing when the batch is dropped.
+    // Another GPU's stream would prove nothing when the batch is dropped.
     if (auto checked = cuda::StreamWork::begin(there, stream, "pipe.recv"); !checked) {
       put_back(untaken(taken), Place::before_equals);
       return std::move(checked).error();

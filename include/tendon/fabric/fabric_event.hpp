@@ -35,8 +35,8 @@ enum class FabricEventKind : std::uint8_t {
   /// Newcomers of this host find the nodes of this Context in another runtime directory
   runtime_directory_changed,
   plain_dropped,  ///< a subscriber of this node missed messages of a plain Zenoh peer on a key
-  /// A subscriber cannot take some samples of a publisher of this node; a gap of it has them. They
-  /// are tensors on a GPU, for an older Tendon. Once for each connection
+  /// A subscriber cannot take some samples of a publisher of this node, and gets a gap for them.
+  /// They are tensors on a GPU, for an older Tendon. Once for each connection.
   not_taken,
 };
 TENDON_WORDS(FabricEventKind, gap, lagging, schema_mismatch, duplicate_name, undiscoverable,

@@ -142,8 +142,8 @@ class TENDON_API Publisher {
   /// for again until it takes something. `Deadline::now()` waits for nobody.
   ///
   /// It does not wait for a subscriber of the same Context from which only the calling thread
-  /// receives, or from which nobody has received yet. Such a one lags at once, and a `lagging`
-  /// event says why.
+  /// receives, or from which nobody has received yet. Such a subscriber lags at once, and a
+  /// `lagging` event says why.
   ///
   /// Leaves may lie in host memory and, without gaps, on one GPU. They are copied there, or to host
   /// memory, after the work that the stream of `on` has now; the sample is shown when that is done.
@@ -175,8 +175,9 @@ class TENDON_API Publisher {
 
   /// Waits for `count` subscribers that were shown the history. All plain Zenoh peers together
   /// count as one, because Zenoh says only whether there is any. A subscriber of Tendon that
-  /// listens to plain peers counts by its channel alone. While the key has such a one, plain peers
-  /// are not counted, because Zenoh cannot tell them apart. Errors: timeout, with their number.
+  /// listens to plain peers counts by its channel alone. While the key has such a subscriber, plain
+  /// peers are not counted, because Zenoh cannot tell them apart. Errors: timeout, with their
+  /// number.
   [[nodiscard]] Result<void> wait_for_subscribers(std::size_t count, Deadline deadline);
   [[nodiscard]] const std::string& key() const& noexcept;
   const std::string& key() const&& = delete;

@@ -56,10 +56,10 @@ using LogCallback = std::function<void(const LogLine&)>;
 /// when this function last restored the default. A program that closes 2 gets that number for the
 /// next file or connection that it opens, where no line may be written. A program that redirects 2
 /// on purpose (dup2 onto a log that was rotated, /dev/null of a daemon, the capture of a test)
-/// calls this once more. A descriptor 2 that exec() closes is never standard error, since neither a
-/// parent nor dup2() leaves such a one. Lines left out meanwhile are counted, and the next line
-/// says how many.
-/// The look and the write are two system calls: no other thread may close 2 in between.
+/// calls this once more. A descriptor 2 that exec() closes is never standard error: neither a
+/// parent nor dup2() leaves such a descriptor. Lines left out meanwhile are counted, and the next
+/// line says how many. The look and the write are two system calls: no other thread may close 2 in
+/// between.
 ///
 /// Before the first call the environment decides: TENDON_LOG=error|warn|info|debug, `warn` without
 /// it.

@@ -10,12 +10,12 @@
 namespace tendon {
 inline namespace v0 {
 
-/// How the peer of a link has proved who it is.
+/// The way in which the peer of a link has proved its identity.
 enum class IdentityProof : std::uint8_t {
   none,         ///< not at all: plaintext over a network
   local,        ///< by the kernel: it is a process of this user on this host
   key,          ///< by a key that both ends have
-  certificate,  ///< by a certificate of the CA that this end was given
+  certificate,  ///< by a certificate of the CA that this end trusts
 };
 TENDON_WORDS(IdentityProof, none, local, key, certificate);
 
@@ -40,7 +40,7 @@ struct TENDON_API PeerIdentity {
   IdentityProof proof = IdentityProof::none;
 
   /// "learner (host a, pid 4711)", with an identity "learner (key:fleet, host a, pid 4711)";
-  /// without a name what is in the brackets.
+  /// without a name, the text in the brackets.
   [[nodiscard]] std::string to_string() const;
 
   friend bool operator==(const PeerIdentity&, const PeerIdentity&) = default;

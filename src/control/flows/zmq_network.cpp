@@ -484,7 +484,7 @@ class ZmqNetwork final : public StepNetwork {
   }
 
  private:
-  /// The endpoint as workers are told it.
+  /// The endpoint as workers receive it.
   static Result<std::string> bind_somewhere(zmq::socket_t& socket, const std::string& host,
                                             IpcNames& names) {
     if (!host.empty()) {

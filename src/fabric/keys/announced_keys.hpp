@@ -31,7 +31,7 @@ struct AnnouncingLimits {
                                    std::size_t size_bytes) const;
 };
 
-/// The announcements of one link's peer: each key once, however many of its pipes say it.
+/// The announcements of one link's peer: each key once, however many of its pipes announce it.
 ///
 /// Owns:    the keys, within the limits.
 /// Threads: none of its own.
@@ -49,12 +49,12 @@ class AnnouncedKeys {
 
   explicit AnnouncedKeys(const AnnouncingLimits& limits) : limits_(limits) {}
 
-  /// True: no pipe had said it before.
+  /// True: no pipe had announced it before.
   [[nodiscard]] Result<bool> add(Pipe pipe, const std::string& key);
-  /// True: no pipe says it any more.
+  /// True: no pipe announces it any more.
   bool remove(Pipe pipe, const std::string& key);
   /// Visits `most` keys, from `from` on, which moves, and removes those of this pipe. Keys that no
-  /// pipe says any more are added to `gone`. False: that was the last key.
+  /// pipe announces any more are added to `gone`. False: that was the last key.
   bool remove_some(Pipe pipe, std::size_t most, std::string& from, std::vector<std::string>& gone);
 
   // Pipes

@@ -44,7 +44,7 @@ Result<TensorDict> deliver_direct(SubscriberCore& subscriber, DirectSample& dire
   const bool stays =
       !is_for_host && is_there && (gpu == nullptr || message.placement->is_all_on_gpu());
   if (stays && target.device_mode != RecvMode::copy && direct.views->has_room()) {
-    // Another GPU's stream would tell nothing when the batch is dropped.
+    // Another GPU's stream would prove nothing when the batch is dropped.
     TENDON_CHECK(cuda::StreamWork::begin(there, stream, kHere));
     return direct_batch(message, cuda::deliver(there, direct.views->counted(message.body), stream));
   }

@@ -64,7 +64,7 @@ inline constexpr std::chrono::milliseconds kLeastRouterTry{200};
 
 /// Opens a session. It neither sends nor answers multicast, and follows no gossip: it connects only
 /// to the given endpoints. Entries of the environment variable ZENOH_CONFIG_OVERRIDE,
-/// "connect/endpoints=[...];mode=...", are last and win.
+/// "connect/endpoints=[...];mode=...", override the options.
 ///
 /// A client tries each endpoint, in turn and again until the deadline. An endpoint that refuses
 /// costs nothing, a silent one kRouterTry in the first round, or its share of the deadline. When

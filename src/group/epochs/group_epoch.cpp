@@ -485,7 +485,7 @@ class GroupCore::Entering {
     return {};
   }
 
-  // Shows the board, if there is one, and tells that this member is ready; false: not now.
+  // Shows the board, if there is one, and reports that this member is ready; false: not now.
   Result<bool> show() {
     auto shown = core_.show_board(*next_);
     if (!shown && shown.error().code == ErrorCode::peer_lost) return false;

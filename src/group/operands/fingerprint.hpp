@@ -43,7 +43,7 @@ static_assert(sizeof(Fingerprint) == 24 && std::is_trivially_copyable_v<Fingerpr
 
 /// The calls of an epoch so far, as a hash: FNV-1a (G. Fowler, L. C. Noll, K.-P. Vo, 1991). A
 /// member that takes itself for the root of a broadcast or a reduce waits for nobody, so nobody can
-/// tell it. The next call that does wait finds that the earlier calls differed.
+/// report the difference. The next call that does wait finds that the earlier calls differed.
 class CallHistory {
  public:
   [[nodiscard]] std::uint8_t mark() const noexcept {
