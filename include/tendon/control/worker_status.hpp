@@ -39,10 +39,10 @@ struct WorkerStatus {
   std::uint64_t free_blocks = 0;
   /// Steps of this roster that it has taken.
   std::uint64_t applied_inputs = 0;
-  /// How long it has held up steps: since it last took one, sent outputs, ended a collective or
-  /// waited for others. 0 for a worker that owes nothing, and for one that still reports that it
-  /// waits for others. If all that owe wait, it is that of those for whom they wait. A program that
-  /// started this worker may kill it.
+  /// The time for which it has held up steps: since it last took one, sent outputs, ended a
+  /// collective or waited for others. 0 for a worker that owes nothing, or that still reports a
+  /// wait for others. If all workers that owe something wait, it is counted for those for whom they
+  /// wait. A program that started this worker may kill it.
   std::chrono::nanoseconds stalled{0};
   /// Time since the heartbeat arrived.
   std::chrono::nanoseconds age{0};

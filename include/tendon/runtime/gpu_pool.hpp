@@ -70,8 +70,8 @@ struct GpuPoolSummary {
 class TENDON_API GpuPool {
  public:
   /// Takes `size_bytes`, contents unspecified, aligned to 256 bytes. They return to the pool when
-  /// no peer has them any more and the GPU has done some work of the stream of `on`: the work it
-  /// had when the last share here was dropped. The stream must live until that drop.
+  /// no peer has them any more and the GPU has done the awaited work. That is the work that the
+  /// stream of `on` had when the last share here was dropped. The stream must live until that drop.
   [[nodiscard]] Result<Storage> allocate(std::uint64_t size_bytes, Deadline deadline,
                                          const OnStream& on = {});
   [[nodiscard]] GpuPoolSummary summary() const;

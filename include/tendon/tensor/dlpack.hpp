@@ -24,9 +24,9 @@ inline namespace v0 {
 ///
 /// Memory of a GPU is taken as it is: the caller must know in which stream's order it may be read.
 ///
-/// unsupported_device for other devices than the CPU and GPUs of CUDA, unsupported_dtype for lanes
-/// or parts of bytes, version_mismatch for another major version, invalid_argument for an
-/// impossible shape (negative, null, too large), limit_exceeded for too many dimensions.
+/// unsupported_device for other devices than the CPU and GPUs of CUDA; unsupported_dtype for lanes
+/// or parts of bytes; version_mismatch for another major version; invalid_argument for an
+/// impossible shape (negative, null, too large); limit_exceeded for too many dimensions.
 [[nodiscard]] TENDON_API Result<Tensor> from_dlpack(dlpack::DLManagedTensorVersioned* managed);
 [[nodiscard]] TENDON_API Result<Tensor> from_dlpack(dlpack::DLManagedTensor* managed);
 
