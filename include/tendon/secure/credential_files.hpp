@@ -14,8 +14,8 @@ struct CredentialFiles {
   std::string cert = {};      ///< PEM: this end's own certificate, then those between it and its CA
   std::string cert_key = {};  ///< PEM, without a passphrase
   std::string ca = {};        ///< PEM
-  /// Gets the secrets of each link, in the format NSS Key Log, for a debugger of networks: anyone
-  /// who has this file reads all that the links carry. Appended; made with mode 0600.
+  /// The file to which the secrets of each link are appended, in the format NSS Key Log, for a
+  /// debugger of networks. Anyone who has it reads all that the links carry. Made with mode 0600.
   std::string keylog = {};
 
   friend bool operator==(const CredentialFiles&, const CredentialFiles&) = default;
