@@ -160,7 +160,7 @@ Value::Map document_of(const CheckedFile& file) {
   return document;
 }
 
-/// What a program would be given of the files. invalid_argument where there are two of a kind.
+/// The files as a program is given them. invalid_argument where there are two of a kind.
 Result<CredentialFiles> credentials_of(const std::vector<CheckedFile>& files) {
   CredentialFiles found;
   for (const CheckedFile& file : files) {

@@ -19,8 +19,8 @@ namespace tendon::v0::detail {
   return kind == PathKind::routed ? 1 : std::min(ours.streams, peers.streams);
 }
 
-/// What a link over `control` is made with, after the peer has said `peer` and shown `proofs`, on
-/// either side.
+/// The options of a link over `control`, on either side, after the peer has said `peer` and shown
+/// `proofs`.
 [[nodiscard]] inline StreamLinkOptions stream_options(const ContextCore& context,
                                                       const HelloMessage& peer,
                                                       const Proofs& proofs, Path path,

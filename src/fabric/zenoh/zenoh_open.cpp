@@ -102,13 +102,12 @@ Result<std::unique_ptr<ZenohPort>> open_client(const ZenohOptions& options, Dead
   }
 }
 
-/// Also of "tcp/[::1]:7447#iface=lo", as Zenoh has it.
 Result<void> may_listen(const std::string& endpoint, Profile profile) {
   constexpr std::string_view kUnix = "unixsock-stream/";
   if (endpoint.starts_with(kUnix)) return {};
+  // The port, and "#iface=eth0" behind it, do not matter here.
   const std::string place = endpoint.substr(endpoint.find('/') + 1);
-  const std::string bare = place.substr(0, place.find_first_of("?#"));
-  return may_bind_host({profile}, bare.substr(0, bare.rfind(':')), "fabric.zenoh");
+  return may_bind_host({profile}, place.substr(0, place.rfind(':')), "fabric.zenoh");
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ class SecurePipe : public ::testing::Test {
     out_ = *std::move(pipe);
     in_ = listener_->accept(kPatience).value();
   }
-  /// What both ends know of each other.
+  /// Both ends know this of each other.
   void expect_proved(const std::string& identity, IdentityProof proof) const {
     for (const Pipe* pipe : {&*out_, &*in_}) {
       EXPECT_EQ(pipe->peer().identity, identity);
