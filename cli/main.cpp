@@ -366,7 +366,7 @@ void add_bench_pipe(CLI::App* bench, int& exit_code) {
   add_switch(verb, "--check", options->check, Check::every_byte, "Verify every byte, both ways");
   add_switch(verb, "--no-pin", options->pinning, Pinning::none, "Leave both processes unpinned");
   verb->add_option("--device", options->device, "A GPU that batches are sent from and arrive on");
-  add_security_flags(verb, options->security);
+  add_credential_flags(verb, options->security);
   verb->add_option("--peer", options->security.peer, "A name that the certificate has [127.0.0.1]");
   add_json(verb, options->format);
   verb->callback([options, &exit_code] { exit_code = run_bench_pipe(*options); });

@@ -21,20 +21,26 @@ namespace tendon::cli {
 /// How long the program that writes keys into the descriptor of --key-fd has: it may ask a person.
 inline constexpr std::chrono::seconds kKeyPatience{60};
 
-/// Adds --key, --key-fd, --cert, --cert-key, --ca and --tls-keylog to --insecure-plaintext. Left
-/// out, the files are what TENDON_KEY, TENDON_CERT, TENDON_CERT_KEY and TENDON_CA say.
-inline void add_security_flags(CLI::App* verb, SecurityOptions& options) {
+/// Adds --key, --cert, --cert-key and --ca to --insecure-plaintext. Left out, the files are what
+/// TENDON_KEY, TENDON_CERT, TENDON_CERT_KEY and TENDON_CA say.
+inline void add_credential_flags(CLI::App* verb, SecurityOptions& options) {
   add_switch(verb, "--insecure-plaintext", options.profile, Profile::plaintext,
              "Other users and machines too; nothing is encrypted");
-  CLI::Option* key = verb->add_option(
-      "--key", options.files.key, "Keys that both ends have: the link is encrypted [TENDON_KEY]");
-  verb->add_option("--key-fd", options.key_descriptor,
-                   "The same from an inherited descriptor, which is read and closed")
-      ->check(CLI::Range(0, std::numeric_limits<int>::max()))
-      ->excludes(key);
+  verb->add_option("--key", options.files.key,
+                   "Keys that both ends have: the link is encrypted [TENDON_KEY]");
   verb->add_option("--cert", options.files.cert, "This end's certificate [TENDON_CERT]");
   verb->add_option("--cert-key", options.files.cert_key, "Its private key [TENDON_CERT_KEY]");
   verb->add_option("--ca", options.files.ca, "The CA of the peers' certificates [TENDON_CA]");
+}
+
+/// The same with --key-fd and --tls-keylog. For verbs that are one process: what is behind a
+/// descriptor can be read once, and a benchmark has two processes.
+inline void add_security_flags(CLI::App* verb, SecurityOptions& options) {
+  add_credential_flags(verb, options);
+  verb->add_option("--key-fd", options.key_descriptor,
+                   "Keys as of --key, from an inherited descriptor that is read and closed")
+      ->check(CLI::Range(0, std::numeric_limits<int>::max()))
+      ->excludes("--key");
   verb->add_option("--tls-keylog", options.files.keylog,
                    "Append the link's secrets here, for Wireshark: who has them reads everything");
 }

@@ -113,6 +113,8 @@ TEST_F(SecureCommand, ADescriptorThatHasNoKeysIsNamed) {
                      ErrorCode::invalid_argument, "--key"));
   EXPECT_TRUE(failed(send({"--key-fd", "77", "--insecure-plaintext"}), ErrorCode::invalid_argument,
                      "leave one of the two out"));
+  EXPECT_THAT(run_tendon({"bench", "pipe", "--key-fd", "0"}).err, HasSubstr("--key-fd"))
+      << "two processes cannot both read it";
   Command empty({"-c", std::string("'") + TENDON_CLI_PATH + "' send '" + path("a.safetensors") +
                            "' 127.0.0.1:1 --key-fd 0 < /dev/null"},
                 "/bin/sh");
