@@ -321,6 +321,11 @@ bool Acceptor::obey(const Door::Verdict& verdict) {
   return verdict.stays;
 }
 
+bool Acceptor::answered(Door::Number admission) {
+  const Lock lock(mutex_);
+  return obey(door_.answer(admission, Deadline::Clock::now()));
+}
+
 bool Acceptor::heard(Door::Number admission) {
   const Lock lock(mutex_);
   return obey(door_.hear(admission, Deadline::Clock::now()));

@@ -89,7 +89,9 @@ class Acceptor final : public FdHandler,
   /// A line that one cause repeats as often as others connect.
   void say_at_pace(LogLevel level, std::string_view where, const std::string& text);
   void start(const std::shared_ptr<Admission>& admission);
-  /// A whole frame of it came. False: it has no place to go on.
+  /// Its ClientHello was answered. False: it has no place to go on.
+  [[nodiscard]] bool answered(Door::Number admission);
+  /// The same for a whole frame of it.
   [[nodiscard]] bool heard(Door::Number admission);
   void finished(Door::Number admission);
   /// When it must be further than it is.

@@ -173,9 +173,9 @@ void Admission::advance() {
   }
 }
 
-// A ClientHello is a first message as a hello is: the place of a silent connection goes to another.
+// One with a ClientHello is silent no more, and has a place of those that nobody knows yet.
 void Admission::wait_for_more() {
-  if (stream_.stream()->has_answered() && connection_.note_begun() && !acceptor_->heard(number_)) {
+  if (stream_.stream()->has_answered() && connection_.note_begun() && !acceptor_->answered(number_)) {
     note_refused(kNoPlace);
     return finish();
   }

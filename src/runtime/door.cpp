@@ -2,6 +2,7 @@
 #include "runtime/door.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace tendon::v0::detail {
 
@@ -32,26 +33,28 @@ Door::Verdict Door::enter(Number number, const std::optional<Source>& source, Ti
   return verdict;
 }
 
-Door::Verdict Door::hear(Number number, Time now) {
-  const auto heard = std::find_if(places_.begin(), places_.end(),
-                                  [&](const Place& place) { return place.number == number; });
-  if (heard == places_.end()) return {};
-  const auto is_handshake = [](const Place& place) { return place.stage == Stage::handshake; };
-  const bool needs_place = !is_handshake(*heard) && count(is_handshake) >= kHandshakesPerListener;
-  // The one in the handshake that has kept the listener waiting for longest.
-  const auto stalled =
-      std::min_element(places_.begin(), places_.end(), [&](const Place& a, const Place& b) {
-        if (is_handshake(a) != is_handshake(b)) return is_handshake(a);
-        return a.last_heard < b.last_heard;
-      });
-  if (needs_place && now - stalled->last_heard < kFirstFrameTimeout) {
-    displace(heard);
+Door::Verdict Door::answer(Number number, Time now) { return go_on(number, Stage::answered, now); }
+
+Door::Verdict Door::hear(Number number, Time now) { return go_on(number, Stage::handshake, now); }
+
+Door::Verdict Door::go_on(Number number, Stage stage, Time now) {
+  const auto place = std::ranges::find(places_, number, &Place::number);
+  if (place == places_.end()) return {};
+  const auto has_begun = [](const Place& other) { return other.stage != Stage::silent; };
+  const bool needs_place = !has_begun(*place) && count(has_begun) >= kHandshakesPerListener;
+  // One that was answered and is nobody yet, else the one in the handshake that has kept the
+  // listener waiting for longest.
+  const auto goes = std::ranges::min_element(
+      places_, {}, [](const Place& other) { return std::pair(other.stage, other.last_heard); });
+  if (needs_place && goes->stage == Stage::handshake &&
+      now - goes->last_heard < kFirstFrameTimeout) {
+    displace(place);
     return {};
   }
-  heard->stage = Stage::handshake;
-  heard->last_heard = now;
+  if (stage == Stage::handshake || place->stage == Stage::silent) place->stage = stage;
+  place->last_heard = now;
   Verdict verdict{.stays = true, .displaced = std::nullopt};
-  if (needs_place) verdict.displaced = displace(stalled);
+  if (needs_place) verdict.displaced = displace(goes);
   return verdict;
 }
 

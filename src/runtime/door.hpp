@@ -23,10 +23,12 @@ inline constexpr std::string_view kNoPlace =
 /// long. It does no I/O and reads no clock.
 ///
 ///   came     -- enter() --> silent: no whole frame yet        most_silent, the oldest goes
-///   silent   -- hear()  --> in the handshake                  kHandshakesPerListener
-///   either   -- leave() --> a link, refused, hung up, or too late
+///   silent   -- answer() -> answered: TLS goes on, and it is nobody yet
+///   either   -- hear()  --> in the handshake                  kHandshakesPerListener with answered
+///   each     -- leave() --> a link, refused, hung up, or too late
 ///
-/// Both kinds together: kConnectionsPerSource from one address.
+/// Anybody can get an answer of TLS: at the limit the one that was answered first goes for a
+/// further one. All kinds together: kConnectionsPerSource from one address.
 class TENDON_API Door {
  public:
   explicit Door(std::size_t most_silent = kSilentPerListener) : most_silent_(most_silent) {}
@@ -41,6 +43,8 @@ class TENDON_API Door {
 
   /// Connection `number` came; numbers are never used again.
   [[nodiscard]] Verdict enter(Number number, const std::optional<Source>& source, Time now);
+  /// Its ClientHello was answered. A whole frame is what it says once it has proved who it is.
+  [[nodiscard]] Verdict answer(Number number, Time now);
   /// A whole frame of it came.
   [[nodiscard]] Verdict hear(Number number, Time now);
   void leave(Number number);
@@ -48,7 +52,8 @@ class TENDON_API Door {
   [[nodiscard]] Time due(Number number) const;
 
  private:
-  enum class Stage : std::uint8_t { silent, handshake };
+  // In the order in which they go for others.
+  enum class Stage : std::uint8_t { answered, handshake, silent };
   struct Place {
     Number number;
     std::optional<Source> source;  // nothing: exempt
@@ -58,6 +63,7 @@ class TENDON_API Door {
   };
   template <class F>
   [[nodiscard]] std::size_t count(F condition) const;
+  Verdict go_on(Number number, Stage stage, Time now);
   Number displace(std::vector<Place>::iterator place);
 
   std::size_t most_silent_;

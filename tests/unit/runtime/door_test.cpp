@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <optional>
@@ -35,6 +36,10 @@ class DoorTest : public testing::Test {
   }
   bool hear(Door::Number number) {
     last_ = door_.hear(number, now_);
+    return last_.stays;
+  }
+  bool answer(Door::Number number) {
+    last_ = door_.answer(number, now_);
     return last_.stays;
   }
   /// Fills the places of the handshake; the first of them.
@@ -108,6 +113,38 @@ TEST_F(DoorTest, TheOneThatHasStalledForLongestGoesFirst) {
   EXPECT_FALSE(is_gone(first));
 }
 
+// Anybody may say a ClientHello, and with certificates anybody gets an answer.
+TEST_F(DoorTest, TheFirstThatWasAnsweredGoesForAFurtherOne) {
+  const Door::Number first = next_;
+  for (std::size_t i = 0; i < kHandshakesPerListener; ++i) ASSERT_TRUE(answer(enter().value()));
+  ASSERT_TRUE(answer(enter().value()));
+  EXPECT_EQ(last_.displaced, first);
+  ASSERT_TRUE(hear(enter().value()));
+  EXPECT_EQ(last_.displaced, first + 1);
+  EXPECT_TRUE(is_gone(first + 1));
+}
+
+TEST_F(DoorTest, OneThatIsKnownGoesForNoneThatWasAnswered) {
+  const Door::Number known = enter().value();
+  ASSERT_TRUE(answer(known));
+  ASSERT_TRUE(hear(known));
+  EXPECT_FALSE(last_.displaced) << "it had a place";
+  for (std::size_t i = 0; i < 3 * kHandshakesPerListener; ++i) {
+    now_ += milliseconds(1);
+    ASSERT_TRUE(answer(enter().value()));
+    ASSERT_FALSE(is_gone(known));
+  }
+  EXPECT_EQ(door_.due(known), Door::Time(std::chrono::hours(1)) + kHandshakeTimeout);
+}
+
+TEST_F(DoorTest, AFullHandshakeAnswersNobody) {
+  (void)fill_handshakes();
+  const Door::Number newcomer = enter().value();
+  EXPECT_FALSE(answer(newcomer));
+  EXPECT_FALSE(last_.displaced);
+  EXPECT_TRUE(is_gone(newcomer));
+}
+
 TEST_F(DoorTest, OneAddressHasSixteenPlacesAndItsOwnOldestGoesForItsNewcomers) {
   const Door::Number of_other = enter(host(2)).value();
   const Door::Number oldest = enter(host(1)).value();
@@ -144,6 +181,7 @@ TEST_F(DoorTest, RandomCrowdsAgreeWithTheRules) {
   struct Known {
     std::optional<Source> source;
     bool is_silent;
+    bool is_known = false;
   };
   std::map<Door::Number, Known> inside;
   const auto check = [&] {
@@ -160,7 +198,8 @@ TEST_F(DoorTest, RandomCrowdsAgreeWithTheRules) {
   };
   for (int step = 0; step < 5'000 && !HasFatalFailure(); ++step) {
     now_ += milliseconds(random() % 20);
-    const auto choice = random() % 8;
+    const auto choice = random() % 9;
+    Door::Number newest = 0;  // the one that has gone on
     if (choice < 5 || inside.empty()) {
       const auto source = random() % 2 == 0 ? kExempt : std::optional(host(random() % 30));
       const auto number = enter(source);
@@ -168,11 +207,13 @@ TEST_F(DoorTest, RandomCrowdsAgreeWithTheRules) {
     } else {
       auto one = std::next(inside.begin(), static_cast<std::ptrdiff_t>(random() % inside.size()));
       const Door::Number number = one->first;
+      newest = number;
       if (choice == 5) {
         door_.leave(number);
         inside.erase(one);
-      } else if (hear(number)) {
+      } else if (choice == 8 ? answer(number) : hear(number)) {
         one->second.is_silent = false;
+        one->second.is_known |= choice != 8;
       } else {
         ASSERT_TRUE(one->second.is_silent) << "what is in the handshake stays when it goes on";
         inside.erase(one);
@@ -180,6 +221,11 @@ TEST_F(DoorTest, RandomCrowdsAgreeWithTheRules) {
     }
     if (last_.displaced) {
       ASSERT_TRUE(is_gone(*last_.displaced));
+      const auto goes = inside.find(*last_.displaced);
+      ASSERT_NE(goes, inside.end());
+      ASSERT_TRUE(!goes->second.is_known || std::ranges::none_of(inside, [&](const auto& other) {
+        return other.first != newest && !other.second.is_silent && !other.second.is_known;
+      }));
       inside.erase(*std::exchange(last_.displaced, std::nullopt));
     }
     check();

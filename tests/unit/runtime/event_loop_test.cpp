@@ -2,6 +2,7 @@
 #include "runtime/event_loop.hpp"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -134,8 +135,10 @@ TEST_F(Turns, HaveTwoMillisecondsAndTheRestGoesFirstInTheNext) {
   arrive(5, microseconds(700));
   EXPECT_EQ(served_in_a_turn(), (Numbers{0, 1}));
   EXPECT_LE(now_.time_since_epoch(), TurnQueue::kMostTime);
+  // A thread that would sleep there does not.
+  pollfd sleeper{loop_.fd(), POLLIN, 0};
+  EXPECT_EQ(poll(&sleeper, 1, 0), 1);
   arrive(1, microseconds(700));
-  // Without a wait, though the kernel tells of nothing but the newcomer.
   EXPECT_EQ(served_in_a_turn(), (Numbers{2, 3}));
   EXPECT_EQ(served_in_a_turn(), (Numbers{4, 5}));
   EXPECT_EQ(served_in_a_turn(), Numbers{});

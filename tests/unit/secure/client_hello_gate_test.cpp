@@ -114,23 +114,5 @@ TEST(HandshakeInput, IsTwentyFourKibibytesAndNotAByteMore) {
   }
 }
 
-// In pieces, of which each one is legal as far as it is there.
-TEST(HandshakeInput, IsCountedOverAllPieces) {
-  Answered answered;
-  std::vector<std::byte> output;
-  const std::vector<std::byte> header{std::byte{0x17}, std::byte{3}, std::byte{3}, std::byte{0x40},
-                                      std::byte{0x11}};
-  answered.server->advance(header, output).value();
-  const std::vector<std::byte> piece(1000);
-  Result<void> done{};
-  std::size_t taken = answered.taken_bytes + header.size();
-  while (done && taken <= kMaxHandshakeInputBytes + piece.size()) {
-    done = answered.server->advance(piece, output);
-    taken += piece.size();
-  }
-  ASSERT_FALSE(done);
-  EXPECT_LE(taken, kMaxHandshakeInputBytes + piece.size());
-}
-
 }  // namespace
 }  // namespace tendon::test
