@@ -175,7 +175,8 @@ void Admission::advance() {
 
 // One with a ClientHello is silent no more, and has a place of those that nobody knows yet.
 void Admission::wait_for_more() {
-  if (stream_.stream()->has_answered() && connection_.note_begun() && !acceptor_->answered(number_)) {
+  if (stream_.stream()->has_answered() && connection_.note_begun() &&
+      !acceptor_->answered(number_)) {
     note_refused(kNoPlace);
     return finish();
   }

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peers that a secure listener refuses, and listeners that a client refuses, with the error that a
 // program gets for it.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>
+#include <poll.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
+#include <optional>
 #include <string>
 #include <tendon/pipe/listener.hpp>
 #include <tendon/pipe/pipe.hpp>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/strangers.hpp"
@@ -17,6 +22,8 @@
 #include "support/log_lines.hpp"
 #include "support/raw_socket.hpp"
 #include "support/secure/holders.hpp"
+#include "transport/stream/secure_stream.hpp"
+#include "transport/stream/socket_stream.hpp"
 
 namespace tendon::test {
 namespace {
@@ -244,6 +251,96 @@ TEST_F(RefusedPeers, ThatDialAndShowNothing) {
     detail::tell_refused_strangers();
     return lines.have("peer did not return a certificate") || lines.have("more that have no line");
   }));
+  EXPECT_TRUE(fails_with(listener.accept(std::chrono::milliseconds(0)), ErrorCode::timeout));
+}
+
+/// A member that stands between two others: it has a session with each, and passes on what they say
+/// inside, of which it has all.
+class MemberBetween {
+ public:
+  MemberBetween(std::string to, SharedCredentials credentials)
+      : to_(std::move(to)), credentials_(std::move(credentials)), thread_([this] { stand(); }) {}
+  ~MemberBetween() {
+    ends_ = true;
+    listener_.close();
+    thread_.join();
+  }
+  [[nodiscard]] const std::string& address() const { return listener_.address(); }
+  /// What was said inside, both ways.
+  [[nodiscard]] std::size_t passed_bytes() const { return passed_bytes_; }
+
+ private:
+  using TlsRole = detail::secure::TlsHandshake::Role;
+
+  [[nodiscard]] std::unique_ptr<detail::SecureStream> stream_over(detail::OwnedFd fd,
+                                                                  TlsRole role) const {
+    fcntl(fd.get(), F_SETFL, O_NONBLOCK);
+    return detail::SecureStream::make(std::make_unique<detail::SocketStream>(std::move(fd)),
+                                      {.role = role, .credentials = credentials_})
+        .value();
+  }
+  void stand() {
+    std::vector<std::thread> connections;
+    while (!ends_) {
+      detail::OwnedFd here = listener_.accept();
+      if (!here) break;
+      connections.emplace_back([this, fd = std::move(here)]() mutable { pass_on(std::move(fd)); });
+    }
+    for (std::thread& connection : connections) connection.join();
+  }
+  void pass_on(detail::OwnedFd fd) {
+    const auto here = stream_over(std::move(fd), TlsRole::server);
+    const auto there = stream_over(connect_raw(to_), TlsRole::client);
+    while (!ends_) {
+      const bool goes_on = pump(*here, *there) && pump(*there, *here);
+      if (!goes_on) return;
+      std::array<pollfd, 2> both{{{here->fd(), POLLIN, 0}, {there->fd(), POLLIN, 0}}};
+      (void)poll(both.data(), both.size(), 10);
+    }
+  }
+  bool pump(detail::SecureStream& from, detail::SecureStream& to) {
+    using State = detail::StreamIo::State;
+    std::array<char, 4096> part{};
+    const iovec room{part.data(), part.size()};
+    for (;;) {
+      const detail::StreamIo in = from.read({&room, 1});
+      if (in.state == State::ended || in.state == State::lost) return false;
+      std::size_t left = in.bytes;
+      passed_bytes_ += left;
+      do {
+        const iovec piece{part.data() + (in.bytes - left), left};
+        const detail::StreamIo out = to.write({&piece, left == 0 ? 0u : 1u});
+        if (out.state == State::lost || ends_) return false;
+        left -= out.bytes;
+      } while (left != 0);
+      if (in.state != State::moved) return true;
+    }
+  }
+
+  const std::string to_;
+  const SharedCredentials credentials_;
+  RawListener listener_;
+  std::atomic<bool> ends_{false};
+  std::atomic<std::size_t> passed_bytes_{0};
+  std::thread thread_;
+};
+
+// Else it had a link of shared memory with each: what the two prove at the rendezvous is for a
+// connection and a session that both have.
+TEST_F(RefusedPeers, ThatPassOnAProofOfTheSameHost) {
+  const auto fleet = holder_of_key("fleet", 'a');
+  const LogLines lines;
+  Listener listener =
+      Listener::bind(server_, "127.0.0.1:0", {.security = secured_by(fleet)}).value();
+  std::optional<MemberBetween> between(std::in_place, listener.address(), fleet);
+  Context here = Context::create({.name = "here"}).value();
+  std::thread dialling([&, address = between->address()] {
+    EXPECT_FALSE(Pipe::connect(here, address, kPatience, {.security = secured_by(fleet)}));
+  });
+  EXPECT_TRUE(eventually([&] { return lines.have("another process relays bytes"); }));
+  EXPECT_NE(between->passed_bytes(), 0u);
+  between.reset();
+  dialling.join();
   EXPECT_TRUE(fails_with(listener.accept(std::chrono::milliseconds(0)), ErrorCode::timeout));
 }
 

@@ -107,6 +107,8 @@ class SecureFlood : public testing::Test {
     }
     clients_.erase(clients_.begin() + 1, clients_.end());
   }
+  /// A sanitizer alone may keep a peer silent for as long.
+  void expect_no_suspect() const { EXPECT_TRUE(TENDON_SANITIZED || suspects_ == 0) << suspects_; }
   /// One connection of the crowd.
   void visit(const Flood& flood) {
     detail::OwnedFd fd = connect_raw(listener_.address());
@@ -136,15 +138,11 @@ TEST_F(SecureFlood, ShutsNobodyOutAndCostsLittle) {
     crowd.join();
     expect_service();
     const std::size_t after = resident_bytes();
-#if !TENDON_SANITIZED
-    EXPECT_LE(after, before + kMostGrownBytes);
-#else
-    (void)after;
-    (void)before;
-#endif
+    EXPECT_TRUE(TENDON_SANITIZED || after <= before + kMostGrownBytes)
+        << "memory grew by " << after - before << " bytes";
     held_.clear();
   }
-  EXPECT_EQ(suspects_, 0);
+  expect_no_suspect();
 }
 
 // Not in `make test`: it is about times, which it prints and does not judge.
@@ -153,7 +151,7 @@ TEST_F(SecureFlood, ForLonger) {
   using Clock = std::chrono::steady_clock;
   constexpr auto kFor = std::chrono::seconds(10);
   constexpr std::size_t kEachSecond = 5000;
-  constexpr std::size_t kCrowds = 3;
+  constexpr std::size_t kCrowds = 16;
   for (const Flood& flood : floods()) {
     SCOPED_TRACE(flood.name);
     std::mutex mutex;
@@ -204,7 +202,7 @@ TEST_F(SecureFlood, ForLonger) {
         milliseconds[milliseconds.size() * 99 / 100], milliseconds.back(),
         (static_cast<double>(after) - static_cast<double>(before)) / (1 << 20));
   }
-  EXPECT_EQ(suspects_, 0);
+  expect_no_suspect();
 }
 
 }  // namespace
