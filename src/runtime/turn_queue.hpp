@@ -28,7 +28,7 @@ class TurnQueue {
   void add(std::uint64_t id) TENDON_EXCLUDES(mutex_) {
     const Lock lock(mutex_);
     waiting_.push_back(id);
-    any_.store(true, std::memory_order_relaxed);
+    any_.store(true, std::memory_order_release);
   }
 
   /// A turn: calls `work` with the first of them. It stops before one that would end beyond
@@ -36,7 +36,7 @@ class TurnQueue {
   /// True: some are left.
   template <class Now, class Work>
   bool run(Now now, Work work) TENDON_EXCLUDES(mutex_) {
-    if (!any_.load(std::memory_order_relaxed)) return false;
+    if (!any_.load(std::memory_order_acquire)) return false;
     const Time begun = now();
     Time before = begun;
     Time::duration longest{};
@@ -48,7 +48,7 @@ class TurnQueue {
       longest = std::max(longest, after - before);
       before = after;
     }
-    return any_.load(std::memory_order_relaxed);
+    return any_.load(std::memory_order_acquire);
   }
 
  private:
@@ -57,7 +57,7 @@ class TurnQueue {
     if (waiting_.empty()) return std::nullopt;
     const std::uint64_t id = waiting_.front();
     waiting_.pop_front();
-    any_.store(!waiting_.empty(), std::memory_order_relaxed);
+    any_.store(!waiting_.empty(), std::memory_order_release);
     return id;
   }
 

@@ -200,7 +200,7 @@ class Foreign {
       send_all(fd, {said, static_cast<std::size_t>(bytes)});
       (void)BIO_reset(SSL_get_wbio(ssl.get()));
       if (!goes_on) return;
-      const ssize_t heard = recv(fd, part.data(), part.size(), 0);
+      const ssize_t heard = TEMP_FAILURE_RETRY(recv(fd, part.data(), part.size(), 0));
       if (heard <= 0) return;
       BIO_write(SSL_get_rbio(ssl.get()), part.data(), static_cast<int>(heard));
     }
