@@ -45,6 +45,35 @@ Result<Security> security_of(const Value& parameters) {
   return load_security(options);
 }
 
+/// The second process has said on stderr why it ended; its exit code is that of the error.
+Error ended_early(PeerProcess& process) {
+  const pid_t pid = process.pid();
+  const int exit_code = process.wait();
+  const auto table = error_table();
+  const auto row = std::ranges::find(table, exit_code, &ErrorInfo::exit_code);
+  return Error{
+      row == table.end() ? ErrorCode::internal : row->code, kWhere,
+      fmt::format("the second process (pid {}) ended with exit code {} and had not connected", pid,
+                  exit_code)};
+}
+
+Result<Pipe> accept_peer(Listener& listener, PeerProcess& process) {
+  constexpr std::chrono::milliseconds kLook{100};
+  const Deadline deadline = kStartLimit;
+  for (;;) {
+    const bool has_ended = process.has_ended();
+    auto pipe = listener.accept(earlier(deadline, Deadline(kLook)));
+    if (pipe) return pipe;
+    if (pipe.error().code == ErrorCode::timeout && !deadline.has_passed()) {
+      if (has_ended) return ended_early(process);
+      continue;
+    }
+    return Error{pipe.error().code, kWhere,
+                 fmt::format("the second process (pid {}) did not connect: {}", process.pid(),
+                             pipe.error().detail)};
+  }
+}
+
 std::string cpu_model() {
   std::ifstream cpuinfo("/proc/cpuinfo");
   for (std::string line; std::getline(cpuinfo, line);) {
@@ -158,13 +187,8 @@ Result<PeerLink> start_peer(std::string_view role, Value::Map parameters, Contex
   parameters.emplace_back("address", listener.address());
   if (place.security) add_security(parameters, *place.security);
   TENDON_TRY(process, PeerProcess::start(role, std::move(parameters), place.by));
-  auto pipe = listener.accept(kStartLimit);
-  if (!pipe) {
-    return Error{pipe.error().code, kWhere,
-                 fmt::format("the second process (pid {}) did not connect: {}", process.pid(),
-                             pipe.error().detail)};
-  }
-  return PeerLink{std::move(context), std::move(listener), std::move(process), *std::move(pipe)};
+  TENDON_TRY(pipe, accept_peer(listener, process));
+  return PeerLink{std::move(context), std::move(listener), std::move(process), std::move(pipe)};
 }
 
 }  // namespace tendon::cli

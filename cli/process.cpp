@@ -59,6 +59,13 @@ void PeerProcess::signal(int number) const {
   if (pid_ > 0) kill(pid_, number);
 }
 
+bool PeerProcess::has_ended() const {
+  siginfo_t info{};
+  return pid_ <= 0 ||
+         (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+          info.si_pid == pid_);
+}
+
 int PeerProcess::wait() {
   if (pid_ <= 0) return -1;
   int status = 0;

@@ -35,6 +35,8 @@ class PeerProcess {
 
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
   void signal(int number) const;
+  /// wait() would return at once.
+  [[nodiscard]] bool has_ended() const;
   /// Its exit code, or 128 + the signal that ended it.
   int wait();
 

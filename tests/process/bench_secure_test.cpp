@@ -309,7 +309,8 @@ TEST(BenchPipe, TakesCredentialsAsSendAndRecvDo) {
     EXPECT_EQ(Json::parse(ended.out)["results"][0]["wrong"], 0);
   }
   const Ended stranger = bench(certificates);
-  EXPECT_NE(stranger.code, 0) << "127.0.0.1 is no name of that certificate";
+  EXPECT_EQ(stranger.code, error_info(ErrorCode::authentication_failed).exit_code)
+      << "127.0.0.1 is no name of that certificate: " << testing::PrintToString(stranger);
   const Ended both = bench({"--key", path("fleet.key"), "--insecure-plaintext"});
   EXPECT_EQ(both.code, error_info(ErrorCode::invalid_argument).exit_code);
   EXPECT_EQ(bench({"--key", path("none.key")}).code,
