@@ -233,7 +233,7 @@ class Pair {
   }
 
   [[nodiscard]] Result<Sample> measure_rate(WayKind kind, std::uint64_t size_bytes) {
-    const std::uint64_t round_bytes = (options_.link == BenchLink::veth_1g ? 64ull : 256ull) << 20;
+    const std::uint64_t round_bytes = (options_.link == BenchLink::veth_1g ? 32ull : 256ull) << 20;
     const std::uint64_t count = options_.iteration_count != 0
                                     ? options_.iteration_count
                                     : std::max<std::uint64_t>(round_bytes / size_bytes, 2);
