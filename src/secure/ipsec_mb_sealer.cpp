@@ -119,7 +119,7 @@ class IpsecMbSealer final : public Sealer {
     gcm_.begin(key_, state_, as_octets(nonce.data()), as_octets(header.data()), header.size());
   }
 
-  GcmFunctions gcm_;
+  const GcmFunctions& gcm_;  // of the process
   SecretBytes memory_;
   // Both lie in it.
   gcm_key_data* key_ = nullptr;

@@ -305,24 +305,36 @@ TEST(SecureStream, KeysChangeUnderWay) {
 
 // The socket is its parent's, whose records it would break, and the keys are zeros there.
 TEST(SecureStream, AChildReadsAndWritesNothing) {
-  SecurePair pair;
+  SecurePair pair({.room_bytes = 500});
   pair.shake();
+  auto bytes = counted(10'000);
+  const iovec piece = piece_of(bytes);
+  const std::size_t written = pair.client->write({&piece, 1}).bytes;
   const int status = run_in_child([&] {
-    auto bytes = counted(100);
-    const iovec piece = piece_of(bytes);
+    // Room for the records that wait in the client, in the child's copy of the streams below.
+    std::array<std::byte, 1000> memory{};
+    const iovec room = piece_of(memory);
+    while (pair.server_below->read({&room, 1}).state == State::moved) {
+    }
     for (SecureStream* const end : {pair.client.get(), pair.server.get()}) {
       if (end->write({&piece, 1}).state != State::lost) return 1;
-      if (end->read({&piece, 1}).state != State::lost) return 2;
+      if (end->read({&room, 1}).state != State::lost) return 2;
       end->end_output();
       if (!end->why_lost() || end->why_lost()->code != ErrorCode::forked) return 3;
     }
-    // Nothing was handed to the streams below, whose memory is the child's own.
-    std::array<std::byte, 1> byte{};
-    const iovec one = piece_of(byte);
-    return pair.server_below->read({&one, 1}).state == State::later ? 0 : 4;
+    return pair.server_below->read({&room, 1}).state == State::later ? 0 : 4;
   });
   EXPECT_TRUE(exited_with(status, 0)) << status;
-  expect_moved(*pair.client, *pair.server, counted(1000), 1000);
+  // The parent goes on.
+  std::vector<std::byte> read(written);
+  for (std::size_t got = 0; got < written;) {
+    (void)pair.client->write({});
+    const iovec left = piece_of(MutableBytes(read).subspan(got));
+    const StreamIo io = pair.server->read({&left, 1});
+    ASSERT_NE(io.state, State::lost);
+    got += io.bytes;
+  }
+  EXPECT_TRUE(std::ranges::equal(read, Bytes(bytes).first(written)));
 }
 
 TEST(SecureStream, WipesTheKeysOfItsSession) {
@@ -363,6 +375,10 @@ TEST_P(SecureStreamMemory, IsLittleOnceTheHandshakeIsDone) {
   if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer brings a malloc of its own";
   if (!secure::make_sealer(GetParam(), {})) GTEST_SKIP() << "this build does not have it";
   constexpr std::size_t kPairs = 100;
+  // So the send buffer has a size that is known.
+  constexpr std::size_t kWritten = 4 * secure::kMaxContentBytes;
+  constexpr std::size_t kSendBuffer =
+      secure::RecordLayer::kLeastRoomBytes + kWritten + 5 * secure::kRecordOverheadBytes;
   const auto credentials = fleet_key();
   std::vector<MemoryStream::Pair> below;
   std::vector<std::unique_ptr<SecureStream>> ends(2 * kPairs);
@@ -381,8 +397,8 @@ TEST_P(SecureStreamMemory, IsLittleOnceTheHandshakeIsDone) {
     }
     ASSERT_NE(ends[2 * n]->session(), nullptr);
     ASSERT_NE(ends[2 * n + 1]->session(), nullptr);
-    expect_moved(*ends[2 * n], *ends[2 * n + 1], counted(100), 100);
-    expect_moved(*ends[2 * n + 1], *ends[2 * n], counted(100), 100);
+    expect_moved(*ends[2 * n], *ends[2 * n + 1], counted(kWritten), kWritten);
+    expect_moved(*ends[2 * n + 1], *ends[2 * n], counted(kWritten), kWritten);
   };
   for (std::size_t n = 0; n < kPairs; ++n) fill_pair(n);
   const std::size_t secret_before = secret_memory_bytes();
@@ -395,13 +411,12 @@ TEST_P(SecureStreamMemory, IsLittleOnceTheHandshakeIsDone) {
   const std::size_t heap_before = heap_bytes();
   ends.resize(2 * kPairs);
   for (std::size_t n = 0; n < kPairs; ++n) fill_pair(n);
-  const std::size_t heap = (heap_bytes() - heap_before) / (2 * kPairs);
+  const std::size_t heap = (heap_bytes() - heap_before) / (2 * kPairs) - kSendBuffer;
   const std::size_t secret = secret_before / (2 * kPairs);
   EXPECT_EQ(secret_memory_bytes(), secret_before) << "what was given back was not used again";
   RecordProperty("heap_bytes", std::to_string(heap));
   RecordProperty("secret_bytes", std::to_string(secret));
-  std::printf("%zu bytes of the heap, %zu of secret memory\n", heap, secret);
-  EXPECT_LE(heap + secret, 4096U);
+  EXPECT_LE(heap + secret, 4096U) << heap << " bytes of the heap, and of secret memory " << secret;
 }
 
 INSTANTIATE_TEST_SUITE_P(Sealers, SecureStreamMemory,
