@@ -70,8 +70,8 @@ struct SecretMemory::Slab {
     return reinterpret_cast<Slab*>(address / kSlabBytes * kSlabBytes);
   }
   [[nodiscard]] bool is_full() const {
-    return static_cast<std::size_t>(std::popcount(used[0]) + std::popcount(used[1])) ==
-           blocks_of(size);
+    const int count = std::popcount(used[0]) + std::popcount(used[1]);
+    return count == static_cast<int>(blocks_of(size));
   }
   // Precondition: there is one.
   [[nodiscard]] std::byte* take() {

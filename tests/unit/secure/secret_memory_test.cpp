@@ -149,6 +149,7 @@ TEST(SecretMemory, WhereNothingMayBeLockedItGoesOnAndWarnsOnce) {
     if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0) return kStillMay;
     const LogLines log;
     std::vector<SecretBytes> keys;
+    keys.reserve(300);
     for (int n = 0; n < 300; ++n) keys.emplace_back(n % 2 == 0 ? 48 : 2000);
     fill_up(keys.front().writable());
     const auto said = log.all();
