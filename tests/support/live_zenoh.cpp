@@ -141,6 +141,7 @@ class LiveZenoh::Session final : public ZenohPort {
   [[nodiscard]] Result<void> put_patiently(const KeyExpression& key, Storage payload) override {
     return live_.with([&](ZenohNetwork&) -> Result<void> {
       if (live_.loses_ && live_.loses_(key.text(), payload)) return {};
+      if (live_.alters_) payload = live_.alters_(key.text(), payload);
       return port_->put_patiently(key, std::move(payload));
     });
   }
@@ -267,6 +268,10 @@ void LiveZenoh::heal() {
 
 void LiveZenoh::lose(std::function<bool(std::string_view, const Storage&)> loses) {
   with([&](ZenohNetwork&) { loses_ = std::move(loses); });
+}
+
+void LiveZenoh::alter(std::function<Storage(std::string_view, const Storage&)> alters) {
+  with([&](ZenohNetwork&) { alters_ = std::move(alters); });
 }
 
 }  // namespace tendon::test

@@ -31,6 +31,8 @@ class LiveZenoh {
   void heal();
   /// From now on, a frame of a cable for which `loses` is true does not come. One call at a time.
   void lose(std::function<bool(std::string_view key, const Storage& frame)> loses);
+  /// From now on, a frame of a cable arrives as `alters` returns it. One call at a time.
+  void alter(std::function<Storage(std::string_view key, const Storage& frame)> alters);
 
  private:
   class Session;
@@ -47,6 +49,7 @@ class LiveZenoh {
   std::condition_variable_any touched_;
   ZenohNetwork network_{{}};
   std::function<bool(std::string_view, const Storage&)> loses_;
+  std::function<Storage(std::string_view, const Storage&)> alters_;
   bool has_work_ = false;
   bool ending_ = false;
   std::thread thread_;
