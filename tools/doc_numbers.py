@@ -19,6 +19,8 @@ NUMBERS = {
         ("than 64 times in {} is", "kUpdatesWithin"),
         ("a flight of more than {} bytes takes several", "kMaxInlineBytes"),
         ("- *Limits*: {} of TLS from a peer", "kMaxHandshakeInputBytes"),
+        ("each renewal; {} renewals in 32 s", "kMaxRenewals"),
+        ("each renewal; 64 renewals in {}, as", "kRenewalsWithin"),
         ("bytes that follow, at most {}: a frame", "kMaxHelloBytes - 16"),
         ("a frame has at most {} bytes", "kMaxHelloBytes"),
         ("| host | text | 1-{} bytes |", "kMaxIdentityTextBytes"),

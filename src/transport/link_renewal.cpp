@@ -26,6 +26,7 @@ LinkRenewal::LinkRenewal(LinkRenewalOptions options, LinkRenewalHooks hooks, Tim
       hooks_(std::move(hooks)) {
   if (credentials_ == nullptr) return;
   options.terms.limits = credentials_->rotation().renewal;
+  options.terms.has_deadline = hooks_.expects_signs_of_life;
   renewal_.emplace(std::move(options.terms), now);
 }
 

@@ -28,18 +28,14 @@ struct LinkRenewalOptions {
   std::function<void(const secure::TlsSession&)> on_agreed{};
 };
 
-/// A peer that gives no signs of life by itself, `expects` false, renews when its program likes.
-[[nodiscard]] inline LinkRenewalOptions with_deadline(LinkRenewalOptions options, bool expects) {
-  options.terms.has_deadline = expects;
-  return options;
-}
-
 /// The link around it, under its receive lock.
 struct LinkRenewalHooks {
   std::function<void(const Descriptor&, Bytes)> post{};
   /// Calls this for the control lane's stream and those of all bulk lanes. Left out: memory that is
   /// shared has no keys.
   std::function<void(const std::function<void(ByteStream&)>&)> each_stream{};
+  /// False: the peer progresses manually, and renews when its program likes.
+  bool expects_signs_of_life = true;
 };
 
 /// The renewals of a link: says the words of secure::Renewal on pipe 0, and takes its streams over

@@ -241,8 +241,9 @@ ShmLink::ShmLink(ShmLinkOptions options)
              }),
       beat_{.liveness = {{.expects = options.expect_signs_of_life},
                          std::chrono::steady_clock::now()}},
-      renewal_(with_deadline(std::move(options.renewal), options.expect_signs_of_life),
-               {.post = [this](const Descriptor& word, Bytes body) { post(word, body); }},
+      renewal_(std::move(options.renewal),
+               {.post = [this](const Descriptor& word, Bytes body) { post(word, body); },
+                .expects_signs_of_life = options.expect_signs_of_life},
                std::chrono::steady_clock::now()) {
   shared_memory_ = this;
 }

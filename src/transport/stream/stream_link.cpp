@@ -215,14 +215,15 @@ LinkOverStreams::LinkOverStreams(StreamLinkOptions options)
                  .expects = options.expect_signs_of_life,
                  .gives = options.gives_signs_of_life},
                 Clock::now()),
-      renewal_(with_deadline(std::move(options.renewal), options.expect_signs_of_life),
+      renewal_(std::move(options.renewal),
                {.post = [this](const Descriptor& word, Bytes body) { post(word, body); },
                 .each_stream =
                     [this](const std::function<void(ByteStream&)>& call) {
                       receive_mutex().assert_held();
                       call(*control_.stream);
                       for (const auto& lane : lanes_) call(*lane->stream);
-                    }},
+                    },
+                .expects_signs_of_life = options.expect_signs_of_life},
                Clock::now()) {
   lanes_.reserve(kMaxStreamsPerLink);
   control_.stream->set_lease(stream_lease());
