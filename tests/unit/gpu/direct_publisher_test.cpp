@@ -47,11 +47,7 @@ TEST_P(DirectPublisher, OneCopyOnTheGpuServesAllSubscribers) {
 }
 
 TEST_P(DirectPublisher, ASlotReturnsWhenTheStreamsOfItsReadersHaveDoneWhatTheyHad) {
-  Program& robot = start("robot");
-  Program& planner = start("planner");
-  Publisher camera = publisher_of(robot);
-  Subscriber frames = subscriber_of(planner);
-  ASSERT_TRUE(succeeds(camera.wait_for_subscribers(1, kPatience)));
+  auto [robot, planner, camera, frames] = start_camera();
   ASSERT_TRUE(succeeds(camera.publish(frame(1), kPatience)));
   const auto stream = make_stream();
   auto sample = frames.recv({.stream = stream}, kPatience);
@@ -67,11 +63,7 @@ TEST_P(DirectPublisher, ASlotReturnsWhenTheStreamsOfItsReadersHaveDoneWhatTheyHa
 }
 
 TEST_P(DirectPublisher, LeavesAndValuesOfHostMemoryStayThere) {
-  Program& robot = start("robot");
-  Program& planner = start("planner");
-  Publisher camera = publisher_of(robot);
-  Subscriber frames = subscriber_of(planner);
-  ASSERT_TRUE(succeeds(camera.wait_for_subscribers(1, kPatience)));
+  auto [robot, planner, camera, frames] = start_camera();
   TensorDict batch = frame(3);
   batch.set("state/joints", Tensor::of<double>({2}, {1.5, -0.0}));
   batch.set("info/name", "a/b");
@@ -94,11 +86,7 @@ TEST_P(DirectPublisher, LeavesAndValuesOfHostMemoryStayThere) {
 }
 
 TEST_P(DirectPublisher, BeyondEightViewsSamplesAreCopied) {
-  Program& robot = start("robot");
-  Program& planner = start("planner");
-  Publisher camera = publisher_of(robot);
-  Subscriber frames = subscriber_of(planner);
-  ASSERT_TRUE(succeeds(camera.wait_for_subscribers(1, kPatience)));
+  auto [robot, planner, camera, frames] = start_camera();
   std::vector<Sample> views;
   for (std::uint64_t i = 0; i < detail::DirectViews::kMost + 2; ++i) {
     ASSERT_TRUE(succeeds(camera.publish(frame(i), kPatience)));
@@ -124,11 +112,7 @@ TEST_P(DirectPublisher, BeyondEightViewsSamplesAreCopied) {
 }
 
 TEST_P(DirectPublisher, ItArrivesWhereItIsWanted) {
-  Program& robot = start("robot");
-  Program& planner = start("planner");
-  Publisher camera = publisher_of(robot);
-  Subscriber frames = subscriber_of(planner);
-  ASSERT_TRUE(succeeds(camera.wait_for_subscribers(1, kPatience)));
+  auto [robot, planner, camera, frames] = start_camera();
   for (const Device device : {cpu(), kGpu1, kGpu0}) {
     ASSERT_TRUE(succeeds(camera.publish(frame(4), kPatience)));
     EXPECT_TRUE(fails_with(frames.recv_async().wait(kPatience), ErrorCode::unsupported_device,
@@ -313,11 +297,7 @@ TEST_P(DirectPublisher, BeyondItsShareAReaderIsServedByWayOfHostMemory) {
 }
 
 TEST_P(DirectPublisher, APublishWhoseStreamIsStuckTimesOutAndPublishesNothing) {
-  Program& robot = start("robot");
-  Program& planner = start("planner");
-  Publisher camera = publisher_of(robot);
-  Subscriber frames = subscriber_of(planner);
-  ASSERT_TRUE(succeeds(camera.wait_for_subscribers(1, kPatience)));
+  auto [robot, planner, camera, frames] = start_camera();
   ASSERT_TRUE(succeeds(camera.publish(frame(1), kPatience)));
   ASSERT_TRUE(succeeds(frames.recv(kPatience)));
   const auto stream = make_stream();

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/context_core.hpp"
@@ -16,8 +17,24 @@ namespace tendon::test {
 
 inline constexpr std::uint64_t kFrame = 300'000;
 
+/// A program with a camera, and one that has its frames.
+struct CameraPrograms {
+  Program& robot;
+  Program& planner;
+  Publisher camera;
+  Subscriber frames;
+};
+
 class DirectPublisher : public GpuNodesTest {
  protected:
+  [[nodiscard]] CameraPrograms start_camera() {
+    Program& robot = start("robot");
+    Program& planner = start("planner");
+    Publisher camera = publisher_of(robot);
+    Subscriber frames = subscriber_of(planner);
+    EXPECT_TRUE(succeeds(camera.wait_for_subscribers(1, kPatience)));
+    return {robot, planner, std::move(camera), std::move(frames)};
+  }
   [[nodiscard]] TensorDict frame(std::uint64_t seed, std::uint64_t size = kFrame,
                                  Device device = kGpu0) {
     return on_gpu_batch(seed, size, device);

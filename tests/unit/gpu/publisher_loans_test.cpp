@@ -108,11 +108,7 @@ TEST_P(PublisherLoans, ALoanIsPublishedWithoutACopyToAllThatReadIt) {
 }
 
 TEST_P(PublisherLoans, ItIsShownBehindTheWorkThatFillsIt) {
-  Program& robot = start("robot");
-  Program& planner = start("planner");
-  Publisher camera = publisher_of(robot);
-  Subscriber frames = subscriber_of(planner);
-  ASSERT_TRUE(succeeds(camera.wait_for_subscribers(1, kPatience)));
+  auto [robot, planner, camera, frames] = start_camera();
   ASSERT_TRUE(succeeds(camera.publish(filled(camera, 1), kPatience)));
   ASSERT_TRUE(has(frames.recv(kPatience), 1));
   const auto stream = make_stream();
@@ -155,11 +151,7 @@ TEST_P(PublisherLoans, TheHistoryKeepsItForThoseThatComeLater) {
 }
 
 TEST_P(PublisherLoans, ItsMemoryReturnsWhenNobodyHasItAnyMore) {
-  Program& robot = start("robot");
-  Program& planner = start("planner");
-  Publisher camera = publisher_of(robot);
-  Subscriber frames = subscriber_of(planner);
-  ASSERT_TRUE(succeeds(camera.wait_for_subscribers(1, kPatience)));
+  auto [robot, planner, camera, frames] = start_camera();
   ASSERT_TRUE(succeeds(camera.publish(filled(camera, 1), kPatience)));
   auto sample = frames.recv(kPatience);
   ASSERT_TRUE(has(sample, 1));
@@ -285,11 +277,7 @@ TEST_P(PublisherLoans, AWaitForRoomEndsWithThePublisher) {
 }
 
 TEST_P(PublisherLoans, EachSampleMayLieOnAnotherGpu) {
-  Program& robot = start("robot");
-  Program& planner = start("planner");
-  Publisher camera = publisher_of(robot);
-  Subscriber frames = subscriber_of(planner);
-  ASSERT_TRUE(succeeds(camera.wait_for_subscribers(1, kPatience)));
+  auto [robot, planner, camera, frames] = start_camera();
   for (const Device device : {kGpu0, kGpu1, kGpu0}) {
     Loan loan = camera.loan(frame_schema(), {.device = device}, kPatience).value();
     fill(loan, 7);
