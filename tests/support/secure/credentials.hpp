@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+// Credentials that lie in no file.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <tendon/session/profile.hpp>
+#include <utility>
 #include <vector>
 
 #include "secure/credentials.hpp"
@@ -11,14 +13,23 @@
 
 namespace tendon::test {
 
+/// A key that is `fill` throughout.
+inline detail::SharedKey shared_key(const std::string& label, char fill) {
+  return {label,
+          detail::SecretBytes::copy_of(as_bytes(std::string(detail::kSharedKeyBytes, fill))),
+          {}};
+}
+
+inline std::shared_ptr<const detail::secure::Credentials> with_key(const std::string& label,
+                                                                   char fill) {
+  detail::secure::CredentialParts parts;
+  parts.keys.push_back(shared_key(label, fill));
+  return detail::secure::Credentials::make(std::move(parts)).value();
+}
+
 /// The shared key "fleet", of bytes that say `fill`.
 inline std::shared_ptr<const detail::secure::Credentials> fleet_key(char fill = 'a') {
-  detail::secure::CredentialParts parts;
-  parts.keys.push_back(
-      {"fleet",
-       detail::SecretBytes::copy_of(as_bytes(std::string(detail::kSharedKeyBytes, fill))),
-       {}});
-  return detail::secure::Credentials::make(std::move(parts)).value();
+  return with_key("fleet", fill);
 }
 
 /// The end's own certificate, then those of `issuers`.
@@ -42,6 +53,11 @@ inline std::shared_ptr<const detail::secure::Credentials> chain_of_three(
   static const Certificate kSecond = kFirst.sign_authority("an intermediate authority, the second");
   return detail::secure::Credentials::make(parts_of(kSecond.sign(text), {&kSecond, &kFirst}, kRoot))
       .value();
+}
+
+inline std::shared_ptr<const detail::secure::Credentials> with_certificate(
+    const Certificate& own, const Certificate& authority) {
+  return detail::secure::Credentials::make(parts_of(own, {}, authority)).value();
 }
 
 }  // namespace tendon::test

@@ -33,6 +33,16 @@ std::vector<std::byte> counted(std::size_t bytes) {
 
 iovec piece_of(MutableBytes bytes) { return {bytes.data(), bytes.size()}; }
 
+// One call each.
+StreamIo write_to(ByteStream& stream, MutableBytes bytes) {
+  const iovec piece = piece_of(bytes);
+  return stream.write({&piece, 1});
+}
+StreamIo read_from(ByteStream& stream, MutableBytes room) {
+  const iovec piece = piece_of(room);
+  return stream.read({&piece, 1});
+}
+
 /// Two ends of a secure stream over one that moves as a test wants.
 struct SecurePair {
   MemoryStream* client_below = nullptr;
@@ -164,17 +174,15 @@ TEST(SecureStream, SaysWhatIsLeftInside) {
   SecurePair pair;
   pair.shake();
   auto bytes = counted(1000);
-  const iovec all = piece_of(bytes);
-  EXPECT_EQ(pair.client->write({&all, 1}).bytes, 1000u);
+  EXPECT_EQ(write_to(*pair.client, bytes).bytes, 1000u);
   std::array<std::byte, 600> some;
-  const iovec piece = piece_of(some);
-  EXPECT_EQ(pair.server->read({&piece, 1}).inside_bytes, 400u);
+  EXPECT_EQ(read_from(*pair.server, some).inside_bytes, 400u);
   // A further record that was not opened yet counts as well.
-  EXPECT_EQ(pair.client->write({&all, 1}).bytes, 1000u);
-  EXPECT_EQ(pair.server->read({&piece, 1}).bytes, 600u);
-  EXPECT_NE(pair.server->read({&piece, 1}).inside_bytes, 0u);
-  EXPECT_EQ(pair.server->read({&piece, 1}).bytes, 200u);
-  EXPECT_EQ(pair.server->read({&piece, 1}).state, State::later);
+  EXPECT_EQ(write_to(*pair.client, bytes).bytes, 1000u);
+  EXPECT_EQ(read_from(*pair.server, some).bytes, 600u);
+  EXPECT_NE(read_from(*pair.server, some).inside_bytes, 0u);
+  EXPECT_EQ(read_from(*pair.server, some).bytes, 200u);
+  EXPECT_EQ(read_from(*pair.server, some).state, State::later);
 }
 
 TEST(SecureStream, GathersAndScattersManyPieces) {
@@ -200,29 +208,25 @@ TEST(SecureStream, EndsInOrderOneWayAtATime) {
   SecurePair pair;
   pair.shake();
   auto bytes = counted(10);
-  const iovec piece = piece_of(bytes);
-  EXPECT_EQ(pair.client->write({&piece, 1}).bytes, 10u);
+  std::array<std::byte, 100> room;
+  EXPECT_EQ(write_to(*pair.client, bytes).bytes, 10u);
   pair.client->end_output();
-  std::array<std::byte, 100> read;
-  const iovec room = piece_of(read);
-  EXPECT_EQ(pair.server->read({&room, 1}).bytes, 10u);
-  EXPECT_EQ(pair.server->read({&room, 1}).state, State::ended);
-  EXPECT_EQ(pair.server->read({&room, 1}).state, State::ended);
-  EXPECT_EQ(pair.server->write({&piece, 1}).bytes, 10u);
-  EXPECT_EQ(pair.client->read({&room, 1}).bytes, 10u);
+  EXPECT_EQ(read_from(*pair.server, room).bytes, 10u);
+  EXPECT_EQ(read_from(*pair.server, room).state, State::ended);
+  EXPECT_EQ(read_from(*pair.server, room).state, State::ended);
+  EXPECT_EQ(write_to(*pair.server, bytes).bytes, 10u);
+  EXPECT_EQ(read_from(*pair.client, room).bytes, 10u);
 }
 
 TEST(SecureStream, CutItIsNoEnd) {
   SecurePair pair;
   pair.shake();
   auto bytes = counted(10);
-  const iovec piece = piece_of(bytes);
-  EXPECT_EQ(pair.client->write({&piece, 1}).bytes, 10u);
+  std::array<std::byte, 100> room;
+  EXPECT_EQ(write_to(*pair.client, bytes).bytes, 10u);
   pair.client_below->end_output();  // as somebody on the way may do
-  std::array<std::byte, 100> read;
-  const iovec room = piece_of(read);
-  EXPECT_EQ(pair.server->read({&room, 1}).bytes, 10u);
-  EXPECT_EQ(pair.server->read({&room, 1}).state, State::lost);
+  EXPECT_EQ(read_from(*pair.server, room).bytes, 10u);
+  EXPECT_EQ(read_from(*pair.server, room).state, State::lost);
   ASSERT_TRUE(pair.server->why_lost());
   EXPECT_EQ(pair.server->why_lost()->code, ErrorCode::peer_lost);
 }
@@ -231,9 +235,8 @@ TEST(SecureStream, CutWithinItsHandshake) {
   SecurePair pair;
   (void)pair.client->write({});
   pair.client_below->end_output();
-  std::array<std::byte, 100> read;
-  const iovec room = piece_of(read);
-  EXPECT_EQ(pair.server->read({&room, 1}).state, State::lost);
+  std::array<std::byte, 100> room;
+  EXPECT_EQ(read_from(*pair.server, room).state, State::lost);
   ASSERT_TRUE(pair.server->why_lost());
   EXPECT_EQ(pair.server->why_lost()->code, ErrorCode::peer_lost);
 }
@@ -257,14 +260,12 @@ TEST(SecureStream, PlaintextIsRefused) {
                                    {.role = Role::server, .credentials = fleet_key()})
                     .value();
   auto hello = counted(64);
-  const iovec piece = piece_of(hello);
-  (void)below.first->write({&piece, 1});
-  std::array<std::byte, 100> read;
-  const iovec room = piece_of(read);
-  EXPECT_EQ(server->read({&room, 1}).state, State::lost);
+  (void)write_to(*below.first, hello);
+  std::array<std::byte, 100> room;
+  EXPECT_EQ(read_from(*server, room).state, State::lost);
   ASSERT_TRUE(server->why_lost());
   EXPECT_EQ(server->why_lost()->code, ErrorCode::protocol_violation);
-  const StreamIo answer = below.first->read({&room, 1});
+  const StreamIo answer = read_from(*below.first, room);
   EXPECT_EQ(answer.bytes, 7u) << "an alert";
 }
 
@@ -283,15 +284,13 @@ TEST(SecureStream, AWriteThatFailsLeavesWhatHasArrived) {
     ASSERT_NE(server->write({}).state, State::lost);
   }
   auto bytes = counted(100);
-  const iovec piece = piece_of(bytes);
-  EXPECT_EQ(client->write({&piece, 1}).bytes, 100u);
+  EXPECT_EQ(write_to(*client, bytes).bytes, 100u);
   client->end_output();
   client.reset();
-  EXPECT_EQ(server->write({&piece, 1}).state, State::lost);
-  std::array<std::byte, 200> read;
-  const iovec room = piece_of(read);
-  EXPECT_EQ(server->read({&room, 1}).bytes, 100u);
-  EXPECT_EQ(server->read({&room, 1}).state, State::ended);
+  EXPECT_EQ(write_to(*server, bytes).state, State::lost);
+  std::array<std::byte, 200> room;
+  EXPECT_EQ(read_from(*server, room).bytes, 100u);
+  EXPECT_EQ(read_from(*server, room).state, State::ended);
 }
 
 TEST(SecureStream, KeysChangeUnderWay) {
