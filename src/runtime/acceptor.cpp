@@ -138,7 +138,7 @@ Result<void> Acceptor::open(const Address& address) {
 }
 
 Result<void> Acceptor::begin(OwnedFd socket, std::optional<Place> place) {
-  tickets_as_ = context_->tickets().add({handler_, security_.profile});
+  tickets_as_ = context_->tickets().add({handler_, security_.profile, address_});
   const Lock lock(mutex_);
   socket_ = std::move(socket);
   place_ = std::move(place);
@@ -334,6 +334,11 @@ bool Acceptor::heard(Door::Number admission) {
 Deadline Acceptor::due(Door::Number admission) {
   const Lock lock(mutex_);
   return Deadline::at(door_.due(admission));
+}
+
+void Acceptor::leave_door(Door::Number admission) {
+  const Lock lock(mutex_);
+  door_.leave(admission);
 }
 
 void Acceptor::finished(Door::Number admission) {

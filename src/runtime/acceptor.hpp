@@ -94,6 +94,8 @@ class Acceptor final : public FdHandler,
   /// The same for a whole frame of it.
   [[nodiscard]] bool heard(Door::Number admission);
   void finished(Door::Number admission);
+  /// Its connection is a link's: it has no place before the door any more.
+  void leave_door(Door::Number admission);
   /// When it must be further than it is.
   [[nodiscard]] Deadline due(Door::Number admission);
   /// What the Door decided: true when the connection stays.

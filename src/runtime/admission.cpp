@@ -225,6 +225,10 @@ bool Admission::on_hello(const HelloMessage& hello) {
       return refuse({ErrorCode::protocol_violation, kWhere, "a lane began as a link"});
     connection_.note_session(session);
   }
+  if (auto may =
+          context().links().may_be(hello.context_id, LinkRole::acceptor, connection_.proved());
+      !may)
+    return refuse(std::move(may).error());
   if (parent_ == nullptr) {
     // Pipes opened just before are in rings that were not looked at yet: they count.
     context().poll_every_link();
@@ -390,12 +394,13 @@ bool Admission::accept_stream(const HelloMessage& path) {
   const secure::TlsSession* const session = stream_.stream()->session();
   StreamLinkOptions options =
       stream_options(context(), *peer_, proofs, {path.path, std::move(reason)}, stream_.release());
-  options.lanes = lanes_of(path.path, context().options(), *peer_->limits);
-  options.renewal = renewals_after(connection_, acceptor_->security_, options.lanes);
+  const std::uint32_t lane_count = lanes_of(path.path, context().options(), *peer_->limits);
+  options.lanes = lane_count;
+  options.renewal = renewals_after(connection_, acceptor_->security_, lane_count);
   if (session != nullptr) options.renewal.on_agreed = acceptor_->lane_keys_.follower(*session);
   auto link = make_stream_link(std::move(options));
   if (link && session != nullptr) acceptor_->lane_keys_.add(*session, *link);
-  auto lane = link ? acceptor_->lanes_.issue(*link) : Result<Nonce128>(link.error());
+  auto lane = link ? acceptor_->lanes_.issue(*link, lane_count) : Result<Nonce128>(link.error());
   const HandshakeStep last = lane ? stream_.handshake().reply(ready_frame(*lane))
                                   : stream_.handshake().reject(lane.error());
   if (!lane) {
@@ -403,7 +408,8 @@ bool Admission::accept_stream(const HelloMessage& path) {
     if (link) (*link)->say_first(last.send);
     return false;
   }
-  // The stream is the link's already.
+  // The stream is the link's already. Its lanes may need all the places of its address.
+  acceptor_->leave_door(number_);
   (*link)->say_first(last.send);
   const auto added =
       context().add_link(*link, LinkRole::acceptor, proofs, Features(peer_->features), origin());
@@ -412,19 +418,34 @@ bool Admission::accept_stream(const HelloMessage& path) {
 }
 
 bool Admission::on_lane(const HelloMessage& lane) {
-  lane_of_ = acceptor_->lanes_.take(lane.ticket);
-  // An honest peer meets this where its link has just ended, or where this listener has replaced
-  // the one that made the link: a new connection may succeed.
-  if (lane_of_ == nullptr || lane_of_->peer().context != lane.context_id)
-    return refuse({ErrorCode::server_busy, kWhere,
-                   "no link here expects a lane with this ticket: connect again"});
+  using Verdict = LaneTickets::Verdict;
+  const Error not_expected{ErrorCode::server_busy, kWhere,
+                           "no link here expects a lane with this ticket: connect again"};
+  std::shared_ptr<StreamLink> of;
   const auto* session = stream_.stream()->session();
-  if (session != nullptr && !acceptor_->lane_keys_.are_of(session->identity, lane_of_))
+  if (session != nullptr) {
+    if (session->proof != secure::PeerProof::session)
+      return refuse({ErrorCode::protocol_violation, kWhere, "a lane is of no session of a link"});
+    of = acceptor_->lane_keys_.link_of(session->identity);
+    if (of == nullptr) return refuse(not_expected);  // it ended since the handshake of its lane
+  }
+  const auto taken = acceptor_->lanes_.take(lane.ticket, lane.lane_index, of);
+  const bool is_known =
+      taken.verdict != Verdict::unknown && taken.link->peer().context == lane.context_id;
+  if (!is_known && session != nullptr)
     return refuse(
         {ErrorCode::protocol_violation, kWhere, "the lane is of another session than its link"});
-  auto next = acceptor_->lanes_.issue(lane_of_);
-  if (!next) return refuse(next.error());
-  return say_last(ready_frame(*next));
+  // An honest peer meets this where its link has just ended, or where this listener has replaced
+  // the one that made the link: a new connection may succeed.
+  if (!is_known) return refuse(not_expected);
+  if (taken.verdict != Verdict::joins)
+    return refuse({ErrorCode::protocol_violation, kWhere,
+                   "lane " + std::to_string(lane.lane_index) +
+                       (taken.verdict == Verdict::twice ? " has joined its link already"
+                                                        : " is none of those of its link")});
+  lane_of_ = taken.link;
+  // A peer that takes the lanes one by one expects a ticket for the next one.
+  return say_last(ready_frame(lane.ticket));
 }
 
 }  // namespace tendon::v0::detail

@@ -2,16 +2,17 @@
 #include "runtime/connect.hpp"
 
 #include <poll.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <tendon/session/address.hpp>
 
+#include "runtime/begun_connection.hpp"
 #include "runtime/connector.hpp"
+#include "runtime/dial_errors.hpp"
 #include "runtime/dial_place.hpp"
+#include "runtime/lane_dials.hpp"
 #include "runtime/link_makers.hpp"
 #include "runtime/redial.hpp"
 #include "runtime/stream_options.hpp"
@@ -23,9 +24,7 @@
 namespace tendon::v0::detail {
 namespace {
 
-constexpr std::string_view kWhere = "pipe.connect";
-// A frame that found no room goes on when there is some.
-constexpr std::uint32_t kTalking = EPOLLIN | EPOLLOUT | EPOLLRDHUP;
+constexpr std::string_view kWhere = kConnect;
 
 // From the end of one connection of a process that dies to that of its others.
 constexpr std::chrono::milliseconds kEndShowsWithin{100};
@@ -36,42 +35,21 @@ bool says_nothing_about_the_host(ErrorCode code) {
          code == ErrorCode::context_closed || code == ErrorCode::forked;
 }
 
-Error timed_out(std::string_view address, std::string_view doing) {
-  return Error{ErrorCode::timeout, kWhere,
-               "connecting to " + std::string(address) + ": the deadline passed while " +
-                   std::string(doing)};
-}
-
 }  // namespace
 
-Error Connector::explain(Error error) const {
-  error.detail = "connecting to " + address_text_ + ": " + error.detail;
-  return error;
-}
-
 Result<OwnedFd> Connector::open_socket(const SocketAddress& address, Deadline deadline) {
-  OwnedFd fd(socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return system_error(kWhere, "connecting to " + address.to_string() + ": socket", errno);
-  int failure = ::connect(fd.get(), address.get(), address.length) == 0 ? 0 : errno;
-  if (failure == EINPROGRESS) {
+  TENDON_TRY(fd, begin_connection(address, kWhere));
+  // On this host the answer is there at once, also for a deadline of zero.
+  pollfd answered{.fd = fd.get(), .events = POLLOUT, .revents = 0};
+  if (::poll(&answered, 1, 0) != 1) {
     TENDON_TRY(watch, Watch::make(context_, fd.get(), EPOLLOUT));
-    // On this host the answer is there at once, also for a deadline of zero.
-    pollfd answered{.fd = fd.get(), .events = POLLOUT, .revents = 0};
     if (!watch.wait(deadline) && ::poll(&answered, 1, 0) != 1)
-      return timed_out(address.to_string(), "waiting for the first answer");
+      return dial_timed_out(address.to_string(), "waiting for the first answer");
     TENDON_CHECK(context_.usable(kWhere));
-    socklen_t size = sizeof failure;
-    getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &failure, &size);
   }
-  if (failure == EAGAIN) {  // a unix listener whose backlog is full
-    return Error{ErrorCode::server_busy, kWhere,
-                 "connecting to " + address_text_ + ": the listener's backlog is full"};
-  }
-  if (failure == 0) return fd;
-  Error error = system_error(kWhere, "connecting to " + address.to_string(), failure);
-  // Nobody listens there yet: the socket may be made in a moment.
-  if (failure == ENOENT && address.family() == AF_UNIX) error.code = ErrorCode::unreachable;
-  return error;
+  const int cause = connection_cause(fd.get());
+  if (cause != 0) return connection_failed(address, kWhere, cause);
+  return fd;
 }
 
 // A name may stand for several addresses, and one that is silent leaves time to those behind it.
@@ -117,8 +95,7 @@ Result<HelloMessage> Connector::exchange(Talk& talk, HandshakeStep step) {
     if (step.next == Next::done) return HelloMessage{};
     step = talk.stream.advance();
     if (step.next != Next::read) continue;
-    if (!talk.watch.wait(deadline_))
-      return timed_out(address_text_, "waiting for the peer's handshake");
+    if (!talk.watch.wait(deadline_)) return dial_timed_out(address_text_, talk.stream);
     TENDON_CHECK(context_.usable(kWhere));
   }
 }
@@ -132,27 +109,19 @@ Result<void> Connector::check_user(const ByteStream& stream) const {
                       "; unix sockets serve one user"});
 }
 
-// A listener without a place for a further connection closes it without a word.
-Result<Connector::Talk> Connector::dial_once(std::span<const SocketAddress> addresses,
-                                             const HelloMessage& first) {
-  const auto no_place = [this] {
-    return explain({ErrorCode::server_busy, kWhere,
-                    "the listener closed the connection before its first byte: it has no place "
-                    "for a further one"});
-  };
+Result<Talk> Connector::dial_once(std::span<const SocketAddress> addresses) {
   const auto is_closed = [](const Error& error) { return error.code == ErrorCode::peer_lost; };
   heard_ = Redial::Heard::nothing;
-  auto opened = open_stream(addresses, first.kind == HelloKind::lane ? Lane::bulk : Lane::control);
-  if (!opened) return is_closed(opened.error()) ? no_place() : std::move(opened).error();
-  HandshakeStream stream(*std::move(opened), Handshake::connector());
-  TENDON_CHECK(check_user(*stream.stream()));
-  TENDON_TRY(watch, Watch::make(context_, stream.stream()->fd(), kTalking));
-  Talk talk{std::move(stream), std::move(watch), {}};
-  auto answer = exchange(talk, talk.stream.reply(first));
+  auto opened = open_stream(addresses, Lane::control);
+  if (!opened)
+    return is_closed(opened.error()) ? no_place_at(address_text_) : std::move(opened).error();
+  TENDON_CHECK(check_user(**opened));
+  TENDON_TRY(talk, Talk::over(context_, *std::move(opened)));
+  auto answer = exchange(talk, talk.stream.reply(context_.hello(dial_.profile())));
   if (talk.stream.has_heard()) heard_ = Redial::Heard::something;
   if (!answer) {
     const bool is_unheard = is_closed(answer.error()) && heard_ == Redial::Heard::nothing;
-    return is_unheard ? no_place() : std::move(answer).error();
+    return is_unheard ? no_place_at(address_text_) : std::move(answer).error();
   }
   talk.peer = *std::move(answer);
   return talk;
@@ -165,27 +134,13 @@ Result<std::vector<SocketAddress>> Connector::find_addresses() const {
 }
 
 // Looks the name up for each try: a service that starts later may have another address.
-Result<Connector::Talk> Connector::dial_listener() {
-  return dial(absent_, [this]() -> Result<Talk> {
+Result<Talk> Connector::dial_listener() {
+  const auto once = [this]() -> Result<Talk> {
     auto addresses = find_addresses();
     if (!addresses) return explain(std::move(addresses).error());
-    return dial_once(*addresses, context_.hello(dial_.profile()));
-  });
-}
-
-Result<Connector::Talk> Connector::dial_lane(const HelloMessage& message) {
-  return dial(Absent::fail, [&]() -> Result<Talk> {
-    auto dialled = dial_once({&reached_, 1}, message);
-    // The session is known there as long as its link lives.
-    if (!dialled && dialled.error().code == ErrorCode::authentication_failed)
-      return explain({ErrorCode::server_busy, kWhere,
-                      "the link ended there while its lanes were opened: connect again"});
-    return dialled;
-  });
-}
-
-Result<Connector::Talk> Connector::dial(Absent absent, const std::function<Result<Talk>()>& once) {
-  TENDON_TRY(redial, Redial::make(context_, address_text_, absent, deadline_));
+    return dial_once(*addresses);
+  };
+  TENDON_TRY(redial, Redial::make(context_, address_text_, absent_, deadline_));
   for (;;) {
     auto dialled = once();
     if (dialled) return dialled;
@@ -215,13 +170,10 @@ Result<Connected> Connector::run() {
     proofs_.credential = session->credential;
   }
   const std::string local = local_host(talk.stream.stream()->fd());
-
-  // With one key for all, somebody on the path may lead a call back to a listener of the caller.
-  const bool is_led_here = is_unix() || carrier_ != nullptr || reached_.is_loopback() ||
-                           reached_.to_string().starts_with(local + ":");
-  if (dial_.profile() == Profile::secure && peer.context_id == context_.id() && !is_led_here)
-    return explain({ErrorCode::protocol_violation, kWhere,
-                    "this very Context answered: somebody between leads the connection back"});
+  if (dial_.profile() == Profile::secure && peer.context_id == context_.id())
+    TENDON_CHECK(check_own_listener(peer.ticket, local));
+  if (auto may = context_.links().may_be(peer.context_id, LinkRole::connector, proofs_); !may)
+    return explain(std::move(may).error());
 
   // One link per pair: the first of several connects makes it, the others wait for it and use it.
   DialPlace place(context_, context_.links().connecting(), peer.context_id);
@@ -233,7 +185,7 @@ Result<Connected> Connector::run() {
     return link != nullptr || place.take();
   };
   if (!context_.wait(nullptr, deadline_, settled))
-    return timed_out(address_text_, "another call was making the link");
+    return dial_timed_out(address_text_, "another call was making the link");
   TENDON_CHECK(context_.usable(kWhere));
   if (place.taken()) {
     TENDON_TRY(made, make_link());
@@ -245,6 +197,20 @@ Result<Connected> Connector::run() {
   path.reuse = Reuse::reuse;
   TENDON_CHECK(exchange(talk, talk.stream.reply(path)));
   return Connected{std::move(link), peer.ticket, local};
+}
+
+// With one key for all, somebody on the path may lead a call back to a listener of the caller. The
+// ticket says which listener has answered, and the address which one was dialled.
+Result<void> Connector::check_own_listener(const Nonce128& ticket, std::string_view local) const {
+  if (is_unix() || carrier_ != nullptr) return {};
+  const std::string reached = reached_.to_string();
+  const std::size_t host_end = reached.rfind(':');
+  const bool is_this_host = reached_.is_loopback() || reached.substr(0, host_end) == local;
+  const auto answered = context_.tickets().find(ticket, context_.id());
+  if (is_this_host && answered && answered->address.ends_with(reached.substr(host_end))) return {};
+  return explain({ErrorCode::protocol_violation, kWhere,
+                  "this very Context answered, and no listener of it was dialled: somebody between "
+                  "leads the connection back"});
 }
 
 // What either side insists on; `none` when neither does.
@@ -346,8 +312,7 @@ Result<Connector::Met> Connector::meet() {
     return Error{ErrorCode::permission_denied, kWhere,
                  "the rendezvous belongs to uid " + std::to_string(socket.peer().user.value_or(0))};
   }
-  TENDON_TRY(watch, Watch::make(context_, socket.fd(), kTalking));
-  Talk talk{HandshakeStream(std::move(meeting), Handshake::connector()), std::move(watch), {}};
+  TENDON_TRY(talk, Talk::over(context_, std::move(meeting)));
   TENDON_TRY(again, exchange(talk, talk.stream.reply(context_.hello(dial_.profile()))));
   if (again.context_id != talk_->peer.context_id) {
     return Error{ErrorCode::protocol_violation, kWhere,
@@ -422,20 +387,29 @@ Result<std::shared_ptr<Link>> Connector::link_by_stream() {
   return std::shared_ptr<Link>(std::move(link));
 }
 
-// Bulk lanes: each is a connection of its own, admitted by a token that is good once.
-Result<void> Connector::add_lanes(StreamLink& link, Nonce128 lane_ticket) {
-  const std::uint32_t lanes = lanes_of(link.path().kind, context_.options(), *talk_->peer.limits);
-  for (std::uint32_t index = 0; index < lanes; ++index) {
-    HelloMessage message;
-    message.kind = HelloKind::lane;
-    message.context_id = context_.id();
-    message.ticket = lane_ticket;
-    message.lane_index = index;
-    TENDON_TRY(lane, dial_lane(message));
-    lane_ticket = lane.peer.ticket;
-    lane.watch.stop();
-    TENDON_CHECK(link.add_lane(lane.stream.release()));
-  }
+Result<std::unique_ptr<ByteStream>> Connector::open_lane() {
+  if (carrier_ != nullptr) return open_stream({}, Lane::bulk);
+  TENDON_TRY(fd, begin_connection(reached_, kWhere));
+  TENDON_TRY(stream, dial_.over(std::make_unique<SocketStream>(std::move(fd)), Lane::bulk, {}));
+  TENDON_CHECK(check_user(*stream));
+  return stream;
+}
+
+// Bulk lanes: each is a connection of its own, admitted by a ticket that is good once for each.
+Result<void> Connector::add_lanes(StreamLink& link, const Nonce128& lane_ticket) {
+  const HelloMessage& peer = talk_->peer;
+  const Features features =
+      Features(peer.features).both(Features::of_minor(context_.options().protocol_minor));
+  LaneDials dials(context_, {.open = [this] { return open_lane(); },
+                             .address = address_text_,
+                             .ticket = lane_ticket,
+                             .count = lanes_of(link.path().kind, context_.options(), *peer.limits),
+                             .pace = features.has(Feature::lanes_at_once) ? LanePace::all_at_once
+                                                                          : LanePace::one_by_one,
+                             .deadline = deadline_,
+                             .stop = stop_});
+  TENDON_TRY(lanes, dials.run());
+  for (auto& lane : lanes) TENDON_CHECK(link.add_lane(std::move(lane)));
   return {};
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,11 +12,11 @@
 #include <vector>
 
 #include "runtime/connect.hpp"
-#include "runtime/handshake_stream.hpp"
+#include "runtime/dial_errors.hpp"
 #include "runtime/redial.hpp"
 #include "runtime/same_host.hpp"
 #include "runtime/secure_dial.hpp"
-#include "runtime/watch.hpp"
+#include "runtime/talk.hpp"
 #include "session/proofs.hpp"
 #include "session/resolve.hpp"
 #include "transport/stream/stream_link.hpp"
@@ -57,12 +56,6 @@ class Connector {
   [[nodiscard]] Result<std::shared_ptr<Link>> link_by_stream();
 
  private:
-  /// A connection on which the other side has answered.
-  struct Talk {
-    HandshakeStream stream;
-    Watch watch;
-    HelloMessage peer;
-  };
   /// Both have found each other's nonce at the rendezvous.
   struct Met {
     Talk talk;
@@ -77,19 +70,21 @@ class Connector {
   [[nodiscard]] std::string host_dialled() const;
   [[nodiscard]] Result<std::vector<SocketAddress>> find_addresses() const;
   [[nodiscard]] Result<Talk> dial_listener();
-  [[nodiscard]] Result<Talk> dial_lane(const HelloMessage& message);
-  /// Calls `once` until the listener answers with anything at all.
-  [[nodiscard]] Result<Talk> dial(Absent absent, const std::function<Result<Talk>()>& once);
-  [[nodiscard]] Result<Talk> dial_once(std::span<const SocketAddress> addresses,
-                                       const HelloMessage& first);
+  [[nodiscard]] Result<Talk> dial_once(std::span<const SocketAddress> addresses);
+  /// To the listener that answered; it may still be under way.
+  [[nodiscard]] Result<std::unique_ptr<ByteStream>> open_lane();
   [[nodiscard]] Result<void> check_user(const ByteStream& stream) const;
+  /// This very Context has answered with `ticket`: one of its listeners must have been dialled.
+  /// `local`: this side's host of the connection.
+  [[nodiscard]] Result<void> check_own_listener(const Nonce128& ticket,
+                                                std::string_view local) const;
   [[nodiscard]] Result<PathKind> agree_on_path(const HelloMessage& peer) const;
   [[nodiscard]] Result<HelloMessage> exchange(Talk& talk, HandshakeStep step);
   [[nodiscard]] Result<HelloMessage> say_path(const Path& path);
   [[nodiscard]] Result<std::shared_ptr<Link>> make_link();
   [[nodiscard]] bool has_peer_gone() const;
   [[nodiscard]] Result<Met> meet();
-  [[nodiscard]] Result<void> add_lanes(StreamLink& link, Nonce128 lane_ticket);
+  [[nodiscard]] Result<void> add_lanes(StreamLink& link, const Nonce128& lane_ticket);
   [[nodiscard]] bool is_unix() const { return reached_.family() == AF_UNIX; }
   /// What was opened: a socket, or a cable.
   [[nodiscard]] PathKind stream_kind() const { return talk_->stream.stream()->peer().kind; }
@@ -100,7 +95,9 @@ class Connector {
   [[nodiscard]] bool must_be_proved() const {
     return (dial_.profile() == Profile::local && !is_unix()) || wanted_ == PathKind::shm;
   }
-  [[nodiscard]] Error explain(Error error) const;
+  [[nodiscard]] Error explain(Error error) const {
+    return at_address(address_text_, std::move(error));
+  }
 
   ContextCore& context_;
   const std::string address_text_;

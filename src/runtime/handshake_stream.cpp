@@ -61,6 +61,19 @@ HandshakeStep HandshakeStream::advance() {
   }
 }
 
+std::string_view HandshakeStream::awaits() const noexcept {
+  switch (handshake_.state()) {
+    case HandshakeState::await_hello:
+      return "`hello`";
+    case HandshakeState::await_attach:
+      return "`attach`";
+    case HandshakeState::await_ready:
+      return "`ready`";
+    default:
+      return "handshake";
+  }
+}
+
 HandshakeStep HandshakeStream::on_end() {
   HandshakeStep step = handshake_.on_end();
   if (auto why = stream_->why_lost()) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 #include <tendon/core/result.hpp>
 #include <vector>
 
@@ -37,6 +38,8 @@ class HandshakeStream {
   /// Null once it was released.
   [[nodiscard]] ByteStream* stream() const noexcept { return stream_.get(); }
   [[nodiscard]] std::unique_ptr<ByteStream> release() { return std::move(stream_); }
+  /// What has to arrive before the handshake goes on: "`ready`"; for the text of an error.
+  [[nodiscard]] std::string_view awaits() const noexcept;
   /// Has the peer said anything yet?
   [[nodiscard]] bool has_heard() const noexcept { return has_heard_; }
 

@@ -15,13 +15,12 @@ void LaneKeys::add(const secure::TlsSession& session, const std::shared_ptr<Stre
   table_->lanes.push_back(std::move(lane));
 }
 
-bool LaneKeys::are_of(std::string_view identity, const std::shared_ptr<StreamLink>& link) const {
-  if (!identity.starts_with(secure::kSessionPrefix)) return false;
+std::shared_ptr<StreamLink> LaneKeys::link_of(std::string_view identity) const {
+  if (!identity.starts_with(secure::kSessionPrefix)) return nullptr;
   const std::string_view id = identity.substr(secure::kSessionPrefix.size());
   const Lock lock(table_->mutex);
   const auto found = std::ranges::find(table_->lanes, id, &Lane::session_id);
-  return found != table_->lanes.end() && !found->link.owner_before(link) &&
-         !link.owner_before(found->link);
+  return found == table_->lanes.end() ? nullptr : found->link.lock();
 }
 
 std::function<void(const secure::TlsSession&)> LaneKeys::follower(

@@ -27,9 +27,9 @@ class LaneKeys {
   LaneKeys() : table_(std::make_shared<Table>()) {}
 
   void add(const secure::TlsSession& session, const std::shared_ptr<StreamLink>& link);
-  /// The identity of a connection is that of a lane of `link`.
-  [[nodiscard]] bool are_of(std::string_view identity,
-                            const std::shared_ptr<StreamLink>& link) const;
+  /// The link whose session a connection of this identity has joined; null: it has ended since, or
+  /// the identity is none of a lane.
+  [[nodiscard]] std::shared_ptr<StreamLink> link_of(std::string_view identity) const;
   /// Takes each session that follows this one on its link: lanes join the last one.
   [[nodiscard]] std::function<void(const secure::TlsSession&)> follower(
       const secure::TlsSession& first) const;

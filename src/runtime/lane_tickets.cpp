@@ -5,25 +5,28 @@
 
 namespace tendon::v0::detail {
 
-Result<Nonce128> LaneTickets::issue(const std::shared_ptr<StreamLink>& link) {
+Result<Nonce128> LaneTickets::issue(const std::shared_ptr<StreamLink>& link,
+                                    std::uint32_t lane_count) {
   TENDON_TRY(ticket, random_nonce());
   const Lock lock(mutex_);
-  std::erase_if(lanes_, [&](const Lane& lane) {
-    return lane.link.expired() ||
-           (!lane.link.owner_before(link) && !link.owner_before(lane.link));  // the same
-  });
-  lanes_.push_back({ticket, link});
+  std::erase_if(links_, [](const Lanes& lanes) { return lanes.link.expired(); });
+  links_.push_back(
+      {.ticket = ticket, .link = link, .count = std::min(lane_count, kMaxStreamsPerLink)});
   return ticket;
 }
 
-std::shared_ptr<StreamLink> LaneTickets::take(const Nonce128& ticket) {
+LaneTickets::Taken LaneTickets::take(const Nonce128& ticket, std::uint32_t lane_index,
+                                     const std::shared_ptr<StreamLink>& of) {
   const Lock lock(mutex_);
-  const auto found = std::find_if(lanes_.begin(), lanes_.end(),
-                                  [&](const Lane& lane) { return lane.ticket == ticket; });
-  if (found == lanes_.end()) return nullptr;
+  const auto found = std::ranges::find(links_, ticket, &Lanes::ticket);
+  if (found == links_.end()) return {};
   auto link = found->link.lock();
-  lanes_.erase(found);
-  return link;
+  if (link == nullptr || (of != nullptr && link != of)) return {};
+  if (lane_index >= found->count) return {Verdict::beyond, std::move(link)};
+  const std::uint32_t bit = 1u << lane_index;
+  if ((found->joined & bit) != 0) return {Verdict::twice, std::move(link)};
+  found->joined |= bit;
+  return {Verdict::joins, std::move(link)};
 }
 
 }  // namespace tendon::v0::detail

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/session/limits.hpp>
 #include <vector>
 
 #include "session/nonce128.hpp"
@@ -12,25 +14,45 @@ namespace tendon::v0::detail {
 
 class StreamLink;
 
-/// The tickets by which further connections join links of a listener. Each link has one at a time,
-/// good once, so there are never more of them than links, and no link's ticket goes for another's.
+/// The tickets by which further connections join links of a listener. Each link has one, good once
+/// for each of its lanes, so there are never more of them than links, and no link's ticket goes for
+/// another's.
 ///
+/// Owns:    the tickets; no link.
 /// Threads: thread-safe.
+/// Errors:  of the kernel's random numbers.
+/// Blocks:  never.
+/// Cost:    a walk over the links.
 class LaneTickets {
  public:
-  /// The ticket of the next lane of `link`; an earlier one of the same link is none any more.
-  [[nodiscard]] Result<Nonce128> issue(const std::shared_ptr<StreamLink>& link);
-  /// The link that `ticket` was for; null when there is none, or it is gone.
-  [[nodiscard]] std::shared_ptr<StreamLink> take(const Nonce128& ticket);
+  /// The ticket of `link`, for the lanes 0 to lane_count - 1.
+  [[nodiscard]] Result<Nonce128> issue(const std::shared_ptr<StreamLink>& link,
+                                       std::uint32_t lane_count);
+  enum class Verdict : std::uint8_t {
+    joins,    ///< `link` is the one that the lane joins
+    unknown,  ///< no link that lives, and may be joined, has this ticket
+    twice,    ///< that lane has joined already
+    beyond,   ///< the link has no lane of this number
+  };
+  struct Taken {
+    Verdict verdict = Verdict::unknown;
+    std::shared_ptr<StreamLink> link{};  ///< null when unknown
+  };
+  /// `of`: the only link that the lane may join; null: it says by its ticket alone which.
+  [[nodiscard]] Taken take(const Nonce128& ticket, std::uint32_t lane_index,
+                           const std::shared_ptr<StreamLink>& of);
 
  private:
-  struct Lane {
+  struct Lanes {
     Nonce128 ticket;
     std::weak_ptr<StreamLink> link;
+    std::uint32_t count;
+    std::uint32_t joined = 0;  // a bit each
   };
+  static_assert(kMaxStreamsPerLink <= 32);
 
   Mutex mutex_;
-  std::vector<Lane> lanes_ TENDON_GUARDED_BY(mutex_);
+  std::vector<Lanes> links_ TENDON_GUARDED_BY(mutex_);
 };
 
 }  // namespace tendon::v0::detail

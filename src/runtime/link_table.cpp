@@ -27,6 +27,15 @@ bool is_claimed_by(const LinkEntry& entry, const PeerIdentity& peer, const LinkO
   return entry.link->peer() == peer && entry.origin.boot_id == origin.boot_id;
 }
 
+/// True where `proved` cannot be the peer of this link, if both say the same context id. A holder
+/// of several keys dials with one, and is dialled with another.
+bool is_anothers(const LinkEntry& entry, LinkRole role, const Proofs& proved) {
+  if (entry.proofs.identity.empty() || proved.identity.empty()) return false;
+  const bool may_differ =
+      entry.link->role() != role && (entry.proofs.is_by_key() || proved.is_by_key());
+  return !may_differ && !entry.proofs.has_name_of(proved);
+}
+
 /// What goes when the lock has gone: the end of a link takes its own locks, which come before.
 struct Dropped {
   LinkList links;
@@ -109,7 +118,7 @@ Result<void> LinkTable::may_reuse(const ContextId& peer, Profile profile,
   for (const LinkEntry& entry : entries_) {
     if (!entry.started || !is_of(entry, peer)) continue;
     may = entry.satisfies(profile);
-    if (may && profile == Profile::secure && !entry.proofs.is_same_peer(proved)) {
+    if (may && profile == Profile::secure && !entry.proofs.has_name_of(proved)) {
       may =
           Error{ErrorCode::permission_denied, "context.profile",
                 "the link to " + entry.link->peer_name() + " is of '" + entry.proofs.identity +
@@ -118,6 +127,23 @@ Result<void> LinkTable::may_reuse(const ContextId& peer, Profile profile,
     if (may) return {};
   }
   return may;
+}
+
+Result<void> LinkTable::may_be(const ContextId& peer, LinkRole role, const Proofs& proved) const {
+  const Lock lock(mutex_);
+  return may_be_now(peer, role, proved);
+}
+
+Result<void> LinkTable::may_be_now(const ContextId& peer, LinkRole role,
+                                   const Proofs& proved) const {
+  for (const LinkEntry& entry : entries_) {
+    if (!is_of(entry, peer) || !is_anothers(entry, role, proved)) continue;
+    return Error{ErrorCode::protocol_violation, "context.add_link",
+                 "a context that says it is " + entry.link->peer_name() + " has proved to be '" +
+                     proved.identity + "', and its living link '" + entry.proofs.identity +
+                     "', by another key or certificate"};
+  }
+  return {};
 }
 
 std::optional<LinkEntry> LinkTable::entry_of(const Link& link) const {
@@ -157,6 +183,7 @@ Result<std::shared_ptr<Link>> LinkTable::insert(std::shared_ptr<Link> link, Proo
                                                 LinkOrigin origin) {
   const Lock lock(mutex_);
   const LinkRole role = link->role();
+  TENDON_CHECK(may_be_now(link->peer().context, role, proofs));
   std::shared_ptr<Link> older;
   for (const LinkEntry& entry : entries_) {
     if (!is_of(entry, link->peer().context, role) || entry.proofs != proofs) continue;

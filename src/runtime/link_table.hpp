@@ -87,10 +87,15 @@ class LinkTable {
   /// A secure one is of the same peer as `proved`.
   [[nodiscard]] std::shared_ptr<Link> usable(const ContextId& peer, Profile profile, ReachBy by,
                                              const Proofs& proved = {});
-  /// permission_denied when there are live links to `peer` and none satisfies `profile`, or is of
-  /// the same peer as `proved`.
+  /// permission_denied when there are live links to `peer` and none satisfies `profile`, or has the
+  /// name of `proved`.
   [[nodiscard]] Result<void> may_reuse(const ContextId& peer, Profile profile,
                                        const Proofs& proved = {}) const;
+  /// protocol_violation when `peer` has proved here that it is another one than `proved`, and that
+  /// link lives: no Context has two names. A Context may have several keys, so each side of a link
+  /// may use another one, but the same side does not change it.
+  [[nodiscard]] Result<void> may_be(const ContextId& peer, LinkRole role,
+                                    const Proofs& proved) const;
   /// As it is now; nothing for a link that has ended.
   [[nodiscard]] std::optional<LinkEntry> entry_of(const Link& link) const;
 
@@ -99,7 +104,8 @@ class LinkTable {
   /// another process; or if kMaxClaimsPerContext others claim its id.
   [[nodiscard]] Result<void> may_add(const PeerIdentity& peer, LinkRole role, const Proofs& proofs,
                                      const LinkOrigin& origin) const;
-  /// Returns the live one that it replaces, if any: the caller ends it.
+  /// Returns the live one that it replaces, if any: the caller ends it. Errors: as of may_be(), and
+  /// when there is no room.
   [[nodiscard]] Result<std::shared_ptr<Link>> insert(std::shared_ptr<Link> link, Proofs proofs,
                                                      LinkOrigin origin);
   void started(const Link& link);
@@ -155,6 +161,8 @@ class LinkTable {
 
  private:
   LinkEntry* find(const Link& link) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Result<void> may_be_now(const ContextId& peer, LinkRole role,
+                                        const Proofs& proved) const TENDON_REQUIRES(mutex_);
   void refresh() TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool is_full() const TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool is_full_of(const LinkOrigin& origin) const TENDON_REQUIRES(mutex_);

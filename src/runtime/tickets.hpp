@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/session/identity.hpp>
@@ -22,6 +23,7 @@ class OpenHandler;
 struct Entrance {
   std::weak_ptr<OpenHandler> handler;
   Profile profile;
+  std::string address{};  ///< of the listener, with its port; empty: it listens nowhere
 };
 
 /// The tickets that the listeners of a Context give to their peers in the handshake, and take back

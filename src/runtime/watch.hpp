@@ -41,6 +41,8 @@ class Watch {
   void stop() {
     if (auto* context = std::exchange(context_, nullptr)) context->loop().forget(fd_);
   }
+  /// The socket became ready since the last call. For one that waits for several.
+  [[nodiscard]] bool take_ready() { return ready_->take(); }
   /// False when the deadline passed first.
   [[nodiscard]] bool wait(Deadline deadline) {
     return context_->wait(nullptr, deadline,

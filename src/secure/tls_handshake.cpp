@@ -135,6 +135,7 @@ struct TlsHandshake::Callbacks {
         self.client_identity_ = said;
       }
     } else if (said.starts_with(kSessionPrefix) && self.options_.find_session) {
+      self.names_session_ = true;
       auto found = self.options_.find_session(said.substr(kSessionPrefix.size()));
       if (found) {
         secret = std::move(*found);
@@ -421,6 +422,12 @@ Error TlsHandshake::explain_failure(const CryptoErrors& errors) {
   if (why_refused_.empty() && !is_about_identity(error))
     return Error{ErrorCode::protocol_violation, kWhere,
                  "this is no handshake of TLS 1.3 for " + std::string(kProtocol) + ": " + openssl};
+  // No credentials, but a place in a link; the peer hears what it would hear of a wrong key.
+  if (reason == SSL_R_BINDER_DOES_NOT_VERIFY && names_session_)
+    return Error{ErrorCode::protocol_violation, kWhere,
+                 client_identity_.empty()
+                     ? "the peer named a session, as a lane does, of which no link lives here"
+                     : "the peer named '" + client_identity_ + "', and has not its key"};
   std::string why;
   if (!why_refused_.empty()) {
     why = "the certificate of the peer is refused: " + why_refused_;
@@ -429,7 +436,7 @@ Error TlsHandshake::explain_failure(const CryptoErrors& errors) {
           "): its log has the reason, compare the keys by `tendon key id`";
   } else if (reason == SSL_R_BINDER_DOES_NOT_VERIFY && client_identity_.empty()) {
     // The name that it said is a stranger's text.
-    why = "the peer named a key, or a session, that this end does not have";
+    why = "the peer named a key that this end does not have";
   } else if (reason == SSL_R_BINDER_DOES_NOT_VERIFY) {
     why = "the peer named '" + client_identity_ + "', and has not the key that this end has for it";
   } else {

@@ -137,6 +137,7 @@ class TlsHandshake {
   std::string why_refused_;       // of a certificate
   std::string certificate_digest_;
   std::string client_identity_;  // as it was sent; received, where this end has its key
+  bool names_session_ = false;   // of a server: the client does
   TlsSession session_;
 };
 

@@ -22,6 +22,7 @@ enum class Feature : std::uint64_t {
   many_channels = 1u << 7,   ///< kMaxPipesPerLink pipes, and kMaxAnnouncements keys
   // 8 and 9 are given to what is not built yet.
   device_samples = 1u << 10,  ///< device parts whose bytes are there already: `word` 0
+  lanes_at_once = 1u << 11,   ///< one ticket of a link admits each of its lanes once, in any order
 };
 
 /// A set of features.
@@ -39,7 +40,8 @@ class Features {
     constexpr auto kOfMinor2 = kOfMinor1 | static_cast<std::uint64_t>(Feature::devices) |
                                static_cast<std::uint64_t>(Feature::heads) |
                                static_cast<std::uint64_t>(Feature::many_channels) |
-                               static_cast<std::uint64_t>(Feature::device_samples);
+                               static_cast<std::uint64_t>(Feature::device_samples) |
+                               static_cast<std::uint64_t>(Feature::lanes_at_once);
     return Features(minor == 0 ? 0 : minor == 1 ? kOfMinor1 : kOfMinor2);
   }
 

@@ -28,6 +28,11 @@ struct Proofs {
   [[nodiscard]] bool is_same_peer(const Proofs& other) const {
     return identity == other.identity && credential == other.credential;
   }
+  [[nodiscard]] bool is_by_key() const { return identity.starts_with("key:"); }
+  /// A name outlives the certificates that prove it; a key is its own name.
+  [[nodiscard]] bool has_name_of(const Proofs& other) const {
+    return identity == other.identity && (credential == other.credential || !is_by_key());
+  }
   [[nodiscard]] bool any() const { return host != Host::unknown || !identity.empty(); }
   [[nodiscard]] bool satisfy(Profile required) const {
     switch (required) {

@@ -7,6 +7,7 @@
 #include "support/batches.hpp"
 #include "support/pipe_pair.hpp"
 #include "support/raw_client.hpp"
+#include "support/relay.hpp"
 
 namespace tendon::test {
 namespace {
@@ -74,32 +75,6 @@ TEST_F(Profiles, ALocalPipeIsNotOpenedOnAnUnprovedLink) {
   }
   serving.join();
 }
-
-/// Another user's port that passes everything on to a listener of ours.
-class Relay {
- public:
-  explicit Relay(const std::string& to) : thread_([this, to] { pass_on(to); }) {}
-  ~Relay() { thread_.join(); }
-  [[nodiscard]] const std::string& address() const { return listener_.address(); }
-
- private:
-  void pass_on(const std::string& to) {
-    const detail::OwnedFd here = listener_.accept();
-    const detail::OwnedFd there = connect_raw(to);
-    std::thread back([&] { pump(there.get(), here.get()); });
-    pump(here.get(), there.get());
-    back.join();
-  }
-  static void pump(int from, int to) {
-    char buffer[4096];
-    for (ssize_t got = 0; (got = recv(from, buffer, sizeof buffer, 0)) > 0;)
-      send_all(to, {buffer, static_cast<std::size_t>(got)});
-    shutdown(to, SHUT_WR);
-  }
-
-  RawListener listener_;
-  std::thread thread_;
-};
 
 TEST_F(Profiles, AProofThatIsPassedOnProvesNothing) {
   // In both cases the relay would have got a connection of profile 'local'.

@@ -217,6 +217,56 @@ TEST(LinkTable, RefusesAClaimToAnIdThatIsProved) {
   EXPECT_EQ(table.usable(ReachBy::address), proved);
 }
 
+/// Peer 7, whose link in this role has proved `proofs`.
+Result<std::shared_ptr<Link>> add_proved(Table& table, LinkRole role, const Proofs& proofs) {
+  const auto link = std::make_shared<CountedLink>(claim(1), role);
+  auto inserted = table.links.insert(link, proofs, {});
+  if (inserted) table.links.started(*link);
+  return inserted;
+}
+
+TEST(LinkTable, AContextHasOneName) {
+  const Proofs seven{.identity = "tendon://robot/7", .credential = "c1"};
+  const Proofs renewed{.identity = "tendon://robot/7", .credential = "c2"};
+  const Proofs eight{.identity = "tendon://robot/8", .credential = "c3"};
+  Table table;
+  ASSERT_TRUE(succeeds(add_proved(table, LinkRole::acceptor, seven)));
+  for (const LinkRole role : {LinkRole::acceptor, LinkRole::connector}) {
+    EXPECT_TRUE(fails_with(table.links.may_be(claim(1).context, role, eight),
+                           ErrorCode::protocol_violation, "tendon://robot/8"));
+    EXPECT_TRUE(fails_with(add_proved(table, role, eight), ErrorCode::protocol_violation));
+    EXPECT_TRUE(succeeds(table.links.may_be(claim(1).context, role, seven)));
+    EXPECT_TRUE(succeeds(table.links.may_be(claim(1).context, role, renewed)));
+    EXPECT_TRUE(succeeds(table.links.may_be(numbered(8).context, role, eight)));
+    EXPECT_TRUE(succeeds(table.links.may_be(claim(1).context, role, {})));
+  }
+  EXPECT_EQ(table.links.all()->size(), 1u);
+  EXPECT_TRUE(succeeds(table.links.may_reuse(claim(1).context, Profile::secure, renewed)));
+  EXPECT_TRUE(fails_with(table.links.may_reuse(claim(1).context, Profile::secure, eight),
+                         ErrorCode::permission_denied));
+  // With its last link the name is free.
+  table.links.all()->front()->fail({ErrorCode::peer_lost, "test", "it went"}, Death::not_proved);
+  EXPECT_TRUE(succeeds(table.links.may_be(claim(1).context, LinkRole::acceptor, eight)));
+}
+
+// Where keys are changed, a host that has the new one first dials with it, and hosts that have it
+// second still dial with the old one.
+TEST(LinkTable, EachSideOfALinkMayUseAnotherKey) {
+  const Proofs old{.identity = "key:fleet", .credential = "k1"};
+  const Proofs renewed{.identity = "key:fleet-2", .credential = "k2"};
+  const Proofs stolen{.identity = "key:fleet", .credential = "k3"};
+  const Proofs certificate{.identity = "tendon://robot/7", .credential = "c1"};
+  Table table;
+  ASSERT_TRUE(succeeds(add_proved(table, LinkRole::acceptor, old)));
+  for (const Proofs& other : {renewed, stolen, certificate}) {
+    EXPECT_TRUE(fails_with(table.links.may_be(claim(1).context, LinkRole::acceptor, other),
+                           ErrorCode::protocol_violation, other.identity));
+    EXPECT_TRUE(succeeds(table.links.may_be(claim(1).context, LinkRole::connector, other)));
+  }
+  EXPECT_TRUE(succeeds(table.links.may_be(claim(1).context, LinkRole::acceptor, old)));
+  EXPECT_TRUE(succeeds(add_proved(table, LinkRole::connector, renewed)));
+}
+
 TEST(LinkTable, OpensOnLinksThatThisSideMadeWhoeverClaimsTheId) {
   Table table;
   const auto squatter = table.add(claim(1), LinkRole::acceptor).value();

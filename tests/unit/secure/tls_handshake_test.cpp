@@ -22,21 +22,6 @@ using State = TlsHandshake::State;
 using ::testing::HasSubstr;
 using namespace std::string_view_literals;
 
-SharedKey shared_key(const std::string& label, char fill) {
-  return {label, SecretBytes::copy_of(as_bytes(std::string(kSharedKeyBytes, fill))), {}};
-}
-
-std::shared_ptr<const Credentials> with_key(const std::string& label, char fill) {
-  CredentialParts parts;
-  parts.keys.push_back(shared_key(label, fill));
-  return Credentials::make(std::move(parts)).value();
-}
-
-std::shared_ptr<const Credentials> with_certificate(const Certificate& own,
-                                                    const Certificate& authority) {
-  return Credentials::make(parts_of(own, {}, authority)).value();
-}
-
 /// Two ends, and what they have said.
 struct Ends {
   std::unique_ptr<TlsHandshake> client;
@@ -334,8 +319,16 @@ TEST(TlsHandshake, ALaneJoinsItsSessionAlone) {
   EXPECT_EQ(lane.proof, PeerProof::session);
   EXPECT_EQ(lane.identity, "session:17");
   EXPECT_FALSE(std::ranges::equal(lane.sending.bytes(), of_server.sending.bytes()));
-  EXPECT_FALSE(dial("18", session.lane_key.bytes()).are_done());
-  EXPECT_FALSE(dial("17", session.host_key.bytes()).are_done());
+  Ends unknown = dial("18", session.lane_key.bytes());
+  Ends wrong = dial("17", session.host_key.bytes());
+  // No credentials are wrong, so it is no question of who the peer is. It hears the alert of keys.
+  for (Ends* refused : {&unknown, &wrong}) {
+    EXPECT_FALSE(refused->are_done());
+    ASSERT_TRUE(refused->server_error && refused->client_error);
+    EXPECT_EQ(refused->server_error->code, ErrorCode::protocol_violation);
+    EXPECT_THAT(refused->server_error->detail, HasSubstr("session"));
+    EXPECT_EQ(refused->client_error->code, ErrorCode::authentication_failed);
+  }
 }
 
 TEST(TlsHandshake, WhatIsNotTlsIsRefusedByItsFirstBytes) {

@@ -45,6 +45,15 @@ TEST(Proofs, SayWhoAPeerIsBesideItsClaims) {
   }
 }
 
+TEST(Proofs, ANameOutlivesItsCertificates) {
+  const Proofs certificate{.identity = "tendon://robot/7", .credential = "one"};
+  EXPECT_TRUE(certificate.has_name_of({.identity = "tendon://robot/7", .credential = "two"}));
+  EXPECT_FALSE(certificate.has_name_of({.identity = "tendon://robot/8", .credential = "one"}));
+  const Proofs key{.identity = "key:fleet", .credential = "one"};
+  EXPECT_TRUE(key.has_name_of(key));
+  EXPECT_FALSE(key.has_name_of({.identity = "key:fleet", .credential = "two"}));
+}
+
 TEST(Proofs, NeverSatisfyAProfileThatIsUnknown) {
   const auto later = static_cast<Profile>(4);
   EXPECT_FALSE(Proofs{}.satisfy(later));
