@@ -39,9 +39,11 @@ HANDSHAKE = "src/secure/tls_handshake.cpp"
 GATE = "src/secure/client_hello_gate.cpp"
 PROTECTION = "src/secure/record_protection.cpp"
 LAYER = "src/secure/record_layer.cpp"
+RENEWAL = "src/secure/renewal.cpp"
 VERIFY = "SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT"
 RECORDS = "Sealers/Records.*"
 PATH = "SecurePath.*:SecureStream.*"
+RENEWALS = "Renewal.*:RenewedSecrets.*"
 
 FAULTS = [
     Fault("certificates-not-asked", CREDENTIALS, VERIFY, "SSL_VERIFY_NONE"),
@@ -71,6 +73,16 @@ FAULTS = [
           "unit_transport", PATH),
     Fault("updates-without-end", LAYER, "if (++updates_ > limits_.updates) {", "if (++updates_ > 1'000'000'000) {",
           "unit_transport", PATH),
+    Fault("switch-is-an-end", LAYER, "if (is_close_notify && next_receiving_) {",
+          "if (is_close_notify && next_receiving_ && error_) {", tests=RECORDS),
+    Fault("renewed-by-anybody", RENEWAL, "if (made.proof != terms_.proof || made.identity != terms_.identity) {",
+          "if (made.identity.empty()) {", tests=RENEWALS),
+    Fault("early-switch", RENEWAL, "state_ = State::confirming;", "state_ = State::confirming;\n    step.switches = true;",
+          tests=RENEWALS),
+    Fault("renewals-without-end", RENEWAL, "if (++starts_ > terms_.limits.starts) {", "if (++starts_ > 1'000'000'000) {",
+          tests=RENEWALS),
+    Fault("lanes-with-one-key", "src/secure/renewed_secrets.cpp", "const std::string id(connection_id);",
+          "const std::string id(connection_id.substr(0, 0));", tests=RENEWALS),
     Fault("old-keys", LAYER, "auto advanced = receiving_->advance();", "Result<void> advanced{};", "unit_transport", PATH),
 ]
 

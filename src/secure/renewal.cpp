@@ -72,7 +72,6 @@ RenewalStep Renewal::hear(RenewalWord word, Bytes bytes, TimePoint now) {
       state_ = State::draining;
       return {};
     case RenewalWord::refused: {
-      if (state_ == State::idle) return unexpected(word);
       state_ = State::failed;
       handshake_.reset();
       return {.failed = Error{ErrorCode::authentication_failed, kWhere,
@@ -114,9 +113,6 @@ RenewalStep Renewal::agree(RenewalStep step) {
                           " before: a link stays with one identity"});
   }
   session_ = std::move(made);
-  // What a renewed connection is sealed with is derived, so that no lane has the same.
-  session_.sending = {};
-  session_.receiving = {};
   ++count_;
   step.agreed = true;
   if (terms_.role == TlsHandshake::Role::client) {

@@ -105,7 +105,7 @@ class Renewal {
 
   /// Once, after RenewalStep::agreed. It is to be destroyed when keys are derived from it: what was
   /// sent under them would be read by it as long as it is there.
-  [[nodiscard]] TlsSession take_session() { return std::move(session_); }
+  [[nodiscard]] TlsSession take_session() { return *std::exchange(session_, std::nullopt); }
   /// How many have been agreed on.
   [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
 
@@ -120,7 +120,7 @@ class Renewal {
   RenewalTerms terms_;
   State state_ = State::idle;
   std::unique_ptr<TlsHandshake> handshake_;
-  TlsSession session_;
+  std::optional<TlsSession> session_;
   std::uint64_t count_ = 0;
   std::uint64_t bytes_then_ = 0;  // when the last one began
   TimePoint begun_;               // the last one, or the first session

@@ -198,7 +198,6 @@ TEST_P(RenewingLinks, RefuseWhatIsNotDue) {
         Case{RenewalWord::done, false, "'done' while it is idle"},
         Case{RenewalWord::switched, true, "'switched' while it is idle"},
         Case{RenewalWord::switched, false, "'switched' while it is idle"},
-        Case{RenewalWord::refused, true, "'refused' while it is idle"},
         Case{RenewalWord{4}, true, "no meaning"}, Case{RenewalWord{0xff}, false, "no meaning"}}) {
     LinkPair pair;
     const auto credentials = test_credentials({});

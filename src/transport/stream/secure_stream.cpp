@@ -132,6 +132,7 @@ void SecureStream::shake() {
 Result<void> SecureStream::begin_records() {
   secure::TlsSession& session = session_.emplace(handshake_->take_session());
   handshake_.reset();
+  const auto unneeded = std::move(session.renewal_key);  // this session renews none
   input_.begin(std::exchange(session.records, {}));
   TENDON_TRY(records, secure::RecordLayer::make({.sending = std::move(session.sending),
                                                  .receiving = std::move(session.receiving)},
@@ -281,6 +282,7 @@ void SecureStream::say_end() {
 // --- the switch to a renewed session
 
 Result<void> SecureStream::expect_switch(Bytes renewal_key) {
+  if (is_of_parent()) return {};
   const Lock lock(mutex_);
   if (!records_ || stage_ == Stage::lost) return {};
   TENDON_TRY(secrets, secure::renewed_secrets(renewal_key, role_, session_->id));
@@ -290,12 +292,14 @@ Result<void> SecureStream::expect_switch(Bytes renewal_key) {
 }
 
 bool SecureStream::expects_switch() const noexcept {
+  if (is_of_parent()) return false;
   const Lock lock(mutex_);
   return records_ && stage_ == Stage::open && records_->expects_switch();
 }
 
 // What was sealed before still leaves first. Output that has ended has nothing to go over.
 void SecureStream::switch_output() noexcept {
+  if (is_of_parent()) return;
   const Lock lock(mutex_);
   if (!next_sending_ || ends_output_ || stage_ == Stage::lost || write_error_ != 0) return;
   try {
