@@ -51,7 +51,7 @@ std::string refusal_of(NodeCore& core, const ContextId& peer, const FabricOption
     return "found, and not reached: it announces no address for us (NodeOptions::listen)";
   }
   const auto reached =
-      detail::try_to_reach(*core.context(), peer, *addresses, options.profile, deadline);
+      detail::try_to_reach(*core.context(), peer, *addresses, {options.profile}, deadline);
   if (reached.link || reached.link.error().code != ErrorCode::permission_denied) return {};
   std::vector<DialAttempt> tried;
   tried.reserve(reached.tried.size());
