@@ -130,7 +130,7 @@ struct RenewingLink {
 };
 
 /// Time passes for an end that goes on to look at it.
-void wait_for(RenewingEnd& end, std::chrono::nanoseconds time) {
+void pass_time(RenewingEnd& end, std::chrono::nanoseconds time) {
   for (auto left = time; left > 0ns && !end.error; left -= 1s)
     end.act(end.renewal.check_time(end.checked += 1s));
 }
@@ -250,7 +250,7 @@ TEST(Renewal, CutAfterEachWordLeavesNoEndUnderKeysThatTheOtherDoesNotExpect) {
     EXPECT_LE(link.server.sends_under, link.client.expects) << words;
     for (RenewingEnd* end : {&link.client, &link.server}) {
       const bool has_begun = end->renewal.state() != RenewalState::idle;
-      wait_for(*end, RenewalLimits{}.age + RenewalLimits{}.deadline);
+      pass_time(*end, RenewalLimits{}.age + RenewalLimits{}.deadline);
       EXPECT_EQ(end->error.has_value(), has_begun) << words;
       EXPECT_TRUE(!has_begun || end->error->code == ErrorCode::peer_lost);
     }
@@ -266,7 +266,7 @@ TEST(Renewal, HasADeadline) {
   link.client.act(link.client.renewal.check_time(link.now + 1h));
   link.client.act(link.client.renewal.check_time(link.now + 1h + 4s - 1ns));
   EXPECT_FALSE(link.client.error);
-  wait_for(link.client, 5s);
+  pass_time(link.client, 5s);
   ASSERT_TRUE(link.client.error);
   EXPECT_THAT(link.client.error->message(), HasSubstr("did not end within 5000 ms"));
 }
