@@ -188,7 +188,8 @@ TEST_F(SeveralRouters, AreNotNeededByANodeThatJoinsInTheBackground) {
 // Places that cannot be listened at
 
 Result<Port> router_at(const std::string& endpoint) {
-  return open_zenoh({.mode = ZenohMode::router, .listen = {endpoint}}, kPatience);
+  return open_zenoh(
+      {.mode = ZenohMode::router, .listen = {endpoint}, .profile = Profile::plaintext}, kPatience);
 }
 
 TEST_F(SeveralRouters, SayWhoHoldsTheirAddress) {

@@ -120,10 +120,12 @@ TEST_F(RefusedPeers, ByCertificates) {
 // So the rows above are refused for what is wrong with them.
 TEST_F(RefusedPeers, AreNotThoseWithNothingWrong) {
   for (const auto& holder : {good(), holder_of_key("fleet", 'a')}) {
+    // A Context has one name: another one has the other credentials.
+    Context client = Context::create({.transport = Transport::tcp}).value();
     Listener listener =
         Listener::bind(server_, "127.0.0.1:0", {.security = secured_by(holder)}).value();
     EXPECT_TRUE(succeeds(
-        Pipe::connect(client_, listener.address(), kPatience, {.security = secured_by(holder)})));
+        Pipe::connect(client, listener.address(), kPatience, {.security = secured_by(holder)})));
     EXPECT_TRUE(succeeds(listener.accept(kPatience)));
   }
 }

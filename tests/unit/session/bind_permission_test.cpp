@@ -5,7 +5,9 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "secure/credentials.hpp"
 #include "support/expect.hpp"
 
 namespace tendon::test {
@@ -16,11 +18,10 @@ detail::SocketAddress place_of(const std::string& text) {
       .value()
       .front();
 }
-/// Stand for credentials: nobody looks into them here.
 std::shared_ptr<const detail::secure::Credentials> some_credentials() {
-  static const int kNothing = 0;
-  return {std::shared_ptr<const void>(),
-          reinterpret_cast<const detail::secure::Credentials*>(&kNothing)};
+  detail::secure::CredentialParts parts;
+  parts.keys.push_back({"fleet", detail::SecretBytes(detail::kSharedKeyBytes), {}});
+  return detail::secure::Credentials::make(std::move(parts)).value();
 }
 Result<void> asked(const std::string& place, const Security& security) {
   return detail::may_bind(security, place_of(place), place, "a.bind");
