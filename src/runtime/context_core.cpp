@@ -53,6 +53,7 @@ Result<std::shared_ptr<ContextCore>> ContextCore::create(ContextOptions options)
 }
 
 Result<void> ContextCore::open() {
+  (void)boot_id();  // while there is a descriptor: hellos say it later
   TENDON_TRY(id, random_nonce());
   identity_.context.bytes = id;
   identity_.incarnation =

@@ -372,14 +372,17 @@ TEST_F(ZenohSessions, AQueryEndsAtItsTimeout) {
 }
 
 TEST_F(ZenohSessions, ASessionMayWithdrawAndAskInItsCallbacks) {
+  // Not the token that the callback is about: Zenoh may not have it for questions by then.
+  const Handle asked = b_->token(key("asked/1")).value();
+  settle(*b_);
   Handle watch;
   Handle get;
-  watch = b_->watch(key("n/*"), [&](TokenChange, std::string_view token) {
-              get = b_->get(key(token), kLong, keys_to(lines_), end_to(lines_)).value();
+  watch = b_->watch(key("n/*"), [&](TokenChange, std::string_view) {
+              get = b_->get(key("asked/*"), kLong, keys_to(lines_), end_to(lines_)).value();
               watch.reset();
             }).value();
   const Handle one = b_->token(key("n/1")).value();
-  EXPECT_THAT(lines_.take(2), ElementsAre("n/1", "end"));
+  EXPECT_THAT(lines_.take(2), ElementsAre("asked/1", "end"));
   const Handle two = b_->token(key("n/2")).value();
   settle(*b_);
   EXPECT_THAT(lines_.all(), IsEmpty());
