@@ -817,8 +817,8 @@ def test_ctrl_c_ends(what, program, transport):
 def test_a_handler_that_does_not_raise_does_not_end_a_wait(start, program):
     motor = start("motor")
     child = program("""
-        import signal, sys, tendon
-        signal.signal(signal.SIGUSR1, lambda *_: print("handled", flush=True))
+        import os, signal, sys, tendon
+        signal.signal(signal.SIGUSR1, lambda *_: os.write(1, b"handled\\n"))
         node = tendon.Node("vision", domain="brain", peers=[sys.argv[1]])
         subscriber = node.subscriber("count")
         print("ready", flush=True)
