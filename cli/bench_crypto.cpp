@@ -137,6 +137,7 @@ Result<std::vector<SealCost>> measure_sealers(std::uint64_t rounds) {
     }
   }
   std::vector<SealCost> costs;
+  costs.reserve(all.size());
   for (Sealing& one : all) costs.push_back({one.kind, Spread::of(std::move(one.s_per_gb))});
   return costs;
 }
@@ -149,6 +150,7 @@ Result<std::vector<HandshakeCost>> measure_handshakes(std::uint64_t rounds,
   for (std::uint64_t round = 0; round < rounds; ++round)
     for (Proof& proof : proofs) TENDON_CHECK(proof.measure());
   std::vector<HandshakeCost> costs;
+  costs.reserve(proofs.size());
   for (Proof& proof : proofs) {
     costs.push_back({proof.name, Spread::of(std::move(proof.client_ms)),
                      Spread::of(std::move(proof.server_ms)), Spread::of(std::move(proof.per_s))});

@@ -33,6 +33,7 @@ Result<std::vector<std::unique_ptr<ByteStream>>> LaneDials::run() {
     if (!goes_on && options_.deadline.has_passed()) return timed_out();
   }
   std::vector<std::unique_ptr<ByteStream>> joined;
+  joined.reserve(lanes_.size());
   for (Lane& lane : lanes_) joined.push_back(std::move(lane.joined));
   return joined;
 }

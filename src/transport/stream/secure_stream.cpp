@@ -180,7 +180,7 @@ StreamIo SecureStream::read_locked(std::span<const iovec> wanted) {
   std::size_t fetches = 0;
   // A read that got something does not ask a drained stream again: that would be a system call for
   // each small message.
-  const auto has_fetched_enough = [&] {
+  const auto has_fetched_enough = [&]() TENDON_REQUIRES(mutex_) {
     return fetches == kMostFetches || (fetches != 0 && input_.is_drained());
   };
   while (!pieces.empty() && stage_ == Stage::open) {
