@@ -129,7 +129,7 @@ struct RenewingLink {
   }
 };
 
-/// Time passes for an end that goes on to look at it.
+/// Time passes for an end that looks at the clock every second.
 void pass_time(RenewingEnd& end, std::chrono::nanoseconds time) {
   for (auto left = time; left > 0ns && !end.error; left -= 1s)
     end.act(end.renewal.check_time(end.checked += 1s));

@@ -173,7 +173,8 @@ TEST(SecurePath, RecordsThatAreMovedAreRefused) {
        }},
       {"shortened", "",
        [](auto& one, auto& two, auto&, auto&, auto&) {
-         return joined({Bytes(one).first(one.size() - 1), two});
+         // One byte of the next record may be the one that is missing.
+         return joined({Bytes(one).first(one.size() - 3), two});
        }},
       {"plaintext", kFirst,
        [](auto& one, auto&, auto&, auto&, auto&) {
