@@ -19,6 +19,7 @@
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
 #include "cli/security_flags.hpp"
+#include "cli/shown_warnings.hpp"
 #include "cli/transfer.hpp"
 #include "cli/verbs.hpp"
 
@@ -256,6 +257,7 @@ Result<void> receive_one(Listener& listener, const RecvOptions& options, Interru
 
 int run_recv(const RecvOptions& options) {
   Interrupt interrupt;
+  const ShownWarnings shown("context.admission");  // who is refused, and why
   const auto fail = [&](const Error& error) {
     const int code = report(error, options.format);
     return interrupt.requested() ? interrupt.exit_code() : code;

@@ -10,7 +10,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <tendon/observe/log.hpp>
 #include <tendon/pipe/pipe.hpp>
 #include <tendon/tensor/path.hpp>
 #include <tendon/tensor/safetensors.hpp>
@@ -23,9 +22,9 @@
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
 #include "cli/security_flags.hpp"
+#include "cli/shown_warnings.hpp"
 #include "cli/transfer.hpp"
 #include "cli/verbs.hpp"
-#include "core/environment.hpp"
 
 namespace tendon::cli {
 namespace {
@@ -58,32 +57,11 @@ Result<SafetensorsFile> open_file(const std::string& file) {
   return error;
 }
 
-/// While it lives, a word of the library that nobody listens yet goes to stderr: main() leaves
-/// warnings out, unless TENDON_LOG asks for them.
-class SaysThatItDials {
- public:
-  SaysThatItDials() {
-    if (!is_quiet_) return;
-    set_log_callback(LogLevel::warn, [](const LogLine& line) {
-      if (line.level == LogLevel::error || line.where == "pipe.connect")
-        say(fmt::format("tendon: {}", line.text));
-    });
-  }
-  SaysThatItDials(const SaysThatItDials&) = delete;
-  SaysThatItDials& operator=(const SaysThatItDials&) = delete;
-  ~SaysThatItDials() {
-    if (is_quiet_) set_log_callback(LogLevel::error, {});
-  }
-
- private:
-  const bool is_quiet_ = detail::environment_variable("TENDON_LOG").empty();
-};
-
 // Dials until the receiver is there, or the deadline.
 Result<Pipe> connect(Context& context, const SendOptions& options, const Security& security,
                      Interrupt& interrupt) {
   const Interrupt::Guard end_on_signal(interrupt, [&] { (void)context.close(Deadline::now()); });
-  const SaysThatItDials says;
+  const ShownWarnings shown("pipe.connect");  // that nobody listens yet
   auto pipe = Pipe::connect(context, options.address, options.step(), {.security = security});
   if (interrupt.requested()) return interrupt.error(kWhere);
   return pipe;

@@ -90,6 +90,16 @@ TEST_F(SecureCommand, BothEndsNameWhomTheOtherProvedToBe) {
   EXPECT_THAT(receiver->finish().out, HasSubstr("verified  from tendon send (host"));
 }
 
+// The one that is refused hears no reason.
+TEST_F(SecureCommand, RecvSaysWhomItRefusedAndWhy) {
+  auto receiver = start_recv({"--key", path("fleet.key")});
+  EXPECT_TRUE(failed(send({"--key", path("other.key")}), ErrorCode::authentication_failed,
+                     "its log has the reason"));
+  EXPECT_THAT(receiver->wait_for_err("tendon: refused "), HasSubstr("127.0.0.1"));
+  EXPECT_EQ(send({"--key", path("fleet.key")}).code, 0);
+  EXPECT_EQ(receiver->finish().code, 0);
+}
+
 TEST_F(SecureCommand, KeysComeByADescriptor) {
   const std::string tendon = std::string("exec '") + TENDON_CLI_PATH + "' ";
   Command receiver({"-c", tendon + "recv 127.0.0.1:0 -o '" + path("in") + "' --key-fd 3 3< '" +
