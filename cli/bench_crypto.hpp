@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What cryptography costs on this processor, without a connection.
+// The cost of cryptography on this processor, without a connection.
 #pragma once
 
 #include <ctime>

@@ -26,8 +26,8 @@ enum class BenchLink : std::uint8_t { loopback, veth_1g, veth_10g };
 enum class SoftirqPlace : std::uint8_t { sender, receiver };
 TENDON_WORDS(SoftirqPlace, sender, receiver);
 
-/// Two hosts. Those of a link `veth` are network namespaces, joined by a pair of interfaces, each
-/// of which a token bucket limits: this process moves into one of them, for good.
+/// Two hosts. The hosts of a link `veth` are network namespaces, joined by a pair of interfaces. A
+/// token bucket limits each interface. This process moves into one namespace, for good.
 ///
 /// Owns:    the namespace of the other host.
 /// Threads: make() is called before there are other threads.

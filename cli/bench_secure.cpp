@@ -106,7 +106,7 @@ CredentialFiles files_of(WayKind kind, const BenchCredentials& credentials) {
   return {};
 }
 
-/// What one way did in one round.
+/// The figures of one way in one round.
 struct Sample {
   double p50_us = 0;
   double p99_us = 0;

@@ -25,7 +25,7 @@ constexpr std::string_view kWhere = "cli.bench";
 /// The longest a peer may take to start and connect.
 constexpr std::chrono::seconds kStartLimit{30};
 
-/// What the second process needs to make the same of it.
+/// Adds the options from which the second process makes the same Security.
 void add_security(Value::Map& parameters, const SecurityOptions& options) {
   parameters.emplace_back("profile", to_string(options.profile));
   parameters.emplace_back("key", options.files.key);

@@ -257,7 +257,7 @@ Result<void> receive_one(Listener& listener, const RecvOptions& options, Interru
 
 int run_recv(const RecvOptions& options) {
   Interrupt interrupt;
-  const ShownWarnings shown("context.admission");  // who is refused, and why
+  const ShownWarnings shown("context.admission");  // the refused peers, with the reason
   const auto fail = [&](const Error& error) {
     const int code = report(error, options.format);
     return interrupt.requested() ? interrupt.exit_code() : code;

@@ -25,7 +25,7 @@ enum class WayKind : std::uint8_t {
 };
 TENDON_WORDS(WayKind, plaintext, records, socket, ssl);
 
-/// What `kind` is without its protection, itself for one that has none.
+/// The way that `kind` is without its protection; `kind` itself if it has none.
 [[nodiscard]] inline WayKind unprotected(WayKind kind) {
   if (kind == WayKind::records) return WayKind::plaintext;
   return kind == WayKind::ssl ? WayKind::socket : kind;
@@ -50,14 +50,14 @@ class Way {
   /// The first bytes of the input.
   [[nodiscard]] virtual Result<void> send(std::uint64_t size_bytes) = 0;
   [[nodiscard]] virtual Result<void> receive(std::uint64_t size_bytes) = 0;
-  /// What was received last.
+  /// The message that was received last.
   [[nodiscard]] virtual Bytes received() const = 0;
   /// A pipe: its profile, which both ends demand. A socket: the version and suite of TLS, or
   /// "none".
   [[nodiscard]] virtual std::string protection() const = 0;
 };
 
-/// What both ends have in common.
+/// The options that both ends share.
 struct WayOptions {
   WayKind kind = WayKind::plaintext;
   WaitPolicy policy = WaitPolicy::blocking;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `tendon bench secure` compares records with: a TCP connection as it is, and one with TLS by
+// The peers of `tendon bench secure`: a TCP connection as it is, and one with TLS by
 // SSL_read and SSL_write. No other command uses it.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace tendon::cli {
 
-/// What a socket does while it can move no byte.
+/// How a socket waits while it can move no byte.
 enum class SocketWait : std::uint8_t { spin, sleep };
 
 /// A TCP connection, with the options that links give theirs. It moves bytes and no messages: both
@@ -39,7 +39,7 @@ class StreamSocket {
                                                 const CredentialFiles& files, SocketWait wait);
 
   [[nodiscard]] Result<void> send(Bytes bytes, Deadline deadline);
-  /// Until `bytes` is full.
+  /// Fills `bytes`, or returns `timeout`.
   [[nodiscard]] Result<void> receive(MutableBytes bytes, Deadline deadline);
   /// "TLSv1.3 TLS_AES_256_GCM_SHA384", as OpenSSL says it of this connection; "none" without TLS.
   [[nodiscard]] std::string protection() const;

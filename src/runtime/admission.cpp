@@ -83,8 +83,8 @@ void Admission::on_time() {
     timer_ = context().add_timed(due, weak_from_this());
     return;
   }
-  // What has come counts: this Context may have made no progress for a while. Many may be late at
-  // once, so it is read in their turns.
+  // Bytes that have arrived count: this Context may have made no progress for a while. Many may be
+  // late at once, so each is read in its turn.
   is_late_ = true;
   context().loop().call_in_turn(stream_.stream()->fd());
 }

@@ -38,7 +38,7 @@ class HandshakeStream {
   /// Null once it was released.
   [[nodiscard]] ByteStream* stream() const noexcept { return stream_.get(); }
   [[nodiscard]] std::unique_ptr<ByteStream> release() { return std::move(stream_); }
-  /// What has to arrive before the handshake goes on: "`ready`"; for the text of an error.
+  /// The frame that the handshake waits for, for the text of an error: "`ready`".
   [[nodiscard]] std::string_view awaits() const noexcept;
   /// Has the peer said anything yet?
   [[nodiscard]] bool has_heard() const noexcept { return has_heard_; }

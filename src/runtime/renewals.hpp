@@ -18,7 +18,7 @@ namespace tendon::v0::detail {
   LinkRenewalOptions options;
   options.terms.role = role;
   options.terms.credentials = std::move(credentials);
-  // Those that share a key are one. Which certificate it was does not matter, but that it was one.
+  // Holders of one key are one peer. A client with a certificate stays one with some certificate.
   options.terms.own_identity = proof == secure::PeerProof::key ? identity : "certificate";
   options.terms.identity = identity;
   options.terms.proof = proof;

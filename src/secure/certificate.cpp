@@ -16,6 +16,7 @@
 #include <memory>
 
 #include "core/text.hpp"
+#include "secure/shared_key.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -66,7 +67,7 @@ std::string name_text(const GENERAL_NAME* name) {
   const std::string_view text = text_of(name->d.ia5);
   if (text.empty() || !is_clean(text)) return {};
   // No URI passes for an identity of another kind.
-  constexpr std::array<std::string_view, 4> kTaken{"key:", "session:", "dns:", "ip:"};
+  constexpr std::array<std::string_view, 4> kTaken{kKeyPrefix, "session:", "dns:", "ip:"};
   const auto begins = [&](std::string_view prefix) { return text.starts_with(prefix); };
   if (name->type == GEN_URI && std::ranges::any_of(kTaken, begins)) return {};
   return (name->type == GEN_DNS ? "dns:" : "") + std::string(text);

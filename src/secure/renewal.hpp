@@ -18,7 +18,7 @@
 
 namespace tendon::v0::detail::secure {
 
-/// What the ends of a link say to renew its session. Numbers are wire contract: append only.
+/// The words by which the ends of a link renew its session. Numbers are wire contract: append only.
 enum class RenewalWord : std::uint8_t {
   handshake = 0,  ///< bytes of TLS
   done = 1,       ///< of the server: it has the new session as well
@@ -44,7 +44,7 @@ struct RenewalTerms {
   RenewalLimits limits{};
 };
 
-/// What a link does after each input, in this order.
+/// The actions of a link after one input, in this order.
 struct RenewalStep {
   bool agreed = false;                 ///< take_session(): each input expects its switch
   std::vector<std::byte> handshake{};  ///< is said in words `handshake`

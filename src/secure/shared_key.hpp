@@ -13,6 +13,8 @@ namespace tendon::v0::detail {
 inline constexpr std::size_t kSharedKeyBytes = 32;
 /// Longest label of a key and longest name in a certificate: X.509 has no longer common name.
 inline constexpr std::size_t kMaxLabelBytes = 64;
+/// The identity of a peer that proved a shared key is this and the key's label.
+inline constexpr std::string_view kKeyPrefix = "key:";
 
 /// A key that several hosts have. Its holders are one identity, `key:LABEL`.
 struct SharedKey {

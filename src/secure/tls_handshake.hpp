@@ -47,8 +47,6 @@ struct TlsSession {
 
 /// The identity of a lane's connection is this and the id of the session that it joins.
 inline constexpr std::string_view kSessionPrefix = "session:";
-/// That of who proved a shared key is this and the key's label.
-inline constexpr std::string_view kKeyPrefix = "key:";
 
 /// The key of a session that a lane wants to join; nothing for one that nobody has.
 using FindSession = std::function<std::optional<Secret<kSharedKeyBytes>>(std::string_view id)>;

@@ -8,7 +8,7 @@ namespace tendon::v0::detail {
 PeerIdentity with_proofs(PeerIdentity claims, const Proofs& proofs) {
   claims.identity = proofs.identity;
   // No name of a certificate begins so: names_in() leaves it out.
-  if (proofs.identity.starts_with("key:"))
+  if (proofs.is_by_key())
     claims.proof = IdentityProof::key;
   else if (!proofs.identity.empty())
     claims.proof = IdentityProof::certificate;

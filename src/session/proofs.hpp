@@ -9,6 +9,8 @@
 #include <tendon/session/profile.hpp>
 #include <utility>
 
+#include "secure/shared_key.hpp"
+
 namespace tendon::v0::detail {
 
 /// What a link has shown of the process at its other end, whichever listener let it in. A profile
@@ -28,7 +30,7 @@ struct Proofs {
   [[nodiscard]] bool is_same_peer(const Proofs& other) const {
     return identity == other.identity && credential == other.credential;
   }
-  [[nodiscard]] bool is_by_key() const { return identity.starts_with("key:"); }
+  [[nodiscard]] bool is_by_key() const { return identity.starts_with(kKeyPrefix); }
   /// A name outlives the certificates that prove it; a key is its own name.
   [[nodiscard]] bool has_name_of(const Proofs& other) const {
     return identity == other.identity && (credential == other.credential || !is_by_key());

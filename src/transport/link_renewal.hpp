@@ -19,7 +19,7 @@ namespace tendon::v0::detail {
 
 class ByteStream;
 
-/// What a link over TLS renews its session with.
+/// How a link over TLS renews its session.
 struct LinkRenewalOptions {
   secure::RenewalTerms terms{};  ///< null credentials: the link has no TLS
   /// So many bulk lanes belong to the link: no renewal before they are there.

@@ -188,7 +188,7 @@ std::pair<std::unique_ptr<ByteStream>, std::unique_ptr<ByteStream>> make_secure_
     const CredentialPair& credentials, int family);
 /// Those of `fleet`.
 std::shared_ptr<const secure::Credentials> test_credentials(const secure::RenewalLimits& limits);
-/// What one end of a link with such credentials renews by.
+/// How one end of a link with such credentials renews.
 LinkRenewalOptions test_renewals(secure::TlsHandshake::Role role,
                                  std::shared_ptr<const secure::Credentials> credentials, int lanes);
 /// A renewal each few messages, as often as any test needs.

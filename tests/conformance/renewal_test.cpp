@@ -174,7 +174,7 @@ TEST_P(RenewingLinks, EndWithANameWhereThePeerIsAnother) {
   }
 }
 
-/// What a peer says although it is not due.
+/// A word that a peer says although it is not due.
 Descriptor word_of(secure::RenewalWord word, std::size_t bytes) {
   Descriptor descriptor;
   descriptor.kind = MessageKind::secure;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a peer that has a link says to renew its session. The first byte says which end is looked at
+// The words by which the peer of a link renews its session. The first byte says which end is tested
 // (bit 0: the server). Each piece behind it is a word, its length, and its bytes; 0x40 as a word
 // hands over the next one of an honest peer, and 0x41 the switch of its keys.
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What either end of a secure link may get before it knows who is there. The first byte says which:
+// Bytes that an end of a secure link may get before it knows its peer. The first byte says which:
 // a first flight to a server, a ClientHello with some bits changed, a second flight behind a right
 // ClientHello, or the answer to a client; the second, in pieces of how many bytes. None of them is
 // let in, because nobody but the fuzzer's own client has the secrets of its handshake.

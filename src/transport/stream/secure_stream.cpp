@@ -297,7 +297,7 @@ bool SecureStream::expects_switch() const noexcept {
   return records_ && stage_ == Stage::open && records_->expects_switch();
 }
 
-// What was sealed before still leaves first. Output that has ended has nothing to go over.
+// Records that were sealed before leave first. Output that has ended has no keys to change.
 void SecureStream::switch_output() noexcept {
   if (is_of_parent()) return;
   const Lock lock(mutex_);

@@ -33,7 +33,7 @@ constexpr std::size_t kMaxUnreadAnswerBytes = 1ull << 20;
 // heard out.
 constexpr int kMaxLastLooks = 64;
 
-// What a part of a link finds at fault, and does not know whose it is.
+// A part of a link that finds a fault does not know whose it is.
 bool must_name_peer(const Error& error) {
   return error.code == ErrorCode::protocol_violation ||
          error.code == ErrorCode::authentication_failed;
@@ -432,7 +432,7 @@ bool LinkOverStreams::poll() {
     verdict_ = lost(control_out_.failure());
   }
   bool moved = read_everything();
-  // What the peer says of it waits where this end does not read.
+  // The peer's words wait while this end does not read.
   if (renewal_.is_of_tls() && !verdict_ && !inbound_.goodbye() && !control_.paused) {
     const std::uint64_t carried_bytes = counters_.bytes() + bulk_out_.sent_bytes();
     if (auto renewed = renewal_.go_on(carried_bytes, Clock::now()); !renewed)

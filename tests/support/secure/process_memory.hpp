@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lies in the memory of this process, by /proc/self: which pages the kernel treats as keys are
-// to be treated, and where there is a copy of a key.
+// The memory of this process, by /proc/self: the pages that the kernel treats as pages of keys, and
+// the places that hold a copy of a key.
 #pragma once
 
 #include <cstdint>

@@ -75,7 +75,7 @@ class SecurePeer {
   detail::HandshakeStream stream_;
 };
 
-/// What a SecurePeer says of itself.
+/// The claims of a SecurePeer.
 inline detail::HelloMessage secure_claims() {
   detail::HelloMessage hello = claims();
   hello.profile = Profile::secure;

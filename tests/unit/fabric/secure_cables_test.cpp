@@ -65,7 +65,7 @@ Security secure_by(std::shared_ptr<const secure::Credentials> credentials) {
   return {.profile = Profile::secure, .credentials = std::move(credentials)};
 }
 
-/// What TLS has proved of the other end of its only link to `other`; nothing while there is none.
+/// The identity that TLS has proved on the only link to `other`; empty while there is none.
 std::string identity_at(const Context& end, const Context& other) {
   LinkTable& links = ContextCore::of(end)->links();
   for (const auto& link : *links.all()) {
@@ -343,7 +343,7 @@ class CapturedCables : public SecureCables {
     }
     expect_moved_both_ways();
   }
-  /// What must be read by nobody, by what it is.
+  /// The bytes that nobody may read, by their names.
   [[nodiscard]] std::map<std::string, std::string> secrets() const {
     const auto raw = [](const auto& bytes) { return std::string(as_text(Bytes(bytes))); };
     const TensorDict small = patterned(kSmall, kSmall);

@@ -107,7 +107,7 @@ class TlsOnCable {
   [[nodiscard]] bool is_open() const {
     return client.stream->session() != nullptr && server.stream->session() != nullptr;
   }
-  /// Until nothing moves.
+  /// Moves bytes until none is left to move.
   void run() {
     for (bool moved = true; moved && !stopped_;) {
       (void)client.stream->write({});
@@ -116,7 +116,7 @@ class TlsOnCable {
       if (!stopped_) moved |= pump(server, client);
     }
   }
-  /// What `from` has said and not put; nothing of it arrives.
+  /// Takes the bytes that `from` has said and not put: none of them arrives.
   [[nodiscard]] static std::vector<std::byte> take(const TlsEnd& from) {
     std::vector<std::byte> bytes(kMaxCablePayloadBytes);
     const ssize_t received = recv(from.far.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);

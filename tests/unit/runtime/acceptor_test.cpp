@@ -76,7 +76,7 @@ class Busy final : public detail::FdHandler {
   }
 };
 
-// What a hello costs is a handshake's, with TLS most of all: links go first.
+// A hello costs as much as a handshake, most of all with TLS: links are served first.
 TEST(AcceptorLimits, HellosAreReadInTurns) {
   Context context = Context::create({.progress = Progress::manual}).value();
   Listener listener =

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a machine on the path sees of a link: all of a plaintext one, and of a secure one nothing
-// that was said.
+// A machine on the path sees all of a plaintext link, and nothing that is said on a secure one.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <linux/if_ether.h>
@@ -46,7 +45,7 @@ class Capture {
     setsockopt(made.packets_.get(), SOL_SOCKET, SO_RCVBUFFORCE, &room_bytes, sizeof room_bytes);
     return made;
   }
-  /// What has passed until now.
+  /// Reads the packets that have passed so far.
   void read(std::uint16_t port) {
     std::vector<char> packet(1 << 16);
     for (;;) {

@@ -267,7 +267,7 @@ class MemberBetween {
     thread_.join();
   }
   [[nodiscard]] const std::string& address() const { return listener_.address(); }
-  /// What was said inside, both ways.
+  /// The bytes that were said inside, both ways.
   [[nodiscard]] std::size_t passed_bytes() const { return passed_bytes_; }
 
  private:

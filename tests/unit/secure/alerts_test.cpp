@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a refused client learns, as a client of OpenSSL alone reads it: one alert for keys, one for
+// The alerts that a refused client of OpenSSL alone reads: one for keys, one for
 // certificates, whatever was wrong; and that such a client is not let in by older TLS.
 #include <gtest/gtest.h>
 #include <openssl/err.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel says of the memory of keys, and what is in it once they are gone.
+// The kernel's facts about the memory of keys, and its contents once they have ended.
 #include "secure/secret_memory.hpp"
 
 #include <gmock/gmock.h>

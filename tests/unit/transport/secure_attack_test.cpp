@@ -42,13 +42,13 @@ class EndOnPath {
     path_ = std::move(below.second);
   }
 
-  /// What it sends when it gets these.
+  /// Returns the bytes that it sends when it gets these.
   Said take(Bytes bytes) {
     put(bytes);
     (void)end_->write({});
     return taken();
   }
-  /// What it sends for this text.
+  /// Returns the bytes that it sends for this text.
   Said say(std::string text) {
     const iovec piece{text.data(), text.size()};
     (void)end_->write({&piece, 1});
@@ -58,7 +58,7 @@ class EndOnPath {
     end_->end_output();
     return taken();
   }
-  /// What it reads when it gets these, until nothing more is there, or the end, or an error.
+  /// Returns the text that it reads when it gets these, up to the end or an error.
   std::string hear(Bytes bytes) {
     put(bytes);
     std::string heard;

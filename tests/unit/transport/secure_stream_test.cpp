@@ -406,7 +406,7 @@ TEST_P(SecureStreamMemory, IsLittleOnceTheHandshakeIsDone) {
     const auto facts = mallinfo2();
     return facts.uordblks + facts.hblkhd;
   };
-  // What the streams below have grown to stays, and what libcrypto makes once.
+  // The grown streams below stay, and so do objects that libcrypto makes once.
   const std::size_t heap_before = heap_bytes();
   ends.resize(2 * kPairs);
   for (std::size_t n = 0; n < kPairs; ++n) fill_pair(n);
@@ -528,7 +528,7 @@ TEST(SecureStream, OutputThatHasEndedGoesOverToNothing) {
   EXPECT_NE(pair.client->write({}).state, State::lost);
 }
 
-// What waits for the stream below is written without a further byte of the program.
+// A waiting switch is written without a further byte of the program.
 TEST(SecureStream, ASwitchWaitsForRoom) {
   SecurePair pair({.most_read = 97, .most_written = 5, .room_bytes = 40});
   pair.shake();
