@@ -5,8 +5,8 @@
 affected_tests.py cpp|python|tidy [--base COMMIT]   prints the chosen files, one a line
 affected_tests.py --self-test                       plants changes and expects the right choice
 
-The change is all that differs from the newest commit that is over a day old, or from --base. The distance of a file is
-the number of steps from it to a changed one. A file depends on the headers that it includes, a header on the sources that
+The change is all that differs from the newest commit that is over a day old, or from --base, in more than comments. The
+distance of a file is the number of steps from it to a changed one. A file depends on the headers that it includes, a header on the sources that
 implement it (same layer, same beginning of the name), a test in Python on the binding that registers a name it uses. The nearest files are
 chosen first, up to N lines of them together (KINDS); files that were changed themselves up to 2 N lines, so that a change of half
 the tree ends in time too. Then all files are cut into K parts of like size, and one part is added: the number of commits
@@ -18,6 +18,7 @@ says which. stderr says what was left out.
 """
 
 import argparse
+import ast
 import re
 import subprocess
 import sys
@@ -32,6 +33,8 @@ PYTHON_IMPORT = re.compile(r"^\s*(?:from|import) +([\w.]+)", re.MULTILINE)
 # A class or a function that a binding registers.
 REGISTERED = re.compile(r'\(\s*module,\s*"(\w{4,})"|\.def\w*\(\s*"(\w{4,})"')
 WORD = re.compile(r"\w{4,}")
+# A literal, which may hold the signs of a comment, or a comment.
+LITERAL_OR_COMMENT = re.compile(r'''R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|//[^\n]*|/\*.*?\*/''', re.DOTALL)
 KINDS = {"cpp": (re.compile(r"tests/(unit/.*|conformance)/[^/]*_test\.cpp"), 3000),
          # Without those that run programs and tools, or torch's arithmetic: the extension module is a small part of it.
          "python": (re.compile(r"tests/python/test_(?!packaging|typing|pages|examples|deploy|brain|engine)\w+\.py"), 1000),
@@ -131,6 +134,18 @@ def choose(sizes: dict[str, int], far: dict[str, int], lines: int, part: set[str
     return chosen, [name for name in left if name not in part]
 
 
+def code_of(name: str, text: str) -> str:
+    """The text without its comments, and without white space where it is C++; as it is where that is not known."""
+    if name.endswith(CODE):
+        return "".join(LITERAL_OR_COMMENT.sub(lambda found: "" if found[0].startswith("/") else found[0], text).split())
+    if name.endswith(".py"):
+        try:
+            return ast.unparse(ast.parse(text))
+        except SyntaxError:
+            return text
+    return text
+
+
 def git(*arguments: str, root: Path) -> str:
     return subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True).stdout
 
@@ -152,6 +167,9 @@ def main() -> int:
     changed |= set(git("ls-files", "-o", "--exclude-standard", root=root).splitlines())
     pattern, lines = KINDS[options.kind]
     graph = Graph(root, names)
+    before = set(git("ls-tree", "-r", "--name-only", base, root=root).splitlines()) if base else set()
+    changed -= {name for name in changed & before & set(graph.texts)
+                if code_of(name, graph.texts[name]) == code_of(name, git("show", f"{base}:{name}", root=root))}
     sizes = {name: graph.texts[name].count("\n") for name in names if pattern.fullmatch(name)}
     number = int(git("rev-list", "--count", "HEAD", root=root)) % PARTS
     far = graph.distances(changed)
@@ -197,6 +215,11 @@ def self_test() -> None:
     ]
     for changed, name, wanted in cases:
         assert graph.distances({changed}).get(name) == wanted, (changed, name, graph.distances({changed}))
+    same = [("a.cpp", "int a; // why\n/* b */ int b;", "int a;\nint b; // \"c\""), ("a.py", "a = 1  # why\n", "a = 1\n")]
+    other = [("a.cpp", 'f("// a");', 'f("// b");'), ("a.cpp", "f('\\''); // a", "f('\"'); // a"),
+             ("a.cpp", 'R"x(// a)x"', 'R"x(// b)x"'), ("a.py", "a = 1", "a = 2"), ("a.txt", "# a", "# b")]
+    for name, one, two in same + other:
+        assert (code_of(name, one) == code_of(name, two)) == ((name, one, two) in same), (name, one, two)
     sizes = {"a": 10, "b": 10, "c": 10, "d": 10}
     assert choose(sizes, {"a": 1, "b": 2}, 20, set()) == (["a", "b"], [])
     assert choose(sizes, {"a": 2, "b": 1}, 19, set()) == (["b"], ["a"]), "the nearest first"
@@ -205,7 +228,7 @@ def self_test() -> None:
     assert choose(sizes, {"a": 1}, 0, {"a", "c"}) == (["a", "c"], []), "the part that rotates"
     parts = parts_of(sizes, 2)
     assert set.union(*parts) == set(sizes) and not parts[0] & parts[1] and len(parts[0]) == 2, parts
-    print(f"self-test: {len(cases)} distances and 5 choices are right")
+    print(f"self-test: {len(cases)} distances, {len(same + other)} changes and 5 choices are right")
 
 
 if __name__ == "__main__":
