@@ -126,6 +126,7 @@ void bind_loan(nb::module_& module) {
             set_order(self.stream, frozen, self.consumers);
             return frozen;
           },
+          nb::keep_alive<0, 1>(),  // with the stream
           "The batch in a loan on a GPU, which nobody writes any more: send() and publish() of\n"
           "its Context take it, and its arrays in a dict, any number of times, each without a\n"
           "copy where the peer reads it there. They are behind the streams of all who have its\n"

@@ -242,7 +242,7 @@ void bind_publisher(nb::module_& module) {
                    "= None) -> Published"))
       .def("loan", loan, nb::arg("schema").none(), nb::arg("timeout").none() = nb::ellipsis(),
            nb::kw_only(), nb::arg("device").none() = nb::none(),
-           nb::arg("stream").none() = nb::none(),
+           nb::arg("stream").none() = nb::none(), nb::keep_alive<0, 5>(),
            "Memory in which subscribers can read: fill it and publish() it.\n\n"
            "schema: a Schema, or a mapping from names to (dtype, shape [elements]).\n"
            "timeout: seconds for which it waits for room on a GPU; in host memory it never waits.\n"

@@ -325,12 +325,8 @@ bool Admission::on_attach(const HelloMessage& attach) {
     return refuse(
         {ErrorCode::protocol_violation, kWhere, "another context came to the rendezvous"});
   }
-  if (attach.connection != parent_->connection_.to_prove()) {
-    return refuse({ErrorCode::permission_denied, kWhere,
-                   "the proof of the same host is not for the connection '" +
-                       parent_->connection_.addresses() +
-                       "' and its session: another process relays bytes between the two"});
-  }
+  if (const auto checked = parent_->connection_.check_proof(attach.connection); !checked)
+    return refuse(checked.error());
   parent_->proved_ = true;
   proof_ = *std::move(proof);
   const int doorbell = context().loop().doorbell_fd();

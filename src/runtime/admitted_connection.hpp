@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <tendon/core/result.hpp>
 #include <utility>
 
 #include "runtime/same_host.hpp"
@@ -42,8 +44,24 @@ class AdmittedConnection {
   }
   /// Its two ends, of TCP.
   [[nodiscard]] const std::string& addresses() const noexcept { return addresses_; }
-  /// What a proof of the same host must be for: these two ends, and their session.
-  [[nodiscard]] std::string to_prove() const { return addresses_ + mark_; }
+  /// Checks that a proof of the same host is `for_connection`, this one: its session, then its two
+  /// ends. Errors: protocol_violation for another session, which only a member that ends TLS on
+  /// both sides can cause; permission_denied for other ends, as behind a proxy.
+  [[nodiscard]] Result<void> check_proof(std::string_view for_connection) const {
+    constexpr std::string_view kWhere = "context.admission";
+    if (!for_connection.ends_with(mark_)) {
+      return Error{
+          ErrorCode::protocol_violation, kWhere,
+          "the proof of the same host is for another session than that of the connection '" +
+              addresses_ + "': another process, which has the credentials, stands between"};
+    }
+    if (for_connection != addresses_ + mark_) {
+      return Error{ErrorCode::permission_denied, kWhere,
+                   "the proof of the same host is not for the connection '" + addresses_ +
+                       "': another process relays bytes between the two"};
+    }
+    return {};
+  }
   /// True once: the peer has begun a handshake of TLS.
   [[nodiscard]] bool note_begun() noexcept { return !std::exchange(has_begun_, true); }
 

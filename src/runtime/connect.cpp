@@ -285,7 +285,10 @@ Result<std::string> Connector::why_no_memory() {
              " went away before it was proved to be on this host: " + met.error().detail});
   }
   const ErrorCode code = met.error().code;
-  if (says_nothing_about_the_host(code) ||
+  // Between the ends of one session of TLS, only somebody who stands between breaks the protocol.
+  const bool is_attacked =
+      code == ErrorCode::protocol_violation && talk_->stream.stream()->session() != nullptr;
+  if (is_attacked || says_nothing_about_the_host(code) ||
       (must_be_proved() && code == ErrorCode::resource_exhausted))
     return explain(std::move(met).error());
   return "the proof of the same host failed: " + met.error().detail;

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import threading
+import weakref
 from pathlib import Path
 
 import gpu_double

@@ -97,9 +97,9 @@ class ZenohPort {
   /// withdrawn and announced again at once may change nothing visible. The key of `missed` is
   /// empty.
   [[nodiscard]] virtual Result<Handle> watch(const KeyExpression& pattern, OnToken on_token) = 0;
-  /// Reports the existing tokens, then the end: at `timeout` the latest. A token of this session may
-  /// be reported twice, by the session and by its router. Reports of this session's watches arrive
-  /// in order with it: after a found token, its withdrawal is reported.
+  /// Reports the existing tokens, then the end: at `timeout` the latest. A token of this session
+  /// may be reported twice, by the session and by its router. Reports of this session's watches
+  /// arrive in order with it: after a found token, its withdrawal is reported.
   [[nodiscard]] virtual Result<Handle> get(const KeyExpression& pattern,
                                            std::chrono::milliseconds timeout, OnKey on_key,
                                            OnEnd on_end) = 0;

@@ -5,9 +5,15 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <string>
 #include <tendon/tendon.hpp>
 #include <thread>
@@ -396,6 +402,68 @@ TEST_F(RenewedPipe, TakesTheCertificatesThatItsFilesHaveByThen) {
   EXPECT_TRUE(fails_with(out_->recv(kPatience), ErrorCode::authentication_failed,
                          "'tendon:another' (certificate), and was 'tendon:robot-7'"));
   EXPECT_TRUE(fails_with(in_->recv(kPatience), ErrorCode::authentication_failed, "refused"));
+}
+
+// Prints how late messages are while both the session and the keys of records change each second,
+// beside links that keep theirs. A message is late beyond twice the p99 of its own run.
+TEST_F(RenewedPipe, EachSecondForLonger) {
+  if (std::getenv("TENDON_TEST_LONG") == nullptr) GTEST_SKIP() << "TENDON_TEST_LONG is not set";
+  using Clock = std::chrono::steady_clock;
+  constexpr std::int64_t kMessages = 10'000;
+  constexpr std::chrono::microseconds kPace{500};
+  constexpr std::size_t kValues = 2'048;  // 16 KiB
+  detail::secure::RotationLimits each_second;
+  each_second.records.age = std::chrono::seconds(1);
+  each_second.records.updates = 1'000'000;
+  each_second.renewal.age = std::chrono::seconds(1);
+  each_second.renewal.starts = 1'000'000;
+  (void)key("fleet.key");
+  for (int round = 0; round < 5; ++round) {
+    for (const bool rotates : {false, true}) {
+      const auto credentials = detail::secure::Credentials::load(
+          {.key = file("fleet.key")}, rotates ? each_second : detail::secure::RotationLimits{});
+      open("127.0.0.1:0", {Profile::secure, credentials.value(), {}}, Transport::tcp);
+      std::mutex mutex;
+      std::condition_variable failed;
+      std::thread sender([&] {
+        const auto begun = Clock::now();
+        std::vector<std::int64_t> values(kValues);
+        for (std::int64_t n = 0; n < kMessages; ++n) {
+          {
+            std::unique_lock lock(mutex);
+            failed.wait_until(lock, begun + n * kPace, [&] { return HasFailure(); });
+          }
+          values[0] = n;
+          values[1] = Clock::now().time_since_epoch().count();
+          TensorDict batch;
+          batch.set("x", Tensor::of<std::int64_t>({static_cast<std::int64_t>(kValues)},
+                                                  std::span<const std::int64_t>(values)));
+          const auto done = out_->send(batch, kPatience);
+          ASSERT_TRUE(succeeds(done));
+        }
+        EXPECT_TRUE(succeeds(out_->close(kPatience)));
+      });
+      std::vector<double> microseconds;
+      std::array<std::int64_t, 2> said{};
+      for (auto batch = in_->recv(kPatience); batch; batch = in_->recv(kPatience)) {
+        const auto now = Clock::now().time_since_epoch();
+        std::memcpy(said.data(), (*batch)["x"].bytes().data(), sizeof said);
+        ASSERT_EQ(said[0], static_cast<std::int64_t>(microseconds.size())) << "lost or doubled";
+        microseconds.push_back(
+            std::chrono::duration<double, std::micro>(now - Clock::duration(said[1])).count());
+      }
+      sender.join();
+      ASSERT_EQ(microseconds.size(), static_cast<std::size_t>(kMessages));
+      std::ranges::sort(microseconds);
+      const double p99 = microseconds[kMessages * 99 / 100];
+      const auto late = std::ranges::count_if(microseconds, [&](double m) { return m > 2 * p99; });
+      std::printf(
+          "%-16s %2llu renewals: p50 %.0f us, p99 %.0f us, last %.0f us; %lld later than twice "
+          "p99\n",
+          rotates ? "each second" : "never", static_cast<unsigned long long>(renewals_of(*here_)),
+          microseconds[kMessages / 2], p99, microseconds.back(), static_cast<long long>(late));
+    }
+  }
 }
 
 }  // namespace

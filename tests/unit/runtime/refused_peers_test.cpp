@@ -336,10 +336,11 @@ TEST_F(RefusedPeers, ThatPassOnAProofOfTheSameHost) {
   const MemberBetween between(listener.address(), fleet);
   Context here = Context::create({.name = "here"}).value();
   // Each call tries the proof once, and the line of the first may be beyond the pace of the log.
-  EXPECT_TRUE(eventually([&] { return lines.have("another process relays bytes"); },
+  EXPECT_TRUE(eventually([&] { return lines.have("which has the credentials, stands between"); },
                          [&] {
-                           EXPECT_FALSE(Pipe::connect(here, between.address(), 10 * kBriefly,
-                                                      {.security = secured_by(fleet)}));
+                           EXPECT_TRUE(fails_with(Pipe::connect(here, between.address(), kPatience,
+                                                                {.security = secured_by(fleet)}),
+                                                  ErrorCode::protocol_violation));
                          }));
   EXPECT_NE(between.passed_bytes(), 0u);
   EXPECT_TRUE(fails_with(listener.accept(std::chrono::milliseconds(0)), ErrorCode::timeout));

@@ -421,7 +421,7 @@ TEST(SameHostOverTls, IsForTheSessionOfItsConnection) {
     if (mark == Mark::own) {
       EXPECT_TRUE(proved.message);
     } else {
-      EXPECT_TRUE(is_refused(proved, ErrorCode::permission_denied, "relays bytes"));
+      EXPECT_TRUE(is_refused(proved, ErrorCode::protocol_violation, "another session"));
     }
   }
 }
