@@ -468,24 +468,25 @@ void bind_sending(Class& pipe) {
            nb::arg("stream").none() = nb::none(), "`await pipe.asend(batch)`.",
            nb::sig("def asend(self, data: object, timeout: float | None = ..., *, tag: int = 0, "
                    "header: bytes = b'', stream: object = None) -> Future[None]"))
-      .def("loan", loan, nb::arg("schema").none(), nb::arg("timeout").none() = nb::ellipsis(),
-           nb::kw_only(), nb::arg("device").none() = nb::none(),
-           nb::arg("stream").none() = nb::none(), nb::keep_alive<0, 5>(),
-           "Memory in which the peer can read: fill it and send() it.\n\n"
-           "schema: a Schema, or a mapping from names to (dtype, shape [elements]).\n"
-           "timeout: seconds; it waits until there is room.\n"
-           "device: where it lies: 'cuda:0' or a torch.device; None or 'cpu': in host memory. On\n"
-           "a GPU it is memory of the Context, for any of its pipes and publishers.\n"
-           "stream: on which it is filled on the GPU, a stream of torch, CuPy or cuda.core or its\n"
-           "handle; by default the per-thread default stream. The Loan keeps it; the caller does\n"
-           "while it has arrays of the loan. Consumers of __dlpack__ on other streams wait for it,\n"
-           "and it for them.\n\n"
-           "Raises Timeout, ResourceExhausted (who holds the memory), MessageTooLarge,\n"
-           "PipeClosed, PeerLost; for a GPU UnsupportedDevice, NotSupported (no driver of CUDA),\n"
-           "DeviceLost, InvalidArgument (a stream that is being captured); ValueError for a\n"
-           "stream without a GPU.",
-           nb::sig("def loan(self, schema: object, timeout: float | None = ..., *, device: object "
-                   "= None, stream: object = None) -> Loan"))
+      .def(
+          "loan", loan, nb::arg("schema").none(), nb::arg("timeout").none() = nb::ellipsis(),
+          nb::kw_only(), nb::arg("device").none() = nb::none(),
+          nb::arg("stream").none() = nb::none(), nb::keep_alive<0, 5>(),
+          "Memory in which the peer can read: fill it and send() it.\n\n"
+          "schema: a Schema, or a mapping from names to (dtype, shape [elements]).\n"
+          "timeout: seconds; it waits until there is room.\n"
+          "device: where it lies: 'cuda:0' or a torch.device; None or 'cpu': in host memory. On\n"
+          "a GPU it is memory of the Context, for any of its pipes and publishers.\n"
+          "stream: on which it is filled on the GPU, a stream of torch, CuPy or cuda.core or its\n"
+          "handle; by default the per-thread default stream. The Loan keeps it; the caller does\n"
+          "while it has arrays of the loan. Consumers of __dlpack__ on other streams wait for it,\n"
+          "and it for them.\n\n"
+          "Raises Timeout, ResourceExhausted (who holds the memory), MessageTooLarge,\n"
+          "PipeClosed, PeerLost; for a GPU UnsupportedDevice, NotSupported (no driver of CUDA),\n"
+          "DeviceLost, InvalidArgument (a stream that is being captured); ValueError for a\n"
+          "stream without a GPU.",
+          nb::sig("def loan(self, schema: object, timeout: float | None = ..., *, device: object "
+                  "= None, stream: object = None) -> Loan"))
       .def("flush", wait_for<&Pipe::flush>, nb::arg("timeout").none() = nb::ellipsis(),
            "Returns when the peer's Tendon holds everything sent so far.",
            nb::sig("def flush(self, timeout: float | None = ...) -> None"))
