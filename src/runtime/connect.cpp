@@ -111,16 +111,16 @@ Result<void> Connector::check_user(const ByteStream& stream) const {
 
 Result<Talk> Connector::dial_once(std::span<const SocketAddress> addresses) {
   const auto is_closed = [](const Error& error) { return error.code == ErrorCode::peer_lost; };
-  heard_ = Redial::Heard::nothing;
+  heard_ = Heard::nothing;
   auto opened = open_stream(addresses, Lane::control);
   if (!opened)
     return is_closed(opened.error()) ? no_place_at(address_text_) : std::move(opened).error();
   TENDON_CHECK(check_user(**opened));
   TENDON_TRY(talk, Talk::over(context_, *std::move(opened)));
   auto answer = exchange(talk, talk.stream.reply(context_.hello(dial_.profile())));
-  if (talk.stream.has_heard()) heard_ = Redial::Heard::something;
+  heard_ = talk.stream.heard();
   if (!answer) {
-    const bool is_unheard = is_closed(answer.error()) && heard_ == Redial::Heard::nothing;
+    const bool is_unheard = is_closed(answer.error()) && heard_ == Heard::nothing;
     return is_unheard ? no_place_at(address_text_) : std::move(answer).error();
   }
   talk.peer = *std::move(answer);

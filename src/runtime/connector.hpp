@@ -107,7 +107,7 @@ class Connector {
   const std::stop_token stop_{};
   const Carrier* const carrier_ = nullptr;  // null: what the address says is dialled
   std::optional<ContextId> expected_;
-  Redial::Heard heard_ = Redial::Heard::nothing;  // of the last dial
+  Heard heard_ = Heard::nothing;  // of the last dial
   SocketAddress reached_;
   std::optional<Talk> talk_;
   PathKind wanted_ = PathKind::none;  // by either side; none: by neither

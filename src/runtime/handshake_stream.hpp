@@ -6,6 +6,7 @@
 #include <tendon/core/result.hpp>
 #include <vector>
 
+#include "runtime/heard.hpp"
 #include "session/handshake.hpp"
 #include "transport/stream/byte_stream.hpp"
 
@@ -40,8 +41,11 @@ class HandshakeStream {
   [[nodiscard]] std::unique_ptr<ByteStream> release() { return std::move(stream_); }
   /// The frame that the handshake waits for, for the text of an error: "`ready`".
   [[nodiscard]] std::string_view awaits() const noexcept;
-  /// Has the peer said anything yet?
-  [[nodiscard]] bool has_heard() const noexcept { return has_heard_; }
+  /// How much of the peer has arrived so far: nothing, a part of a handshake of TLS, or a word.
+  [[nodiscard]] Heard heard() const noexcept {
+    if (has_heard_) return Heard::word;
+    return stream_ != nullptr && stream_->has_heard() ? Heard::handshake : Heard::nothing;
+  }
 
  private:
   [[nodiscard]] HandshakeStep send(HandshakeStep step);

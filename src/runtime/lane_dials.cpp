@@ -55,7 +55,7 @@ bool LaneDials::may_begin(std::uint32_t index) const {
 Result<void> LaneDials::begin(std::uint32_t index) {
   Lane& lane = lanes_[index];
   auto opened = options_.open();
-  if (!opened) return take_failure(lane, std::move(opened).error(), Redial::Heard::nothing);
+  if (!opened) return take_failure(lane, std::move(opened).error(), Heard::nothing);
   TENDON_TRY(talk, Talk::over(context_, *std::move(opened)));
   lane.talk.emplace(std::move(talk));
   HelloMessage message;
@@ -69,7 +69,7 @@ Result<void> LaneDials::begin(std::uint32_t index) {
 Result<void> LaneDials::take(Lane& lane, HandshakeStep step) {
   HandshakeStream& stream = lane.talk->stream;
   if (step.next == Next::failed) {
-    const auto heard = stream.has_heard() ? Redial::Heard::something : Redial::Heard::nothing;
+    const Heard heard = stream.heard();
     lane.talk.reset();
     return take_failure(lane, at_address(options_.address, *std::move(step.error)), heard);
   }
@@ -81,13 +81,13 @@ Result<void> LaneDials::take(Lane& lane, HandshakeStep step) {
   return {};
 }
 
-Result<void> LaneDials::take_failure(Lane& lane, Error error, Redial::Heard heard) {
+Result<void> LaneDials::take_failure(Lane& lane, Error error, Heard heard) {
   // The listener knows the session as long as the link lives, and the next try finds it no more.
   if (error.code == ErrorCode::authentication_failed)
     return at_address(options_.address,
                       {ErrorCode::server_busy, kConnect,
                        "the link ended there while its lanes were opened: connect again"});
-  if (error.code == ErrorCode::peer_lost && heard == Redial::Heard::nothing)
+  if (error.code == ErrorCode::peer_lost && heard == Heard::nothing)
     error = no_place_at(options_.address);
   if (!lane.redial) {
     TENDON_TRY(redial, Redial::make(context_, options_.address, Absent::fail, options_.deadline));
@@ -134,7 +134,7 @@ Error LaneDials::timed_out() {
                       : dial_timed_out(options_.address, "waiting for a place of its listener");
     error.detail += which;
     if (!lane.redial) return error;
-    auto last = lane.redial->after(std::move(error), Redial::Heard::nothing);
+    auto last = lane.redial->after(std::move(error), Heard::nothing);
     if (!last) return std::move(last).error();
   }
   return dial_timed_out(options_.address, "opening its lanes");

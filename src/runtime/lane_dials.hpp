@@ -73,7 +73,7 @@ class LaneDials {
   [[nodiscard]] Result<void> begin(std::uint32_t index);
   [[nodiscard]] Result<void> take(Lane& lane, HandshakeStep step);
   /// Decides whether the lane is dialled again.
-  [[nodiscard]] Result<void> take_failure(Lane& lane, Error error, Redial::Heard heard);
+  [[nodiscard]] Result<void> take_failure(Lane& lane, Error error, Heard heard);
   [[nodiscard]] bool are_all_joined() const;
   [[nodiscard]] bool note_ready();
   [[nodiscard]] Deadline next_due() const;

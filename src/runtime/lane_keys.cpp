@@ -11,7 +11,6 @@ void LaneKeys::add(const secure::TlsSession& session, const std::shared_ptr<Stre
   Lane lane{.session_id = session.id, .key = {}, .link = link};
   std::ranges::copy(session.lane_key.bytes(), lane.key.bytes().begin());
   const Lock lock(table_->mutex);
-  std::erase_if(table_->lanes, [](const Lane& other) { return other.link.expired(); });
   table_->lanes.push_back(std::move(lane));
 }
 
@@ -23,15 +22,24 @@ std::shared_ptr<StreamLink> LaneKeys::link_of(std::string_view identity) const {
   return found == table_->lanes.end() ? nullptr : found->link.lock();
 }
 
+LaneKeys::Place::~Place() {
+  const Lock lock(table_->mutex);
+  std::erase_if(table_->lanes, [&](const Lane& lane) { return lane.session_id == session_id_; });
+}
+
+void LaneKeys::Place::replace(const secure::TlsSession& next) {
+  const Lock lock(table_->mutex);
+  const auto found = std::ranges::find(table_->lanes, session_id_, &Lane::session_id);
+  session_id_ = next.id;
+  if (found == table_->lanes.end()) return;
+  found->session_id = next.id;
+  std::ranges::copy(next.lane_key.bytes(), found->key.bytes().begin());
+}
+
 std::function<void(const secure::TlsSession&)> LaneKeys::follower(
     const secure::TlsSession& first) const {
-  return [table = table_, id = first.id](const secure::TlsSession& next) mutable {
-    const Lock lock(table->mutex);
-    const auto found = std::ranges::find(table->lanes, id, &Lane::session_id);
-    id = next.id;
-    if (found == table->lanes.end()) return;
-    found->session_id = next.id;
-    std::ranges::copy(next.lane_key.bytes(), found->key.bytes().begin());
+  return [place = std::make_shared<Place>(table_, first.id)](const secure::TlsSession& next) {
+    place->replace(next);
   };
 }
 
@@ -42,10 +50,7 @@ secure::FindSession LaneKeys::finder() const {
     const auto found = std::ranges::find(table->lanes, id, &Lane::session_id);
     if (found == table->lanes.end()) return std::nullopt;
     link = found->link.lock();
-    if (link == nullptr || link->ended()) {
-      table->lanes.erase(found);
-      return std::nullopt;
-    }
+    if (link == nullptr || link->ended()) return std::nullopt;
     secure::Secret<kSharedKeyBytes> key;
     std::ranges::copy(found->key.bytes(), key.bytes().begin());
     return key;

@@ -17,7 +17,7 @@ class StreamLink;
 /// The keys by which further connections join the sessions of a listener's secure links. A lane
 /// proves that its other end is that of the session, and its ticket (LaneTickets) is good once.
 ///
-/// Owns:    the keys of links that live.
+/// Owns:    the keys of links that live: each is wiped when its link drops its follower().
 /// Threads: thread-safe.
 /// Errors:  none.
 /// Blocks:  never.
@@ -30,7 +30,8 @@ class LaneKeys {
   /// The link whose session a connection of this identity has joined; null: it has ended since, or
   /// the identity is none of a lane.
   [[nodiscard]] std::shared_ptr<StreamLink> link_of(std::string_view identity) const;
-  /// Takes each session that follows this one on its link: lanes join the last one.
+  /// Takes each session that follows this one on its link: lanes join the last one. The end of the
+  /// last copy takes the key out of the table.
   [[nodiscard]] std::function<void(const secure::TlsSession&)> follower(
       const secure::TlsSession& first) const;
   /// Asks this table, for as long as it lives.
@@ -45,6 +46,20 @@ class LaneKeys {
   struct Table {
     Mutex mutex;
     std::vector<Lane> lanes TENDON_GUARDED_BY(mutex);
+  };
+  /// The place of one link in the table.
+  class Place {
+   public:
+    Place(std::shared_ptr<Table> table, std::string session_id)
+        : table_(std::move(table)), session_id_(std::move(session_id)) {}
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+    ~Place();
+    void replace(const secure::TlsSession& next);
+
+   private:
+    const std::shared_ptr<Table> table_;
+    std::string session_id_;  // the last one; under the table's mutex
   };
 
   std::shared_ptr<Table> table_;

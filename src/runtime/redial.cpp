@@ -26,15 +26,18 @@ Result<Redial> Redial::make(const ContextCore& context, std::string_view address
 
 bool Redial::is_worth_another(const Error& failed, Heard heard) const {
   const bool is_busy = failed.code == ErrorCode::server_busy;
-  // Without a word it may have a place in a moment, which every dial waits for.
+  // Without a word it may have a place in a moment, which every dial waits for. A listener that is
+  // crowded also closes connections whose handshake of TLS has begun.
   if (is_busy && heard == Heard::nothing) return true;
+  if (failed.code == ErrorCode::peer_lost && heard == Heard::handshake) return true;
   return absent_ == Absent::wait &&
          (is_busy || failed.code == ErrorCode::unreachable || failed.system_errno == ETIMEDOUT);
 }
 
 Error Redial::give_up() const {
   Error error = *last_;
-  if (error.code != ErrorCode::server_busy) error.code = ErrorCode::unreachable;
+  if (error.code != ErrorCode::server_busy && error.code != ErrorCode::peer_lost)
+    error.code = ErrorCode::unreachable;
   if (try_count_ > 1)
     error.detail += "; tried " + std::to_string(try_count_) + " times until the deadline";
   return error;

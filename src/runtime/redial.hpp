@@ -11,6 +11,7 @@
 #include <tendon/session/connect_options.hpp>
 
 #include "runtime/backoff.hpp"
+#include "runtime/heard.hpp"
 
 namespace tendon::v0::detail {
 
@@ -25,9 +26,6 @@ class ContextCore;
 /// Cost:    one line in the log, once, when a second has passed.
 class Redial {
  public:
-  /// Whether the listener has said anything at all in that try.
-  enum class Heard : std::uint8_t { nothing, something };
-
   [[nodiscard]] static Result<Redial> make(const ContextCore& context, std::string_view address,
                                            Absent absent, Deadline deadline);
 

@@ -17,7 +17,7 @@ constexpr std::byte kFatal{2};
 constexpr std::uint32_t kMaxEmptyRecords = 32;
 
 Error violation(std::string why) {
-  return Error{ErrorCode::protocol_violation, std::string(kWhere), std::move(why)};
+  return Error{ErrorCode::protocol_violation, kWhere, std::move(why)};
 }
 
 // The pieces that were not sealed yet.

@@ -103,6 +103,8 @@ class RecordLayer {
   /// The stream below has ended, and all of it was opened. Errors: peer_lost, without a
   /// close_notify: somebody may have cut it.
   [[nodiscard]] Result<void> end_of_stream() const;
+  /// Wipes the keys of the peer's records: from now on open() says `ended`.
+  void end_receiving();
 
  private:
   RecordLayer(const RecordLimits& limits, RecordProtection sending, RecordProtection receiving);
@@ -112,7 +114,6 @@ class RecordLayer {
   [[nodiscard]] Result<std::size_t> seal_alert(Alert alert, MutableBytes room);
   [[nodiscard]] Result<Opened::State> hear_alert(Bytes content);
   [[nodiscard]] Result<void> hear_handshake(Bytes content, TimePoint now);
-  void end_receiving();
   [[nodiscard]] Error fail(Alert alert, Error why);
 
   RecordLimits limits_;

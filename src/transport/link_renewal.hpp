@@ -24,7 +24,7 @@ struct LinkRenewalOptions {
   secure::RenewalTerms terms{};  ///< null credentials: the link has no TLS
   /// So many bulk lanes belong to the link: no renewal before they are there.
   std::uint32_t lanes = 0;
-  /// Told of each new session, under the receive lock.
+  /// Told of each new session, under the receive lock. It is destroyed when the link ends.
   std::function<void(const secure::TlsSession&)> on_agreed{};
 };
 
@@ -63,6 +63,9 @@ class LinkRenewal {
   /// Goes on where it may: begins one when the link has carried so many bytes in all.
   [[nodiscard]] Result<void> go_on(std::uint64_t bytes, TimePoint now);
 
+  /// The link has ended: on_agreed is destroyed, and told of nothing more.
+  void end() noexcept { on_agreed_ = nullptr; }
+
   /// From any thread.
   [[nodiscard]] std::uint64_t count() const noexcept {
     return count_.load(std::memory_order_relaxed);
@@ -82,7 +85,7 @@ class LinkRenewal {
 
   const std::shared_ptr<const secure::Credentials> credentials_;
   const std::uint32_t lanes_;
-  const std::function<void(const secure::TlsSession&)> on_agreed_;
+  std::function<void(const secure::TlsSession&)> on_agreed_;
   const LinkRenewalHooks hooks_;
   std::optional<secure::Renewal> renewal_;  // nothing: no TLS
   std::vector<std::byte> held_;             // a client's hello, until the lanes are there

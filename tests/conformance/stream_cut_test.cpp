@@ -95,5 +95,25 @@ TEST(StreamCut, AtAnyByteOfABulkLane) {
   }
 }
 
+// Somebody on the path cuts the lane, and lets the goodbye pass.
+TEST(StreamCut, OfABulkLaneBeforeAGoodbyeIsNoOrderlyEnd) {
+  for (const std::uint64_t cut : {std::uint64_t{0}, std::uint64_t{20}, kBulkBytes / 2}) {
+    SCOPED_TRACE("cut behind byte " + std::to_string(cut));
+    CutPair pair;
+    pair.bulk->break_after(cut);
+    RecordingSink& sink = pair.b.attach(1);
+    OutgoingMessage message(1, 1, kLarge, kLarge);
+    (void)pair.a.link->send(message.op(), Deadline::never());
+    pair.a.link->shut_down();
+    while (pair.turn()) {
+    }
+    ASSERT_TRUE(pair.b.link->ended());
+    ASSERT_TRUE(pair.b.observer.error.has_value()) << "as if the peer had left it out";
+    EXPECT_EQ(pair.b.observer.error->code, ErrorCode::peer_lost);
+    EXPECT_EQ(sink.complete_count(), 0u);
+    (void)pair.a.link->withdraw(message.op());
+  }
+}
+
 }  // namespace
 }  // namespace tendon::test

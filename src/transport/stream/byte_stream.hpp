@@ -74,6 +74,8 @@ class ByteStream {
   [[nodiscard]] virtual StreamIo write(std::span<const iovec> pieces) noexcept = 0;
   /// Ends this side's output in order. What was taken before still leaves; reading goes on.
   virtual void end_output() noexcept = 0;
+  /// This end reads no more: wipes the keys that reading needs. A stream without TLS has none.
+  virtual void end_input() noexcept {}
   /// Would write() take anything now? A stream that is lost says so by its next write.
   [[nodiscard]] virtual bool has_room() const noexcept;
   /// Something that a read has made waits for room: write() without pieces sends it.
@@ -89,6 +91,8 @@ class ByteStream {
   [[nodiscard]] virtual const secure::TlsSession* session() const noexcept { return nullptr; }
   /// The peer has begun a handshake of TLS, and this end has answered it.
   [[nodiscard]] virtual bool has_answered() const noexcept { return false; }
+  /// Bytes of the peer's handshake of TLS have arrived, from which a read returns nothing yet.
+  [[nodiscard]] virtual bool has_heard() const noexcept { return false; }
 
   // A link over TLS has renewed its session; streams without TLS have nothing to do.
   /// Both ends have the new one, with this renewal_key: the peer's next close_notify is no end, but

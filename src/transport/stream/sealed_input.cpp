@@ -35,6 +35,7 @@ StreamIo SealedInput::fetch(ByteStream& below, std::size_t wanted_bytes) {
   unopened_ = memory.first(held + io.bytes);
   plain_ = {};
   is_lent_ = true;
+  has_fetched_ |= io.bytes != 0;
   return io;
 }
 

@@ -45,6 +45,8 @@ class SealedInput {
   [[nodiscard]] StreamIo fetch(ByteStream& below, std::size_t wanted_bytes);
   /// The last fetch() had room for more than there was: the descriptor says when more arrives.
   [[nodiscard]] bool is_drained() const noexcept { return is_drained_; }
+  /// Any fetch() has read something.
+  [[nodiscard]] bool has_fetched() const noexcept { return has_fetched_; }
   /// Before the thread leaves the stream: its memory is used for the next one.
   void keep();
 
@@ -54,6 +56,7 @@ class SealedInput {
   MutableBytes unopened_;
   bool is_lent_ = false;  // both lie in memory of the thread
   bool is_drained_ = false;
+  bool has_fetched_ = false;
 };
 
 }  // namespace tendon::v0::detail

@@ -273,6 +273,16 @@ void SecureStream::end_output() noexcept {
   flush();
 }
 
+void SecureStream::end_input() noexcept {
+  if (is_of_parent()) return;
+  const Lock lock(mutex_);
+  if (records_) records_->end_receiving();
+  next_sending_.reset();
+  if (!session_) return;
+  const auto lane_key = std::move(session_->lane_key);
+  const auto host_key = std::move(session_->host_key);
+}
+
 // close_notify, or the alert that tells the peer of an error.
 void SecureStream::say_end() {
   auto written = records_->seal_end(output_.room(secure::RecordLayer::kLeastRoomBytes));
@@ -354,6 +364,11 @@ std::optional<Error> SecureStream::why_lost() const {
 bool SecureStream::has_answered() const noexcept {
   const Lock lock(mutex_);
   return !handshake_ || handshake_->state() != secure::TlsHandshake::State::hello;
+}
+
+bool SecureStream::has_heard() const noexcept {
+  const Lock lock(mutex_);
+  return input_.has_fetched();
 }
 
 const secure::TlsSession* SecureStream::session() const noexcept {

@@ -55,6 +55,7 @@ class SecureStream final : public ByteStream {
   [[nodiscard]] StreamIo write(std::span<const iovec> pieces) noexcept override
       TENDON_EXCLUDES(mutex_);
   void end_output() noexcept override TENDON_EXCLUDES(mutex_);
+  void end_input() noexcept override TENDON_EXCLUDES(mutex_);
   [[nodiscard]] bool has_room() const noexcept override TENDON_EXCLUDES(mutex_);
   [[nodiscard]] bool wants_room() const noexcept override TENDON_EXCLUDES(mutex_);
   [[nodiscard]] int fd() const noexcept override { return below_->fd(); }
@@ -67,6 +68,7 @@ class SecureStream final : public ByteStream {
   /// records already.
   [[nodiscard]] const secure::TlsSession* session() const noexcept override TENDON_EXCLUDES(mutex_);
   [[nodiscard]] bool has_answered() const noexcept override TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] bool has_heard() const noexcept override TENDON_EXCLUDES(mutex_);
 
   [[nodiscard]] Result<void> expect_switch(Bytes renewal_key) override TENDON_EXCLUDES(mutex_);
   [[nodiscard]] bool expects_switch() const noexcept override TENDON_EXCLUDES(mutex_);

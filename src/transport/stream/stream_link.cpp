@@ -119,6 +119,11 @@ class LinkOverStreams final : public StreamLink, private InboundHost {
     bool ended = false;
     TurnBudget turn;
   };
+  enum class LaneEnd : std::uint8_t {
+    none,
+    in_order,  // everything before it was read
+    cut,       // the connection broke
+  };
   struct Lane {
     Lane(std::unique_ptr<ByteStream> from, Inbound& inbound)
         : stream(std::move(from)), parser(inbound) {}
@@ -126,8 +131,8 @@ class LinkOverStreams final : public StreamLink, private InboundHost {
     BulkParser parser;
     Interest interest{EPOLLRDHUP};  // a parked lane must still see its end
     bool may_have_input = false;
-    bool holds_input = false;     // inside the stream, where no event tells of it
-    bool ended = false;           // everything before its end was read
+    bool holds_input = false;  // inside the stream, where no event tells of it
+    LaneEnd end = LaneEnd::none;
     bool closed_by_peer = false;  // while it was parked
   };
 
@@ -167,7 +172,7 @@ class LinkOverStreams final : public StreamLink, private InboundHost {
   bool read_control() TENDON_REQUIRES(receive_mutex());
   bool take_messages() TENDON_REQUIRES(receive_mutex());
   bool read_lane(Lane& lane) TENDON_REQUIRES(receive_mutex());
-  void lane_ended(Lane& lane) TENDON_REQUIRES(receive_mutex());
+  void end_lane(Lane& lane, LaneEnd how) TENDON_REQUIRES(receive_mutex());
   bool write_out() TENDON_REQUIRES(receive_mutex());
   void settle() TENDON_REQUIRES(receive_mutex());
   void refresh_interest() TENDON_REQUIRES(receive_mutex());
@@ -534,7 +539,7 @@ bool LinkOverStreams::read_lane(Lane& lane) {
   bool moved = false;
   auto parsed = lane.parser.resume();
   std::uint64_t share = share_bytes();
-  while (parsed && !lane.ended && !lane.parser.parked() && share != 0) {
+  while (parsed && lane.end == LaneEnd::none && !lane.parser.parked() && share != 0) {
     ReadTargets targets = lane.parser.targets();
     const std::size_t offered = targets.cut_to(share);
     const StreamIo io = lane.stream->read(targets.all());
@@ -544,12 +549,12 @@ bool LinkOverStreams::read_lane(Lane& lane) {
       moved = true;
       share -= io.bytes;
       left_bytes_ -= io.bytes;
-      if (TENDON_FAILPOINT("tcp.recv.mid_bulk")) lane_ended(lane);
+      if (TENDON_FAILPOINT("tcp.recv.mid_bulk")) end_lane(lane, LaneEnd::cut);
     } else if (io.state != StreamIo::State::later) {
       const auto why = lane.stream->why_lost();
       if (why && why->code == ErrorCode::protocol_violation && !verdict_)
         verdict_ = violation(why->where, why->detail);
-      lane_ended(lane);
+      end_lane(lane, io.state == StreamIo::State::ended ? LaneEnd::in_order : LaneEnd::cut);
     }
     if (io.bytes < offered && !lane.holds_input) {
       lane.may_have_input = false;
@@ -567,8 +572,8 @@ bool LinkOverStreams::read_lane(Lane& lane) {
 
 // Not the end of the link yet: the goodbye travels on another connection and may still come. tick()
 // ends it when it does not.
-void LinkOverStreams::lane_ended(Lane& lane) {
-  lane.ended = true;
+void LinkOverStreams::end_lane(Lane& lane, LaneEnd how) {
+  lane.end = how;
   lane.holds_input = false;
   lane.may_have_input = false;
   lane.interest.forget();
@@ -598,7 +603,7 @@ void LinkOverStreams::settle() {
   // is under way may hold the bodies of all that was announced.
   const bool all_lanes_ended = lanes_.size() >= expected_lanes_ &&
                                std::all_of(lanes_.begin(), lanes_.end(), [](const auto& lane) {
-                                 return lane->ended || lane->parser.parked();
+                                 return lane->end != LaneEnd::none || lane->parser.parked();
                                });
   // A goodbye explains why the connections end afterwards, but no other fault.
   const bool lost_only = verdict_ && verdict_->code == ErrorCode::peer_lost;
@@ -609,7 +614,17 @@ void LinkOverStreams::settle() {
     fail_locked(*verdict_, Death::not_proved);
   } else if (inbound_.goodbye()) {
     // Frames of messages sent before may still be under way on the other connections.
-    if (inbound_.open_count() != 0 && !all_lanes_ended) return;
+    const std::size_t incomplete = inbound_.open_count();
+    if (incomplete != 0 && !all_lanes_ended) return;
+    // A peer that leaves messages incomplete ends their connection. Somebody else may have cut it.
+    const bool is_cut = std::any_of(lanes_.begin(), lanes_.end(),
+                                    [](const auto& lane) { return lane->end == LaneEnd::cut; });
+    if (incomplete != 0 && is_cut) {
+      fail_locked(lost("it said goodbye, and a bulk connection broke before " +
+                       std::to_string(incomplete) + " messages were complete"),
+                  Death::not_proved);
+      return;
+    }
     close_streams();
     end_in_order();
   }
@@ -747,7 +762,7 @@ void LinkOverStreams::tick(Clock::time_point now) {
 
   const bool lane_broke =
       bulk_out_.failure() != 0 || std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) {
-        return lane->ended || lane->closed_by_peer;
+        return lane->end != LaneEnd::none || lane->closed_by_peer;
       });
   // While the control lane waits for the program, a goodbye may lie unread in it.
   const bool reads_control = inbound_.may_take();
@@ -787,6 +802,7 @@ void LinkOverStreams::close_streams() {
   control_.interest.forget();
   for (const auto& lane : lanes_) lane->interest.forget();
   const Lock lock(bulk_out_.mutex());
+  renewal_.end();
   bulk_out_.stop();
   control_out_.stop();
   control_.stream.reset();
@@ -810,10 +826,13 @@ void LinkOverStreams::shut_down() {
   control_out_.stop();
   input_waits_ = false;
   // What was handed over still leaves; the streams themselves go with the link.
+  renewal_.end();
   control_.stream->end_output();
+  control_.stream->end_input();
   for (const auto& lane : lanes_) {
     lane->interest.forget();
     lane->stream->end_output();
+    lane->stream->end_input();
   }
 }
 

@@ -48,9 +48,9 @@ TEST_P(HandshakeInCrumbs, ReachesItsEndAndReadsNotAByteMore) {
   HandshakeStream connector(std::move(streams.first), Handshake::connector());
   HandshakeStream acceptor(std::move(streams.second), Handshake::acceptor());
   ASSERT_EQ(connector.reply(claims()).next, Next::read);
-  EXPECT_FALSE(acceptor.has_heard());
+  EXPECT_EQ(acceptor.heard(), detail::Heard::nothing);
   ASSERT_EQ(advance(acceptor).message.value().kind, HelloKind::hello);
-  EXPECT_TRUE(acceptor.has_heard());
+  EXPECT_EQ(acceptor.heard(), detail::Heard::word);
   ASSERT_EQ(acceptor.reply(claims()).next, Next::read);
   ASSERT_EQ(advance(connector).message.value().kind, HelloKind::hello);
   ASSERT_EQ(connector.reply(frame_of(HelloKind::path)).next, Next::read);

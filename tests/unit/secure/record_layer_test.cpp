@@ -43,6 +43,7 @@ class Records : public EachSealer {
     RecordLayer end = receiver();
     EXPECT_TRUE(fails_with(opened(end, record), code, why));
     EXPECT_TRUE(fails_with(opened(end, record), code, why)) << "as before";
+    EXPECT_EQ(opened(end, record).error().where, "secure.record");
     EXPECT_TRUE(fails_with(end.end_of_stream(), code, why));
     EXPECT_TRUE(fails_with(end.seal({}, {}, kNow), code, why));
     auto peer = RecordProtection::make(secret_of(kBack), GetParam()).value();

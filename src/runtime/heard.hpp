@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace tendon::v0::detail {
+
+/// How much of a listener has arrived in one try to connect.
+enum class Heard : std::uint8_t {
+  nothing,
+  handshake,  ///< a part of its handshake of TLS
+  word,       ///< a part of a frame of Tendon
+};
+
+}  // namespace tendon::v0::detail
