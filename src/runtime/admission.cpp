@@ -37,7 +37,8 @@ LinkRenewalOptions renewals_after(const AdmittedConnection& connection, const Se
                                   std::uint32_t lanes) {
   if (connection.proved().identity.empty()) return {};
   return renewals_of(security.credentials, secure::TlsHandshake::Role::server,
-                     connection.proved().identity, connection.how(), lanes);
+                     connection.proved().identity, connection.proved().credential, connection.how(),
+                     lanes);
 }
 
 }  // namespace

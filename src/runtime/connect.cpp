@@ -410,7 +410,11 @@ Result<void> Connector::add_lanes(StreamLink& link, const Nonce128& lane_ticket)
                              .pace = features.has(Feature::lanes_at_once) ? LanePace::all_at_once
                                                                           : LanePace::one_by_one,
                              .deadline = deadline_,
-                             .stop = stop_});
+                             .stop = stop_,
+                             .why_over = [&link]() -> std::optional<Error> {
+                               if (!link.ended()) return std::nullopt;
+                               return link.end_error();
+                             }});
   TENDON_TRY(lanes, dials.run());
   for (auto& lane : lanes) TENDON_CHECK(link.add_lane(std::move(lane)));
   return {};

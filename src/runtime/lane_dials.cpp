@@ -24,9 +24,10 @@ Result<std::vector<std::unique_ptr<ByteStream>>> LaneDials::run() {
     for (std::uint32_t index = 0; index < options_.count; ++index) TENDON_CHECK(advance(index));
     if (are_all_joined()) break;
     const bool goes_on = context_.wait(nullptr, next_due(), [this] {
-      return note_ready() || context_.unusable() || options_.stop.stop_requested();
+      return note_ready() || why_over() || context_.unusable() || options_.stop.stop_requested();
     });
     TENDON_CHECK(context_.usable(kConnect));
+    if (auto over = why_over()) return at_address(options_.address, *std::move(over));
     if (options_.stop.stop_requested())
       return at_address(options_.address,
                         {ErrorCode::cancelled, kConnect, "its caller stopped the dialling"});

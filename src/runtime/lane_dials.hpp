@@ -34,6 +34,8 @@ struct LaneDialOptions {
   LanePace pace = LanePace::all_at_once;
   Deadline deadline;
   std::stop_token stop{};
+  /// The error with which the link has ended; nothing while it lives.
+  std::function<std::optional<Error>()> why_over{};
 };
 
 /// Dials the lanes of one link. All at once they take the round trips of one: the connection, TLS
@@ -43,13 +45,13 @@ struct LaneDialOptions {
 ///   ------  ------------------------------------------  ------
 ///   due     its pause is over, and its pace allows it   begun
 ///   begun   `ready`                                     joined
-///   begun   the connection ends before its first byte   due, after a pause
+///   begun   the connection ends before its first frame  due, after a pause
 ///   begun   any other end or refusal                    over: run() returns the error
 ///
 /// Owns:    the connections, until run() returns them.
 /// Threads: the calling one, which makes progress meanwhile.
-/// Errors:  server_busy where the listener has no place until the deadline, or the link has ended
-///          there; timeout, which names the frame that is missing; cancelled; those of the
+/// Errors:  that of the link, once it has ended; server_busy where the listener has no place until
+///          the deadline, or the link has ended there; timeout, which names the frame that is missing; cancelled; those of the
 ///          handshake.
 /// Blocks:  run(), up to the deadline.
 /// Cost:    a connection and a handshake each.
@@ -74,6 +76,9 @@ class LaneDials {
   [[nodiscard]] Result<void> take(Lane& lane, HandshakeStep step);
   /// Decides whether the lane is dialled again.
   [[nodiscard]] Result<void> take_failure(Lane& lane, Error error, Heard heard);
+  [[nodiscard]] std::optional<Error> why_over() const {
+    return options_.why_over ? options_.why_over() : std::nullopt;
+  }
   [[nodiscard]] bool are_all_joined() const;
   [[nodiscard]] bool note_ready();
   [[nodiscard]] Deadline next_due() const;

@@ -10,17 +10,20 @@
 
 namespace tendon::v0::detail {
 
-/// How a link goes on to prove what its first session has shown: `identity`, by `proof`.
+/// How a link goes on to prove what its first session has shown: `identity`, which
+/// `credential` has shown, by `proof`.
 /// `credentials`: null where there is no TLS.
 [[nodiscard]] inline LinkRenewalOptions renewals_of(
     std::shared_ptr<const secure::Credentials> credentials, secure::TlsHandshake::Role role,
-    const std::string& identity, secure::PeerProof proof, std::uint32_t lanes) {
+    const std::string& identity, const std::string& credential, secure::PeerProof proof,
+    std::uint32_t lanes) {
   LinkRenewalOptions options;
   options.terms.role = role;
   options.terms.credentials = std::move(credentials);
   // Holders of one key are one peer. A client with a certificate stays one with some certificate.
   options.terms.own_identity = proof == secure::PeerProof::key ? identity : "certificate";
   options.terms.identity = identity;
+  options.terms.credential = credential;
   options.terms.proof = proof;
   options.lanes = lanes;
   return options;

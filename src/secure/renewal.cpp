@@ -112,6 +112,12 @@ RenewalStep Renewal::agree(RenewalStep step) {
                           ", and was " + text_of(terms_.identity, terms_.proof) +
                           " before: a link stays with one identity"});
   }
+  if (terms_.proof == PeerProof::key && made.credential != terms_.credential) {
+    return fail(Error{ErrorCode::authentication_failed, kWhere,
+                      "the key behind " + text_of(terms_.identity, terms_.proof) +
+                          " has changed since the link was made: a link stays with one key; "
+                          "connect again, and let a new key have a new label"});
+  }
   session_ = std::move(made);
   ++count_;
   step.agreed = true;

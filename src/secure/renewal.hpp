@@ -36,6 +36,7 @@ struct RenewalTerms {
   std::shared_ptr<const Credentials> credentials{};
   std::string own_identity{};  ///< a client's, in the link's first session
   std::string identity{};      ///< the peer's there
+  std::string credential{};    ///< the id of the key there; not compared for a certificate
   PeerProof proof = PeerProof::key;
   /// A client begins by up to an eighth of the age earlier, so that links which began together do
   /// not renew together.

@@ -63,8 +63,11 @@ class LinkRenewal {
   /// Goes on where it may: begins one when the link has carried so many bytes in all.
   [[nodiscard]] Result<void> go_on(std::uint64_t bytes, TimePoint now);
 
-  /// The link has ended: on_agreed is destroyed, and told of nothing more.
-  void end() noexcept { on_agreed_ = nullptr; }
+  /// The link has ended: drops a handshake that is under way, and on_agreed.
+  void end() noexcept {
+    renewal_.reset();
+    on_agreed_ = nullptr;
+  }
 
   /// From any thread.
   [[nodiscard]] std::uint64_t count() const noexcept {
@@ -87,7 +90,7 @@ class LinkRenewal {
   const std::uint32_t lanes_;
   std::function<void(const secure::TlsSession&)> on_agreed_;
   const LinkRenewalHooks hooks_;
-  std::optional<secure::Renewal> renewal_;  // nothing: no TLS
+  std::optional<secure::Renewal> renewal_;  // nothing: no TLS, or the link has ended
   std::vector<std::byte> held_;             // a client's hello, until the lanes are there
   std::atomic<std::uint64_t> count_{0};
   std::atomic<std::uint64_t> refused_count_{0};

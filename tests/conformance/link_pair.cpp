@@ -364,6 +364,8 @@ LinkRenewalOptions test_renewals(Role role, std::shared_ptr<const secure::Creden
   options.terms.role = role;
   options.terms.credentials = std::move(credentials);
   options.terms.own_identity = options.terms.identity = "key:fleet";
+  if (const auto* const key = options.terms.credentials->find_key("fleet"))
+    options.terms.credential = key_id(*key).value();
   options.lanes = static_cast<std::uint32_t>(lanes);
   return options;
 }

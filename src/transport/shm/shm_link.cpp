@@ -809,6 +809,7 @@ void ShmLink::on_failed(Death death) {
 void ShmLink::end(LinkLife::State state) {
   small_.end();
   devices_.end();
+  renewal_.end();
   const bool death_proved = state == LinkLife::State::died;
   paused_ = false;
   if (reactor_ != nullptr) {
@@ -842,6 +843,7 @@ void ShmLink::end(LinkLife::State state) {
 
 void ShmLink::shut_down() {
   post(goodbye());
+  renewal_.end();
   if (reactor_ == nullptr) return;
   if (peer_process_) reactor_->forget(peer_process_.get());
   if (socket_) {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -224,6 +225,20 @@ TEST_F(LanesDialled, ACallerStopsIt) {
   stop.request_stop();
   dial({.count = 2, .deadline = kPatience, .stop = stop.get_token()});
   EXPECT_TRUE(fails_with(dialled_.get(), ErrorCode::cancelled));
+}
+
+// Its lanes are silent: nothing else would end the wait before the deadline.
+TEST_F(LanesDialled, EndWithTheLinkThatTheyAreOf) {
+  std::atomic<bool> has_ended{false};
+  dial({.count = 2, .deadline = Deadline::never(), .why_over = [&]() -> std::optional<Error> {
+          if (!has_ended) return std::nullopt;
+          return Error{ErrorCode::peer_lost, "a test", "the control lane broke"};
+        }});
+  (void)hear(other(0));
+  (void)hear(other(1));
+  has_ended = true;
+  ContextCore::of(context_)->wake_others();
+  EXPECT_TRUE(fails_with(dialled_.get(), ErrorCode::peer_lost, "the control lane broke"));
 }
 
 }  // namespace

@@ -43,6 +43,8 @@ std::shared_ptr<const Credentials> fleet_keys(const std::vector<std::pair<std::s
 RenewalTerms terms_of(Role role, std::shared_ptr<const Credentials> credentials) {
   RenewalTerms terms;
   terms.role = role;
+  if (const SharedKey* const key = credentials->find_key("fleet"))
+    terms.credential = key_id(*key).value();
   terms.credentials = std::move(credentials);
   terms.own_identity = "key:fleet";
   terms.identity = "key:fleet";
@@ -398,6 +400,14 @@ TEST(Renewal, UnderAnotherLabelIsRefused) {
   RenewingLink link(of_client,
                     terms_of(Role::server, fleet_keys({{"fleet", 'a'}, {"other", 'b'}})));
   expect_refused(link, link.server, "proved to be 'key:other' (key), and was 'key:fleet' (key)");
+}
+
+// Both files got another key under the label of the link's.
+TEST(Renewal, UnderAnotherKeyOfTheSameLabelIsRefused) {
+  RenewingLink link;
+  link.client.renewal.use(fleet_keys({{"fleet", 'b'}}));
+  link.server.renewal.use(fleet_keys({{"fleet", 'b'}}));
+  expect_refused(link, link.server, "the key behind 'key:fleet' (key) has changed");
 }
 
 // A rotation of keys makes another one the first to dial with: the link stays with its own.
