@@ -51,7 +51,8 @@ struct LaneDialOptions {
 /// Owns:    the connections, until run() returns them.
 /// Threads: the calling one, which makes progress meanwhile.
 /// Errors:  that of the link, once it has ended; server_busy where the listener has no place until
-///          the deadline, or the link has ended there; timeout, which names the frame that is missing; cancelled; those of the
+///          the deadline, or the link has ended there; peer_lost where each handshake was cut until
+///          then; timeout, which names the frame that is missing; cancelled; those of the
 ///          handshake.
 /// Blocks:  run(), up to the deadline.
 /// Cost:    a connection and a handshake each.
