@@ -26,14 +26,14 @@ namespace {
 constexpr std::string_view kWhere = "listener.bind";
 constexpr std::string_view kAccept = "listener.accept";
 constexpr auto kLookUp = std::chrono::seconds(5);
-// For one event: peers that connect faster than they are served must not keep the links waiting.
+// Most connections accepted per event, so that peers that connect fast do not delay the links.
 constexpr int kMostAccepted = 16;
 constexpr int kListenBacklog = static_cast<int>(kSilentPerListener);
 
 std::string_view name_of(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
-// A unix socket file whose listener is gone is in the way of the next one; one with a listener is
-// not ours to take.
+// Removes a unix socket file whose listener has ended, because it blocks the next bind. A file with
+// a live listener is left alone.
 Result<void> clear_stale(const SocketAddress& address, const std::string& path) {
   struct stat status {};
   if (lstat(path.c_str(), &status) != 0) return {};
@@ -194,7 +194,7 @@ void Acceptor::close() {
   socket_.reset();
 }
 
-// Under the lock: the number of a closed socket may already belong to another file.
+// Holds the lock, because the number of a closed socket may already belong to another file.
 OwnedFd Acceptor::accept_one() {
   const Lock lock(mutex_);
   if (closed_) {
@@ -204,7 +204,7 @@ OwnedFd Acceptor::accept_one() {
   OwnedFd fd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!fd && (errno == EMFILE || errno == ENFILE)) {
     const int cause = errno;
-    // The connection stays in the kernel's queue and epoll would say so for ever: rest a moment.
+    // The connection stays in the kernel's queue and epoll would report it forever: rest a moment.
     context_->loop().change(socket_.get(), 0);
     (void)context_->add_timed(std::chrono::milliseconds(100), weak_from_this());
     errno = cause;
@@ -233,7 +233,7 @@ void Acceptor::on_time() {
   if (!closed_) context_->loop().change(socket_.get(), EPOLLIN);
 }
 
-// Before a byte of it is read: what another user sends may hold descriptors.
+// Called before a byte is read, because another user's bytes may carry descriptors.
 bool Acceptor::serves(ByteStream& stream) const {
   const auto user = stream.peer().user;
   if (!user || *user == user_id()) return true;
@@ -263,7 +263,7 @@ void Acceptor::admit(std::unique_ptr<ByteStream> plain, const std::optional<Sour
   auto secured_stream = secured(std::move(plain));
   if (!secured_stream) return say_at_pace(LogLevel::error, kAccept, secured_stream.error().detail);
   std::unique_ptr<ByteStream> stream = *std::move(secured_stream);
-  const ByteStream& refused = *stream;  // stays here unless it is admitted
+  const ByteStream& refused = *stream;  // valid here unless the stream is admitted
   std::shared_ptr<Admission> admission;
   {
     const Lock lock(mutex_);
@@ -313,7 +313,7 @@ void Acceptor::say_at_pace(LogLevel level, std::string_view where, const std::st
 
 bool Acceptor::obey(const Door::Verdict& verdict) {
   if (verdict.displaced) {
-    // Later, because this may be called under the lock of another Admission.
+    // Deferred, because this may be called under the lock of another Admission.
     const auto displaced = admissions_.find(*verdict.displaced);
     if (displaced != admissions_.end())
       (void)context_->add_timed(Deadline::now(), displaced->second);

@@ -26,13 +26,13 @@ namespace tendon::v0::detail {
 class Admission;
 class ByteStream;
 
-/// A listening socket: lets peers through the handshake, makes their links, hands out tickets for
+/// A listening socket: runs the handshakes of peers, makes their links, and issues tickets for
 /// pipes.
 ///
 /// Owns:    the socket, and the handshakes under way that its Door lets stay.
 /// Threads: thread-safe; works on the threads that make progress, several at a time.
-/// Errors:  of bind(); a failed handshake is logged and ends that connection only.
-/// Blocks:  never, but for looking up a name in bind().
+/// Errors:  those of bind(); a failed handshake is logged and ends only that connection.
+/// Blocks:  never, except for the name lookup in bind().
 class Acceptor final : public FdHandler,
                        public Timed,
                        public std::enable_shared_from_this<Acceptor> {
@@ -41,35 +41,35 @@ class Acceptor final : public FdHandler,
                                                               std::string_view address,
                                                               Security security,
                                                               std::weak_ptr<OpenHandler> handler);
-  /// It listens nowhere: what it lets in is handed to admit(), which makes TLS over it where
-  /// `security` asks for that. Errors: invalid_argument, as check_credentials().
+  /// An acceptor that listens nowhere. Its connections are passed to admit(), which runs TLS over
+  /// them where `security` asks for that. Errors: invalid_argument, as check_credentials().
   [[nodiscard]] static Result<std::shared_ptr<Acceptor>> without_socket(
       std::shared_ptr<ContextCore> context, Security security, std::weak_ptr<OpenHandler> handler);
   Acceptor(std::shared_ptr<ContextCore> context, Security security,
            std::weak_ptr<OpenHandler> handler);
   ~Acceptor() override;
 
-  /// With the port that was chosen.
+  /// The listener's address, with the port that was chosen.
   [[nodiscard]] const std::string& address() const noexcept { return address_; }
   void close();
-  // The next three are for one that bound a name in the runtime directory.
-  /// Listens at this path from now on, also where it was before; what its peers do goes on. Errors:
-  /// system; then it listens where it did.
+  // The next three are for a listener that bound a name in the runtime directory.
+  /// Listens at this path from now on, also if it already did; existing connections continue.
+  /// Errors: system; the old socket then stays in use.
   [[nodiscard]] Result<void> serve_at(const std::string& path) TENDON_EXCLUDES(mutex_);
-  /// Listens nowhere until serve_at().
+  /// Stops listening until serve_at() is called.
   void leave() TENDON_EXCLUDES(mutex_);
-  /// The path leads to its socket.
+  /// True if the path leads to this listener's socket.
   [[nodiscard]] bool serves_at(const std::string& path) const TENDON_EXCLUDES(mutex_);
-  /// A connection that came, whatever carries it; nothing for `source`: it is not counted.
+  /// Takes in a new connection, over any carrier. Without a `source` it counts towards no address.
   void admit(std::unique_ptr<ByteStream> stream, const std::optional<Source>& source);
 
   void on_ready(int fd, std::uint32_t events) override;
-  /// Listens again after a rest for want of descriptors.
+  /// Listens again after a rest for lack of descriptors.
   void on_time() override;
 
  private:
   friend class Admission;
-  /// Its socket as a file, to be removed in the end.
+  /// The file of the socket, which is removed at the end.
   struct Place {
     std::string path;
     FileId file;
@@ -78,27 +78,27 @@ class Acceptor final : public FdHandler,
   [[nodiscard]] Result<void> begin(OwnedFd socket, std::optional<Place> place)
       TENDON_EXCLUDES(mutex_);
   void leave_locked() TENDON_REQUIRES(mutex_);
-  /// The next connection, or nothing and errno.
+  /// Returns the next connection, or nothing and sets errno.
   [[nodiscard]] OwnedFd accept_one();
-  /// A visitor of a rendezvous has a place already: that of the peer that opened it.
+  /// Takes in a visitor of a rendezvous. It uses the place of the peer that opened the rendezvous.
   void admit_visitor(OwnedFd fd, std::shared_ptr<Admission> parent);
-  /// Over TLS, where the listener is secure.
+  /// Wraps the stream in TLS if the listener is secure.
   [[nodiscard]] Result<std::unique_ptr<ByteStream>> secured(std::unique_ptr<ByteStream> stream);
-  /// Refuses another user.
+  /// Refuses a peer of another user.
   [[nodiscard]] bool serves(ByteStream& stream) const;
-  /// A line that one cause repeats as often as others connect.
+  /// Logs at a limited pace a line that peers could otherwise repeat with every connection.
   void say_at_pace(LogLevel level, std::string_view where, const std::string& text);
   void start(const std::shared_ptr<Admission>& admission);
-  /// Its ClientHello was answered. False: it has no place to go on.
+  /// Its ClientHello was answered. False: it has no place, and must close.
   [[nodiscard]] bool answered(Door::Number admission);
-  /// The same for a whole frame of it.
+  /// A whole frame of it has arrived. False: as answered().
   [[nodiscard]] bool heard(Door::Number admission);
   void finished(Door::Number admission);
-  /// Its connection is a link's: it has no place before the door any more.
+  /// Releases its place at the door, since its connection is now a link's.
   void leave_door(Door::Number admission);
-  /// When it must be further than it is.
+  /// The time by which it must reach the next stage.
   [[nodiscard]] Deadline due(Door::Number admission);
-  /// What the Door decided: true when the connection stays.
+  /// Carries out the Door's verdict; true if the connection stays.
   [[nodiscard]] bool obey(const Door::Verdict& verdict) TENDON_REQUIRES(mutex_);
 
   const std::shared_ptr<ContextCore> context_;

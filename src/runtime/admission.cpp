@@ -32,7 +32,7 @@ HelloMessage ready_frame(const Nonce128& ticket = {}) {
   return ready;
 }
 
-// Nothing for a connection without TLS.
+// Empty options for a connection without TLS.
 LinkRenewalOptions renewals_after(const AdmittedConnection& connection, const Security& security,
                                   std::uint32_t lanes) {
   if (connection.proved().identity.empty()) return {};
@@ -66,7 +66,7 @@ Admission::~Admission() { close_rendezvous(); }
 
 Result<void> Admission::start() {
   const Lock lock(mutex_);
-  if (finished_) return {};  // its place is gone already
+  if (finished_) return {};  // its place was already released
   timer_ = context().add_timed(parent_ == nullptr ? acceptor_->due(number_) : kHandshakeTimeout,
                                weak_from_this());
   return context().loop().watch_in_turns(stream_.stream()->fd(), EPOLLIN | EPOLLRDHUP,
@@ -84,8 +84,8 @@ void Admission::on_time() {
     timer_ = context().add_timed(due, weak_from_this());
     return;
   }
-  // Bytes that have arrived count: this Context may have made no progress for a while. Many may be
-  // late at once, so each is read in its turn.
+  // Bytes that have arrived count, because this Context may have made no progress for a while. Many
+  // connections may be late at once, so each is read in its turn.
   is_late_ = true;
   context().loop().call_in_turn(stream_.stream()->fd());
 }
@@ -131,7 +131,8 @@ void Admission::advance() {
     HandshakeStep step = stream_.advance();
     if (step.next == Next::read) return wait_for_more();
     if (step.next == Next::failed) {
-      // A connector that found a better way, or none, just closes, as a probe of a port does.
+      // A connector that found a better path, or none, just closes the connection, like a port
+      // probe.
       const auto why = stream_.stream()->why_lost();
       const bool is_refused = why && why->code != ErrorCode::peer_lost;
       if (step.send.empty() && !is_refused)
@@ -174,7 +175,7 @@ void Admission::advance() {
   }
 }
 
-// One with a ClientHello is silent no more, and has a place of those that nobody knows yet.
+// After its ClientHello, a connection leaves the silent ones and takes one of the answered places.
 void Admission::wait_for_more() {
   if (stream_.stream()->has_answered() && connection_.note_begun() &&
       !acceptor_->answered(number_)) {
@@ -231,7 +232,7 @@ bool Admission::on_hello(const HelloMessage& hello) {
       !may)
     return refuse(std::move(may).error());
   if (parent_ == nullptr) {
-    // Pipes opened just before are in rings that were not looked at yet: they count.
+    // Pipes opened just before may be in rings that were not read yet; they count.
     context().poll_every_link();
     const auto handler = acceptor_->handler_.lock();
     if (handler == nullptr)
@@ -260,10 +261,10 @@ bool Admission::may_be_here() const {
   return !is_none(here) && peer_->boot_id == here && peer_->uid == user_id();
 }
 
-// Without a rendezvous the connector goes on in another way, or says why it may not.
+// Offers a rendezvous. Without one the connector takes another path, or says why it may not.
 Result<HelloMessage> Admission::offer_memory(HelloMessage answer) {
   if (stream_.stream()->peer().kind == PathKind::routed) return answer;
-  // The kernel has said already that a peer at a unix socket is this user.
+  // The kernel has already shown that a peer at a unix socket is this user.
   const bool is_unix = stream_.stream()->peer().user.has_value();
   if (is_unix && (peer_->path == PathKind::tcp || answer.path == PathKind::tcp)) return answer;
   if (!may_be_here()) return answer;
@@ -302,13 +303,13 @@ void Admission::close_rendezvous() {
 void Admission::on_rendezvous() {
   OwnedFd fd(accept4(rendezvous_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!fd && (errno == EMFILE || errno == ENFILE)) {
-    // It stays in the kernel's queue, and epoll would say so for ever: on_time() goes on.
+    // The visitor stays in the kernel's queue and epoll would report it forever: on_time() retries.
     context().loop().change(rendezvous_.get(), 0);
     context().remove_timed(timer_);
     timer_ = context().add_timed(std::chrono::milliseconds(100), weak_from_this());
   }
   if (!fd) return;
-  close_rendezvous();  // one visitor, and no file is left
+  close_rendezvous();  // one visitor only; this also removes the file
   acceptor_->admit_visitor(std::move(fd), shared_from_this());
 }
 
@@ -349,7 +350,7 @@ bool Admission::on_ready_frame() {
 
 bool Admission::on_path(const HelloMessage& path) {
   if (path.reuse == Reuse::reuse) {
-    // The link may also be still on its way here; then the ticket decides.
+    // The link may not have arrived here yet; then the ticket decides.
     auto may = context().links().may_reuse(peer_->context_id, acceptor_->security_.profile,
                                            connection_.proved());
     if (!may) return refuse(std::move(may).error());
@@ -360,7 +361,7 @@ bool Admission::on_path(const HelloMessage& path) {
   return refuse({ErrorCode::not_supported, kWhere, "no link of this kind is made here"});
 }
 
-// It was made at the rendezvous.
+// Only confirms: the link was made at the rendezvous.
 bool Admission::accept_memory(const HelloMessage&) { return say_last(ready_frame()); }
 
 bool Admission::accept_stream(const HelloMessage& path) {
@@ -405,7 +406,7 @@ bool Admission::accept_stream(const HelloMessage& path) {
     if (link) (*link)->say_first(last.send);
     return false;
   }
-  // The stream is the link's already. Its lanes may need all the places of its address.
+  // The link already owns the stream. Its lanes may need all the places of its address.
   acceptor_->leave_door(number_);
   (*link)->say_first(last.send);
   const auto added =
@@ -424,7 +425,7 @@ bool Admission::on_lane(const HelloMessage& lane) {
     if (session->proof != secure::PeerProof::session)
       return refuse({ErrorCode::protocol_violation, kWhere, "a lane is of no session of a link"});
     of = acceptor_->lane_keys_.link_of(session->identity);
-    if (of == nullptr) return refuse(not_expected);  // it ended since the handshake of its lane
+    if (of == nullptr) return refuse(not_expected);  // the link ended after the lane's handshake
   }
   const auto taken = acceptor_->lanes_.take(lane.ticket, lane.lane_index, of);
   const bool is_known =
@@ -441,7 +442,7 @@ bool Admission::on_lane(const HelloMessage& lane) {
                        (taken.verdict == Verdict::twice ? " has joined its link already"
                                                         : " is none of those of its link")});
   lane_of_ = taken.link;
-  // A peer that takes the lanes one by one expects a ticket for the next one.
+  // A peer that opens its lanes one by one expects a ticket for the next one.
   return say_last(ready_frame(lane.ticket));
 }
 

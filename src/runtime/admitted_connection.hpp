@@ -12,10 +12,11 @@
 
 namespace tendon::v0::detail {
 
-/// What an acceptor knows of a connection whose handshake goes on, beside what its peer says.
+/// The facts that an acceptor has established about a connection during its handshake, apart from
+/// the claims of the peer.
 ///
 /// Owns:    texts.
-/// Threads: one at a time; nothing changes once the peer's hello has arrived.
+/// Threads: one at a time; constant once the peer's hello has arrived.
 /// Errors:  none.
 /// Blocks:  never.
 /// Cost:    some strings.
@@ -24,7 +25,7 @@ class AdmittedConnection {
   AdmittedConnection() = default;
   explicit AdmittedConnection(std::string addresses) : addresses_(std::move(addresses)) {}
 
-  /// TLS has proved this; null: there is no TLS.
+  /// Notes the proofs of a TLS session; null: there is no TLS.
   void note_session(const secure::TlsSession* session) {
     if (session == nullptr) return;
     proved_.identity = session->identity;
@@ -32,21 +33,21 @@ class AdmittedConnection {
     how_ = session->proof;
     mark_ = mark_of(*session);
   }
-  /// The peer, as TLS has proved it; nothing of its host.
+  /// The proofs about the peer from TLS; none about its host.
   [[nodiscard]] const Proofs& proved() const noexcept { return proved_; }
-  /// How it did.
+  /// The kind of proof in the TLS handshake.
   [[nodiscard]] secure::PeerProof how() const noexcept { return how_; }
-  /// The same, with this user on this host.
+  /// The same proofs, plus that of this user on this host.
   [[nodiscard]] Proofs proved_here() const {
     Proofs here = proved_;
     here.host = Proofs::Host::same_user;
     return here;
   }
-  /// Its two ends, of TCP.
+  /// The two ends of its TCP connection.
   [[nodiscard]] const std::string& addresses() const noexcept { return addresses_; }
-  /// Checks that a proof of the same host is `for_connection`, this one: its session, then its two
-  /// ends. Errors: protocol_violation for another session, which only a member that ends TLS on
-  /// both sides can cause; permission_denied for other ends, as behind a proxy.
+  /// Checks that a proof of the same host covers this connection: its session, then its two ends.
+  /// Errors: protocol_violation for another session, which only a member that ends TLS on both
+  /// sides can cause; permission_denied for other ends, as behind a proxy.
   [[nodiscard]] Result<void> check_proof(std::string_view for_connection) const {
     constexpr std::string_view kWhere = "context.admission";
     if (!for_connection.ends_with(mark_)) {
@@ -62,7 +63,7 @@ class AdmittedConnection {
     }
     return {};
   }
-  /// True once: the peer has begun a handshake of TLS.
+  /// Returns true once, when the peer has begun a TLS handshake.
   [[nodiscard]] bool note_begun() noexcept { return !std::exchange(has_begun_, true); }
 
  private:

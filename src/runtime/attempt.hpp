@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a waiting thread does again and again, and how it is seen to get on.
+// The repeated step of a waiting thread, and the counters that show its progress.
 #pragma once
 
 #include <atomic>
@@ -7,27 +7,27 @@
 
 namespace tendon::v0::detail {
 
-/// Whether each of those that wait for one another has a CPU of its own.
+/// Whether each of several threads that wait for one another has a CPU of its own.
 enum class Crowd : std::uint8_t {
   fits,
-  shares_cpus,  ///< a thread that waits may keep the one from running that it waits for
+  shares_cpus,  ///< a waiting thread may occupy the CPU that the awaited thread needs
 };
 
-/// What operations tell the threads that wait for them.
+/// The news that operations leave for the threads that wait for them.
 struct Progression {
-  /// What attempts have done. The time that work took was no waiting, and after it what comes next
-  /// may come soon: so the spinning begins anew.
+  /// The number of steps done by attempts. A change restarts the spinning: the time of the work was
+  /// no waiting, and the next event may follow soon.
   std::atomic<std::uint64_t> moves{0};
   std::atomic<Crowd> crowd{Crowd::fits};
 };
-/// Null: nothing is told.
+/// Null: the caller learns nothing.
 using Moves = const Progression*;
 
 [[nodiscard]] inline std::uint64_t moved_so_far(Moves moves) noexcept {
   return moves == nullptr ? 0 : moves->moves.load(std::memory_order_relaxed);
 }
 
-/// A call without ownership of what it calls; cheaper than std::function and never allocating.
+/// A call without ownership of its target; cheaper than std::function, and never allocates.
 class Attempt {
  public:
   template <class F>
@@ -40,7 +40,8 @@ class Attempt {
   bool (*call_)(void*);
 };
 
-/// Counts that callers use a Context. Only "has it changed" matters, so a lost count does no harm.
+/// Counts the uses of a Context by callers. Readers only ask whether it has changed, so a lost
+/// count does no harm.
 class Activity {
  public:
   void note() noexcept {

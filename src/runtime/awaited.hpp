@@ -9,10 +9,10 @@
 
 namespace tendon::v0::detail {
 
-/// A completion of an operation that a Context goes on with: its callback runs where the Context
-/// runs callbacks, and the program that sleeps on the Context's descriptor is woken.
+/// The completion of an operation that a Context continues: its callback runs where the Context
+/// runs callbacks, and a program that sleeps on the Context's descriptor is woken.
 ///
-/// Owns:    nothing; its derived class shares what has the Context.
+/// Owns:    nothing; the derived class shares the owner of the Context.
 /// Threads: thread-safe.
 /// Errors:  none of its own.
 /// Blocks:  never.
@@ -23,7 +23,7 @@ class Awaited : public CompletionState<T> {
   explicit Awaited(ContextCore& context) : context_(context) {}
 
   void schedule(std::function<void()> run) override { context_.schedule(std::move(run)); }
-  /// Once: it has ended, so, and is told.
+  /// Ends the operation with `result` and reports it; call it once.
   void conclude(Result<T> result, CompletionStatus failed_as = CompletionStatus::failed) {
     if (auto run = this->finish(std::move(result), failed_as)) schedule(std::move(run));
     context_.note_completed();

@@ -12,22 +12,22 @@
 
 namespace tendon::v0::detail {
 
-/// Pauses between attempts: each may be twice as long as the one before, and is drawn from the
-/// upper half of that, so that peers that were turned away together do not come back together.
+/// Pauses between attempts. The upper limit doubles each time, and the pause is drawn from its
+/// upper half, so that peers refused together do not return together.
 class Backoff {
  public:
   struct Bounds {
     std::chrono::microseconds first;
     std::chrono::microseconds longest;
   };
-  /// For a place at a listener that is there.
+  /// For a place at a listener that is running.
   static constexpr Bounds kAtTheDoor{std::chrono::milliseconds(5), std::chrono::milliseconds(200)};
   /// For a listener that may start later, while a caller waits for it.
   static constexpr Bounds kAbsent{std::chrono::milliseconds(40), std::chrono::seconds(1)};
-  /// For a peer that may not be there.
+  /// For a peer that may be absent.
   static constexpr Bounds kPeer{std::chrono::milliseconds(50), std::chrono::seconds(5)};
 
-  /// Every process has pauses of its own.
+  /// Draws a seed, so that every process has its own pauses.
   [[nodiscard]] static Result<Backoff> seeded(Bounds bounds) {
     TENDON_TRY(random, random_nonce());
     std::uint64_t seed = 0;
@@ -45,7 +45,7 @@ class Backoff {
   }
 
  private:
-  /// SplitMix64 (Steele, Lea, Flood 2014). It has eight bytes, because each peer that is dialled
+  /// SplitMix64 (Steele, Lea, Flood 2014). It has eight bytes of state, because each dialled peer
   /// has one, and neighbouring seeds give unlike numbers at once.
   struct Random {
     // NOLINTNEXTLINE(readability-identifier-naming): the standard's name.

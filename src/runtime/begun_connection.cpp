@@ -28,7 +28,7 @@ Error connection_failed(const SocketAddress& address, std::string_view where, in
                  "connecting to " + address.to_string() + ": the listener's backlog is full"};
   }
   Error error = system_error(where, "connecting to " + address.to_string(), cause);
-  // Nobody listens there yet: the socket may be made in a moment.
+  // No socket exists there yet, but the listener may create it soon.
   if (cause == ENOENT && address.family() == AF_UNIX) error.code = ErrorCode::unreachable;
   return error;
 }

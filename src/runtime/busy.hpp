@@ -6,7 +6,7 @@
 
 namespace tendon::v0::detail {
 
-/// Takes a flag for the length of a call; a second caller is told `busy`.
+/// Holds a flag for the length of a call; a second caller is told `busy`.
 class Busy {
  public:
   explicit Busy(std::atomic<bool>& flag)

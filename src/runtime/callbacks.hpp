@@ -11,11 +11,11 @@ namespace tendon::v0::detail {
 
 class ContextCore;
 
-/// Functions that one thread adds and another calls, under no lock, in order, once.
+/// Functions that one thread adds and another calls once, in order, under no lock.
 ///
-/// Owns:    the functions until they were called.
+/// Owns:    the functions until they have been called.
 /// Threads: thread-safe.
-/// Errors:  what a function throws is logged, as of the Context that runs it.
+/// Errors:  an exception of a function is logged for the Context that runs it.
 /// Blocks:  run() as long as the functions do.
 /// Cost:    any(): one load.
 class Callbacks {
@@ -23,7 +23,7 @@ class Callbacks {
   void add(std::function<void()> callback);
   [[nodiscard]] bool any() const noexcept { return count() != 0; }
   [[nodiscard]] std::size_t count() const noexcept { return count_.load(); }
-  /// Calls those that there are. Returns whether there was one.
+  /// Calls the functions added so far. Returns whether there was one.
   bool run(const ContextCore& context);
 
  private:

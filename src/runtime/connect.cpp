@@ -26,10 +26,10 @@ namespace {
 
 constexpr std::string_view kWhere = kConnect;
 
-// From the end of one connection of a process that dies to that of its others.
+// When a process dies, its other connections end within this time of the first.
 constexpr std::chrono::milliseconds kEndShowsWithin{100};
 
-// A proof that was not finished is no proof that the peer is elsewhere.
+// An unfinished proof does not show that the peer is elsewhere.
 bool says_nothing_about_the_host(ErrorCode code) {
   return code == ErrorCode::timeout || code == ErrorCode::too_many_open_files ||
          code == ErrorCode::context_closed || code == ErrorCode::forked;
@@ -39,7 +39,7 @@ bool says_nothing_about_the_host(ErrorCode code) {
 
 Result<OwnedFd> Connector::open_socket(const SocketAddress& address, Deadline deadline) {
   TENDON_TRY(fd, begin_connection(address, kWhere));
-  // On this host the answer is there at once, also for a deadline of zero.
+  // On this host the answer arrives at once, also for a deadline of zero.
   pollfd answered{.fd = fd.get(), .events = POLLOUT, .revents = 0};
   if (::poll(&answered, 1, 0) != 1) {
     TENDON_TRY(watch, Watch::make(context_, fd.get(), EPOLLOUT));
@@ -52,7 +52,7 @@ Result<OwnedFd> Connector::open_socket(const SocketAddress& address, Deadline de
   return fd;
 }
 
-// A name may stand for several addresses, and one that is silent leaves time to those behind it.
+// A name may stand for several addresses, so a silent one leaves time for those after it.
 Result<OwnedFd> Connector::open_any(std::span<const SocketAddress> addresses) {
   std::optional<Error> failed;
   for (std::size_t i = 0; i < addresses.size(); ++i) {
@@ -87,7 +87,7 @@ std::string Connector::host_dialled() const {
   return address ? address->host() : std::string();
 }
 
-// Until the machine has a message or an error, or this side has said its last frame.
+// Runs until the machine has a message or an error, or this side has sent its last frame.
 Result<HelloMessage> Connector::exchange(Talk& talk, HandshakeStep step) {
   for (;;) {
     if (step.next == Next::failed) return explain(*std::move(step.error));
@@ -133,7 +133,7 @@ Result<std::vector<SocketAddress>> Connector::find_addresses() const {
   return resolve(address, deadline_, ResolveFor::connect);
 }
 
-// Looks the name up for each try: a service that starts later may have another address.
+// Looks the name up for each try, because a service that starts later may have another address.
 Result<Talk> Connector::dial_listener() {
   const auto once = [this]() -> Result<Talk> {
     auto addresses = find_addresses();
@@ -175,7 +175,7 @@ Result<Connected> Connector::run() {
   if (auto may = context_.links().may_be(peer.context_id, LinkRole::connector, proofs_); !may)
     return explain(std::move(may).error());
 
-  // One link per pair: the first of several connects makes it, the others wait for it and use it.
+  // There is one link per pair: the first of several connects makes it, the others wait and use it.
   DialPlace place(context_, context_.links().connecting(), peer.context_id);
   std::shared_ptr<Link> link;
   const auto settled = [&] {
@@ -199,8 +199,8 @@ Result<Connected> Connector::run() {
   return Connected{std::move(link), peer.ticket, local};
 }
 
-// With one key for all, somebody on the path may lead a call back to a listener of the caller. The
-// ticket says which listener has answered, and the address which one was dialled.
+// With one key for all, an attacker on the path may redirect a call to a listener of the caller.
+// The ticket shows which listener has answered, and the address which one was dialled.
 Result<void> Connector::check_own_listener(const Nonce128& ticket, std::string_view local) const {
   if (is_unix() || carrier_ != nullptr) return {};
   const std::string reached = reached_.to_string();
@@ -213,7 +213,7 @@ Result<void> Connector::check_own_listener(const Nonce128& ticket, std::string_v
                   "leads the connection back"});
 }
 
-// What either side insists on; `none` when neither does.
+// The path that either side insists on; `none` when neither does.
 Result<PathKind> Connector::agree_on_path(const HelloMessage& peer) const {
   const PathKind ours = context_.hello(dial_.profile()).path;
   if (ours == PathKind::none || peer.path == PathKind::none || ours == peer.path)
@@ -225,11 +225,11 @@ Result<PathKind> Connector::agree_on_path(const HelloMessage& peer) const {
                       "TENDON_TRANSPORT)"});
 }
 
-// The first maker that can. Why those before it could not stands in the path.
+// Uses the first maker that can link. The path records why the earlier ones could not.
 Result<std::shared_ptr<Link>> Connector::make_link() {
   TENDON_TRY(wanted, agree_on_path(talk_->peer));
   wanted_ = wanted;
-  // check_user() has seen whose the other end of a unix socket is.
+  // check_user() has checked the user at the other end of a unix socket.
   if (is_unix()) proofs_.host = Proofs::Host::same_user;
   for (const LinkMaker& maker : kLinkMakers) {
     TENDON_TRY(why_not, (this->*maker.why_not)());
@@ -252,7 +252,7 @@ Result<HelloMessage> Connector::say_path(const Path& path) {
 
 // Shared memory
 
-// Another path was asked for: the proof is what the profile needs.
+// If another path was asked for, memory serves only for the proof that the profile needs.
 Result<std::string> Connector::why_no_memory() {
   const HelloMessage& peer = talk_->peer;
   is_elsewhere_ = true;
@@ -294,7 +294,7 @@ Result<std::string> Connector::why_no_memory() {
   return "the proof of the same host failed: " + met.error().detail;
 }
 
-// One that died took the rendezvous and this connection with it, one shortly after the other.
+// When the peer dies, the rendezvous and this connection end shortly after one another.
 bool Connector::has_peer_gone() const {
   const auto wait = std::chrono::ceil<std::chrono::milliseconds>(
       std::min<std::chrono::nanoseconds>(deadline_.remaining(), kEndShowsWithin));
@@ -303,7 +303,7 @@ bool Connector::has_peer_gone() const {
 }
 
 // Meets the peer at the rendezvous named by its token, and maps each other's memory there. The
-// proof is for our connection alone: a process that relays our bytes to a listener of ours gets
+// proof covers our connection alone: a process that relays our bytes to a listener of ours gains
 // nothing.
 Result<Connector::Met> Connector::meet() {
   TENDON_TRY(path, find_rendezvous(talk_->peer.token));
@@ -340,7 +340,7 @@ Result<std::shared_ptr<Link>> Connector::link_by_memory() {
   auto renewals = dial_.renewals_of(talk_->stream.stream()->session(), 0);
   TENDON_TRY(link, met_->proof.make_link(met_->socket->release(), talk_->peer, proofs_, context_,
                                          std::move(renewals)));
-  // The link exists on both sides before the peer may hear of a pipe on it.
+  // The link exists on both sides before the peer can receive a pipe on it.
   TENDON_CHECK(context_.add_link(link, LinkRole::connector, proofs_, Features(talk_->peer.features),
                                  {.boot_id = talk_->peer.boot_id}));
   TENDON_CHECK(say_path(link->path()));
@@ -382,7 +382,7 @@ Result<std::shared_ptr<Link>> Connector::link_by_stream() {
   TENDON_TRY(link, make_stream_link(std::move(options)));
   TENDON_CHECK(context_.add_link(link, LinkRole::connector, proofs_, Features(peer.features),
                                  {.boot_id = peer.boot_id}));
-  // The next connect would take a link that lives for a whole one.
+  // On failure the link ends, because the next connect would take it for a complete one.
   if (auto added = add_lanes(*link, ready.ticket); !added) {
     link->fail(added.error(), Death::not_proved);
     return std::move(added).error();
@@ -398,7 +398,8 @@ Result<std::unique_ptr<ByteStream>> Connector::open_lane() {
   return stream;
 }
 
-// Bulk lanes: each is a connection of its own, admitted by a ticket that is good once for each.
+// Adds the bulk lanes. Each is a separate connection, admitted by a ticket that is good once for
+// each.
 Result<void> Connector::add_lanes(StreamLink& link, const Nonce128& lane_ticket) {
   const HelloMessage& peer = talk_->peer;
   const Features features =

@@ -21,16 +21,17 @@ namespace tendon::v0::detail {
 struct Connected {
   std::shared_ptr<Link> link;
   Nonce128 ticket;
-  /// This side's address of the connection, without a port: of the interface that reaches the
+  /// This side's host of the connection, without a port: that of the interface that reaches the
   /// peer. Empty for a unix socket.
   std::string local_host;
 };
 
-/// Connections to one peer that another layer makes, where an address would be dialled. It carries
-/// plain bytes: TLS is made over them, where it is asked for.
+/// Connections to one peer that another layer opens in place of a dialled address. They carry plain
+/// bytes; TLS runs over them where it is asked for.
 struct Carrier {
   std::string name;   ///< of the peer, for errors
-  ContextId context;  ///< which has to answer: another one is `unreachable`, and gets no link
+  ContextId context;  ///< the one that must answer; another is `unreachable`, and no link to it is
+                      ///< made
   std::function<Result<std::unique_ptr<ByteStream>>(Lane, Deadline)> open;
 };
 
@@ -41,14 +42,14 @@ struct Carrier {
 /// The same for the library's own dials, which do not wait for a listener: Absent::fail.
 [[nodiscard]] Result<Connected> connect(ContextCore& context, std::string_view address,
                                         Profile profile, Deadline deadline);
-/// The same, to this very Context: another one that listens there is `unreachable`, and gets no
-/// link.
+/// The same for one particular Context: another one that listens there is `unreachable`, and no
+/// link to it is made.
 [[nodiscard]] Result<Connected> connect(ContextCore& context, const ContextId& expected,
                                         std::string_view address, Security security,
                                         Deadline deadline);
-/// The same over what `carrier` opens: a link to the Context there, which either side may have made
-/// already, else a new one. Nobody was dialled by a name, so certificates of any name will do where
-/// `security` names none.
+/// The same over the streams of `carrier`. Returns a link to the Context there that either side has
+/// made already, else a new one. No name was dialled, so a certificate of any name is accepted
+/// where `security` names none.
 [[nodiscard]] Result<Connected> connect(ContextCore& context, const Carrier& carrier,
                                         Security security, Deadline deadline);
 

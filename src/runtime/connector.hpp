@@ -44,11 +44,11 @@ class Connector {
         carrier_(&carrier),
         expected_(carrier.context) {}
 
-  /// The Context that has to answer; without this call, any.
+  /// Sets the Context that must answer; without this call, any may.
   void expect(const ContextId& context) { expected_ = context; }
   [[nodiscard]] Result<Connected> run();
 
-  // For the table of link_makers.hpp, which says what they mean.
+  // For the table of link_makers.hpp, which describes them.
   [[nodiscard]] Result<std::string> why_no_memory();
   [[nodiscard]] Result<std::shared_ptr<Link>> link_by_memory();
   [[nodiscard]] Result<std::string> why_no_cable();
@@ -56,26 +56,26 @@ class Connector {
   [[nodiscard]] Result<std::shared_ptr<Link>> link_by_stream();
 
  private:
-  /// Both have found each other's nonce at the rendezvous.
+  /// The result of meet(): both sides have found each other's nonce at the rendezvous.
   struct Met {
     Talk talk;
-    RendezvousSocket* socket;  // what it speaks over
+    RendezvousSocket* socket;  // the socket under `talk`
     SameHostProof proof;
   };
   [[nodiscard]] Result<OwnedFd> open_socket(const SocketAddress& address, Deadline deadline);
   [[nodiscard]] Result<OwnedFd> open_any(std::span<const SocketAddress> addresses);
   [[nodiscard]] Result<std::unique_ptr<ByteStream>> open_stream(
       std::span<const SocketAddress> addresses, Lane lane);
-  /// Empty for a unix path.
+  /// The host name to check; empty for a unix path.
   [[nodiscard]] std::string host_dialled() const;
   [[nodiscard]] Result<std::vector<SocketAddress>> find_addresses() const;
   [[nodiscard]] Result<Talk> dial_listener();
   [[nodiscard]] Result<Talk> dial_once(std::span<const SocketAddress> addresses);
-  /// To the listener that answered; it may still be under way.
+  /// Opens a stream to the listener that answered; the connection may still be under way.
   [[nodiscard]] Result<std::unique_ptr<ByteStream>> open_lane();
   [[nodiscard]] Result<void> check_user(const ByteStream& stream) const;
-  /// This very Context has answered with `ticket`: one of its listeners must have been dialled.
-  /// `local`: this side's host of the connection.
+  /// Checks that one of this Context's own listeners was dialled, because this Context has answered
+  /// with `ticket`. `local`: this side's host of the connection.
   [[nodiscard]] Result<void> check_own_listener(const Nonce128& ticket,
                                                 std::string_view local) const;
   [[nodiscard]] Result<PathKind> agree_on_path(const HelloMessage& peer) const;
@@ -86,9 +86,9 @@ class Connector {
   [[nodiscard]] Result<Met> meet();
   [[nodiscard]] Result<void> add_lanes(StreamLink& link, const Nonce128& lane_ticket);
   [[nodiscard]] bool is_unix() const { return reached_.family() == AF_UNIX; }
-  /// What was opened: a socket, or a cable.
+  /// The kind of stream that was opened: a socket, or a cable.
   [[nodiscard]] PathKind stream_kind() const { return talk_->stream.stream()->peer().kind; }
-  /// Neither side insists on another path.
+  /// True unless either side insists on another path.
   [[nodiscard]] bool may_take(PathKind kind) const {
     return wanted_ == PathKind::none || wanted_ == kind;
   }
@@ -105,15 +105,15 @@ class Connector {
   const Deadline deadline_;
   const Absent absent_ = Absent::fail;
   const std::stop_token stop_{};
-  const Carrier* const carrier_ = nullptr;  // null: what the address says is dialled
+  const Carrier* const carrier_ = nullptr;  // null: `address_text_` is dialled
   std::optional<ContextId> expected_;
   Heard heard_ = Heard::nothing;  // of the last dial
   SocketAddress reached_;
   std::optional<Talk> talk_;
-  PathKind wanted_ = PathKind::none;  // by either side; none: by neither
+  PathKind wanted_ = PathKind::none;  // the path that a side insists on, or none
   Proofs proofs_{};                   // so far
-  std::string why_not_;               // of the makers asked before
-  bool is_elsewhere_ = false;         // the peer is of another host or user, or seems to be
+  std::string why_not_;               // of the makers that were asked before
+  bool is_elsewhere_ = false;  // true if the peer is, or seems to be, of another host or user
   std::optional<Met> met_;
 };
 

@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The Context whose service thread this is, if any.
+// The Context that this thread serves, if any.
 thread_local constinit const ContextCore* served_here = nullptr;
 
 std::string describe_pool(std::string_view what, Device device,
@@ -53,7 +53,7 @@ Result<std::shared_ptr<ContextCore>> ContextCore::create(ContextOptions options)
 }
 
 Result<void> ContextCore::open() {
-  (void)boot_id();  // while there is a descriptor: hellos say it later
+  (void)boot_id();  // while a descriptor is free; later hellos need it
   TENDON_TRY(id, random_nonce());
   identity_.context.bytes = id;
   identity_.incarnation =
@@ -77,7 +77,7 @@ Result<void> ContextCore::open() {
 void ContextCore::serve() {
   served_here = this;
   waiting_.serve();
-  run_last_callbacks();  // where one of them closed the Context, close() did not see the rest
+  run_last_callbacks();  // if one of them closed the Context, close() did not run the rest
 }
 
 std::string ContextCore::log_name() const {
@@ -92,7 +92,7 @@ void ContextCore::log(LogLevel level, std::string_view where,
   try {
     log_of(log_name(), level, where, text);
   } catch (...) {
-    // Without memory for a name there is none for a line.
+    // Without memory for a name there is none for a line either.
   }
 }
 
@@ -112,7 +112,7 @@ HelloMessage ContextCore::hello(Profile profile) const {
   message.boot_id = boot_id();
   message.progress =
       options_.progress == Progress::manual ? ProgressMode::manual : ProgressMode::service;
-  // The path this side insists on, if any.
+  // The path that this side insists on, if any.
   if (options_.transport == Transport::shm) message.path = PathKind::shm;
   if (options_.transport == Transport::tcp) message.path = PathKind::tcp;
   message.limits = LinkLimits{.link_cap_bytes = options_.link_cap_bytes,
@@ -179,7 +179,7 @@ void ContextCore::run_chores(Pace pace) {
   memory_.passed->trim(now);
   const auto entries = links_.take_tick(now);
   if (!entries) return;
-  // Nothing else tells of returns on links that have ended.
+  // Nothing else signals returns on links that have ended.
   if (links_.collect_returns(LinkTable::Of::ended_with_holds)) wake_others();
   tickets_.advance(LinkTable::kTick);
   for (const LinkEntry& entry : *entries)
@@ -253,7 +253,7 @@ Result<void> ContextCore::make_room(const PeerIdentity& peer, const LinkOrigin& 
   return links_.full(LinkRole::acceptor, origin);
 }
 
-// Its pipe may be announced already, and unread because no thread made progress.
+// The peer's pipe may be announced already but unread, because no thread made progress.
 void ContextCore::end_if_unused(const std::shared_ptr<Link>& link) {
   poll_link(*link);
   const auto entry = links_.entry_of(*link);
@@ -272,9 +272,9 @@ Result<void> ContextCore::add_link(const std::shared_ptr<Link>& link, LinkRole r
   TENDON_CHECK(usable("context.add_link"));
   TENDON_CHECK(links_.may_add(link->peer(), role, proofs, origin));
   link->agree(features.both(Features::of_minor(options_.protocol_minor)), role);
-  // Before it starts: a pipe may be opened on it from then on.
+  // Inserts the link before it starts, because a pipe may be opened on it from then on.
   TENDON_TRY(older, links_.insert(link, std::move(proofs), origin));
-  // The peer made a new one, so it has given up the old one, whatever this side still thinks of it.
+  // The peer made a new link, so it has dropped the old one, whatever this side assumes.
   if (older != nullptr) {
     older->fail(Error{ErrorCode::peer_lost, "context.add_link",
                       "peer " + link->peer_name() + " made a new link in place of this one"},
@@ -285,7 +285,7 @@ Result<void> ContextCore::add_link(const std::shared_ptr<Link>& link, LinkRole r
     return started;
   }
   links_.started(*link);
-  // A thread may sleep already, without having said so on this link.
+  // A thread may sleep already, without having announced that on this link.
   waiting_.sleepers().announce_again(*link);
   loop_.ring();
   recorder_.record("link", link->peer_name(), static_cast<std::uint64_t>(link->path().kind));
@@ -355,7 +355,7 @@ void ContextCore::on_open(Link& link, const Descriptor& descriptor, Bytes header
   const auto purpose = static_cast<Purpose>(descriptor.schema);
   const auto entrance = entrance_of(link, purpose, header);
   const auto entry = links_.entry_of(link);
-  if (!entry) return;  // ended meanwhile
+  if (!entry) return;  // the link ended meanwhile
   if (!entrance) return refuse(entrance.error().code, entrance.error().detail);
   handler.share = entrance->handler.lock();
   const Result<void> may_carry = entry->satisfies(entrance->profile);
@@ -403,7 +403,7 @@ void ContextCore::on_word(Link& link, const Descriptor& word) {
                            .received = now});
 }
 
-// Views on either side keep a link: their slots go back on it.
+// Views on either side keep a link, because their slots return on it.
 Retirement::Use ContextCore::use_of(Link& link) {
   (void)link.collect_returns();
   const LinkStats stats = link.stats();
@@ -426,7 +426,8 @@ void ContextCore::retire(Link& link) {
   }
 }
 
-// Its last other share may go meanwhile, and its end may need the lock that is held here.
+// Delays the end of this share: it may be the last, and its end may need the lock that is held
+// here.
 void ContextCore::keep_for_now(std::shared_ptr<OpenHandler> handler) {
   if (handlers_.keep(std::move(handler)))
     schedule([self = shared_from_this()] { self->handlers_.release(); });
@@ -434,9 +435,9 @@ void ContextCore::keep_for_now(std::shared_ptr<OpenHandler> handler) {
 
 void ContextCore::on_ended(Link& link, const Error* error) {
   link.receive_mutex().assert_held();
-  // A hung peer may still write its slots: they count, and are looked after, until it is proved
-  // dead. After a goodbye they are never used again, and the peer's own mapping keeps its
-  // views. Published slots are used again once it has given them back.
+  // A hung peer may still write its slots, so they count and are watched until it is proved dead.
+  // After a goodbye they are never used again, and the peer's own mapping keeps its views.
+  // Published slots are used again once the peer has returned them.
   const LinkStats stats = link.stats();
   using Memory = LinkTable::Memory;
   const bool quarantined = error != nullptr && stats.slots.quarantined_count != 0;
@@ -484,13 +485,13 @@ std::string ContextCore::publish_unsent() {
             LogLevel::info);
     left += (left.empty() ? "" : ", ") + peer.peer;
   }
-  // The last chance for callbacks to hear of it.
+  // Runs callbacks for the last time, so that they learn of it.
   if (!left.empty() && served_here != this) run_callbacks();
   return left;
 }
 
-// What a callback starts now ends at once, and has a callback of its own. Without a limit one that
-// starts it again at each failure would hold up the end for ever.
+// An operation that a callback starts now ends at once, and runs its own callback. The limit stops
+// a callback that restarts it after each failure.
 void ContextCore::run_last_callbacks() {
   constexpr int kMostRounds = 100'000;
   for (int round = 0; round < kMostRounds && run_callbacks(); ++round) continue;
@@ -516,12 +517,11 @@ Result<void> ContextCore::close(Deadline deadline) {
   }
   timers_.clear();
   for (const auto& work : works_.take())
-    (void)work->progress();  // what was pending ends with `context_closed`
+    (void)work->progress();  // pending work ends with `context_closed`
   end_service();
   run_last_callbacks();
   links_.clear();
-  // A caller that still sleeps in epoll swallowed the last ring at most once: ring again for the
-  // next.
+  // Rings again, because a caller that sleeps in epoll consumed at most the last ring.
   loop_.ring();
   if (left.empty()) return {};
   return Error{

@@ -60,9 +60,9 @@ class ContextCore final : public LinkObserver,
   [[nodiscard]] const ContextOptions& options() const noexcept { return options_; }
   [[nodiscard]] ContextId id() const noexcept { return identity_.context; }
   [[nodiscard]] const PeerIdentity& identity() const noexcept { return identity_; }
-  /// Its name in lines of the log: LogLine::context.
+  /// The Context's name in lines of the log: LogLine::context.
   [[nodiscard]] std::string log_name() const;
-  /// A line about this Context; see tendon::log().
+  /// Logs a line about this Context; see tendon::log().
   void log(LogLevel level, std::string_view where, std::string_view text) const noexcept;
   [[nodiscard]] const ContextMemory& memory() const noexcept { return memory_; }
   [[nodiscard]] FlightRecorder& recorder() noexcept { return recorder_; }
@@ -75,17 +75,17 @@ class ContextCore final : public LinkObserver,
   /// The hello of this Context, for either role.
   [[nodiscard]] HelloMessage hello(Profile profile) const;
 
-  /// context_closed or forked, for every call of a handle.
+  /// Returns context_closed or forked; every call of a handle checks it.
   [[nodiscard]] Result<void> usable(std::string_view where) const {
     return unusable() ? Result<void>(why_unusable(where)) : Result<void>();
   }
   [[nodiscard]] bool unusable() const noexcept { return life_.unusable(); }
-  /// This is a forked child. What ends a handle's object must ask before it takes a lock: a thread
-  /// that exists in the parent alone may hold it.
+  /// True in a forked child. The end of a handle's object must check it before it takes a lock,
+  /// because a thread that exists only in the parent may hold that lock.
   [[nodiscard]] bool forked() const noexcept { return life_.forked(); }
 
   // Waiting
-  /// See Waiting::wait(). `link` may be null; several links are waited for alike.
+  /// See Waiting::wait(). `link` may be null; several links are waited for in the same way.
   template <class F>
   bool wait(Link* link, Deadline deadline, F attempt, Moves moves = nullptr) {
     return wait(link == nullptr ? WaitedLinks() : WaitedLinks(&link, 1), deadline,
@@ -101,27 +101,27 @@ class ContextCore final : public LinkObserver,
     return waiting_.spin_for_flags(deadline, std::move(attempt), moves);
   }
   void note_activity() noexcept { waiting_.note_activity(); }
-  /// Something moved: every thread that waits looks again.
+  /// Makes every waiting thread look again, because something moved.
   void wake_others() { waiting_.wake_others(); }
-  /// Takes in from one link under its receive lock, and wakes other threads that may care.
+  /// Receives from one link under its receive lock, and wakes other threads that may care.
   bool poll_link(Link& link) TENDON_EXCLUDES(link.receive_mutex());
-  /// Takes in what every link has, so that a decision sees it.
+  /// Receives from every link, so that a decision sees all that has arrived.
   void poll_every_link();
 
   // Work, time, callbacks
   void add_work(std::shared_ptr<Work> work);
-  /// A Work or a thread that waits may have now what no descriptor tells of: all look again. This
-  /// thread holds no lock that they take.
+  /// Makes all threads look again, because a Work or a waiting thread may have input that no
+  /// descriptor signals. This thread must hold no lock that they take.
   void wake_for_work();
   [[nodiscard]] std::uint64_t add_timed(Deadline when, std::weak_ptr<Timed> timed);
   void remove_timed(std::uint64_t id) { timers_.remove(id); }
-  /// Runs later on the service thread or inside progress(), at the end inside close(); under no
-  /// lock.
+  /// Runs `callback` later, under no lock: on the service thread or inside progress(), and at the
+  /// end inside close().
   void schedule(std::function<void()> callback);
   [[nodiscard]] std::size_t waiting_callbacks() const noexcept { return callbacks_.count(); }
-  /// Something can be collected: fd() becomes readable.
+  /// Makes fd() readable, because a result can be collected.
   void note_completed() { user_event_.signal(); }
-  /// `level` is that of its line: what a call returns as well is no warning.
+  /// `level` is that of the log line: an error that a call also returns is no warning.
   void publish(MemberEvent event, LogLevel level);
   void on_member(std::function<void(const MemberEvent&)> callback);
   /// Touches the slots a stream will use next, off the hot path.
@@ -129,13 +129,13 @@ class ContextCore final : public LinkObserver,
 
   // Links
   /// Registers and starts a link whose handshake showed `proofs`, with a peer whose hello named
-  /// `features`; an older one that it replaces is ended, where LinkTable::may_add().
+  /// `features`. It ends an older link that this one replaces, if LinkTable::may_add() allows it.
   [[nodiscard]] Result<void> add_link(const std::shared_ptr<Link>& link, LinkRole role,
                                       Proofs proofs, Features features, const LinkOrigin& origin);
-  /// Room for a link that `peer` makes; at a limit, an unproved one without pipes gives way.
+  /// Makes room for a link from `peer`; at a limit, an unproved link without pipes is ended.
   [[nodiscard]] Result<void> make_room(const PeerIdentity& peer, const LinkOrigin& origin);
-  /// Opens a pipe on a link that is there: `make` is given its number and returns its sink. Returns
-  /// once the peer has been told; the peer's refusal comes to the sink. Errors: limit_exceeded,
+  /// Opens a pipe on an existing link: `make` takes its number and returns its sink. Returns once
+  /// the `open` is sent; a refusal by the peer reaches the sink. Errors: limit_exceeded,
   /// not_supported where only the peer opens pipes, and that of a link that has ended.
   template <class Make>
   [[nodiscard]] Result<void> open_pipe(Link& link, const Opening& opening, Make make) {
@@ -150,11 +150,11 @@ class ContextCore final : public LinkObserver,
     return {};
   }
   /// Asks the peer for its time, and again while the link lives: see PeerClock. LinkTable::clock_of
-  /// has the answer. Nothing happens where the peer does not know the word.
+  /// has the answer. Does nothing where the peer does not know this message.
   void ask_clock(Link& link);
-  /// The parts that layers above keep for this Context.
+  /// The parts that upper layers keep for this Context.
   [[nodiscard]] ContextParts& parts() noexcept { return parts_; }
-  /// Told when the Context closes.
+  /// Adds a handler that is told when the Context closes.
   void add_handler(std::weak_ptr<OpenHandler> handler) { handlers_.add(std::move(handler)); }
 
   // LinkObserver
@@ -187,9 +187,9 @@ class ContextCore final : public LinkObserver,
   void retire(Link& link) TENDON_REQUIRES(link.receive_mutex());
   void end_if_unused(const std::shared_ptr<Link>& link);
   void end_idle(const std::shared_ptr<Link>& link, std::string_view why);
-  /// The peers for which something is left to send, and how many messages have not begun to leave.
+  /// The peers with unsent data, and the number of messages that have not begun to leave.
   [[nodiscard]] std::map<ContextId, Unsent> unsent();
-  /// Reports what was not sent; the names of those peers.
+  /// Reports unsent messages; returns the names of those peers.
   std::string publish_unsent();
   void run_last_callbacks();
   void end_service();
@@ -200,7 +200,7 @@ class ContextCore final : public LinkObserver,
   PeerIdentity identity_;
   FlightRecorder recorder_;
   EventLoop loop_;
-  UserEvent user_event_;  // with a service thread
+  UserEvent user_event_;  // used only with a service thread
   const ContextMemory memory_;
   LinkTable links_;
   Publishing publishing_;

@@ -8,8 +8,8 @@
 
 namespace tendon::v0::detail {
 
-/// The memory of a Context that is of no link: its own pool, and those on GPUs. Peers map whole
-/// segments of `passed`, and may map them to write: nothing private lies there.
+/// The memory of a Context that belongs to no link: its own pool, and those on GPUs. Peers map
+/// whole segments of `passed`, perhaps for writing, so nothing private lies there.
 struct ContextMemory {
   std::shared_ptr<SlotPool> host;
   std::shared_ptr<cuda::DevicePools> devices;

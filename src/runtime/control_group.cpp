@@ -7,7 +7,7 @@
 namespace tendon::v0::detail {
 namespace {
 
-// "memory" in "cpu,memory".
+// Finds "memory" in "cpu,memory".
 bool has_word(std::string_view list, std::string_view word) {
   return ("," + std::string(list) + ",").find("," + std::string(word) + ",") != std::string::npos;
 }

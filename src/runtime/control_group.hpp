@@ -14,15 +14,15 @@ struct ControlGroupPaths {
   std::string root = "/sys/fs/cgroup";
 };
 
-/// A limit under its name in cgroup v2, and in v1 with the controller that has it there.
+/// A limit: its name in cgroup v2, and in v1 with its controller there.
 struct ControlGroupLimit {
   std::string_view unified;          ///< "memory.max"
   std::string_view controller = {};  ///< "memory"; empty: none in v1
   std::string_view legacy = {};      ///< "memory.limit_in_bytes"
 };
 
-/// The files of that limit, of the control group of this process and of all above it: each of them
-/// binds. Some may not exist.
+/// The files of that limit, for the control group of this process and all groups above it, since
+/// each of them binds. Some may not exist.
 [[nodiscard]] std::vector<std::string> control_group_files(const ControlGroupLimit& limit,
                                                            const ControlGroupPaths& paths = {});
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words for connections that a connect() cannot make.
+// The errors of connections that a connect() cannot make.
 #pragma once
 
 #include <string>
@@ -12,13 +12,13 @@ namespace tendon::v0::detail {
 
 inline constexpr std::string_view kConnect = "pipe.connect";
 
-/// With the address that was dialled before its words.
+/// Puts the dialled address before the text of `error`.
 [[nodiscard]] inline Error at_address(std::string_view address, Error error) {
   error.detail = "connecting to " + std::string(address) + ": " + error.detail;
   return error;
 }
 
-/// A listener without a place for a further connection closes it without a word.
+/// For a listener that has no place for a further connection, and so closes it without a word.
 [[nodiscard]] inline Error no_place_at(std::string_view address) {
   return at_address(address,
                     {ErrorCode::server_busy, kConnect,

@@ -9,18 +9,18 @@
 
 namespace tendon::v0::detail {
 
-/// The peers that calls of a Context are dialling, none of them twice; see DialPlace.
+/// The peers that calls of a Context are dialling, each at most once; see DialPlace.
 ///
 /// Owns:    the ids.
 /// Threads: thread-safe.
 /// Errors:  none.
-/// Blocks:  never: a caller that got no place asks again when one was given back.
+/// Blocks:  never: a caller without a place asks again after one was released.
 /// Cost:    a lock.
 class DialLimit {
  public:
   explicit DialLimit(std::size_t most) : most_(most) {}
 
-  /// False: no place now, or another caller dials this peer.
+  /// False: there is no place now, or another caller dials this peer.
   [[nodiscard]] bool begin(const ContextId& peer) {
     const Lock lock(mutex_);
     if (peers_.size() >= most_ || std::ranges::find(peers_, peer) != peers_.end()) return false;

@@ -8,8 +8,8 @@
 
 namespace tendon::v0::detail {
 
-/// The place of one call in a DialLimit, from take() to its own end. Callers that wait for a place
-/// look again then.
+/// Holds the place of one call in a DialLimit from take() to its destructor, which wakes callers
+/// that wait for a place.
 ///
 /// Threads: the calling one.
 class DialPlace {

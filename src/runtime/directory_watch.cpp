@@ -18,12 +18,12 @@
 namespace tendon::v0::detail {
 namespace {
 
-// The directory: moved, removed, or with other rights. Its bound sockets keep it from being
-// reported as removed, so its parent is asked as well.
+// The directory was moved or removed, or its rights changed. Its bound sockets keep its removal
+// from being reported, so its parent is watched as well.
 constexpr std::uint32_t kOfDirectory = IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
 constexpr std::uint32_t kOfParent =
     IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ONLYDIR;
-// A file whose last name goes has other attributes: it has one link less.
+// A file that loses its last name changes its attributes, because its link count drops.
 constexpr std::uint32_t kOfFile = IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF | IN_DONT_FOLLOW;
 
 }  // namespace
@@ -98,7 +98,7 @@ void DirectoryWatch::on_ready(int fd, std::uint32_t) {
   (void)context_->add_timed(kRest, weak_from_this());
 }
 
-// For the end of a rest, or for a look by the clock.
+// Called at the end of a rest, and for a look by the clock.
 void DirectoryWatch::on_time() {
   bool looks = false;
   {

@@ -15,17 +15,18 @@
 
 namespace tendon::v0::detail {
 
-/// Says when it is time to look at a directory again: the kernel tells of a change (inotify) of it,
-/// in its parent, or of files in it; and every kLookAtDirectoryEvery, because the kernel tells
-/// nobody that something was mounted there, and may have no inotify left for this user.
+/// Says when to look at a directory again. The kernel reports (inotify) a change of the directory,
+/// in its parent, or of files in it. It also looks every kLookAtDirectoryEvery, because the kernel
+/// reports no mount there, and may have no inotify left for this user.
 ///
-///   listening -> resting     something has changed. More may follow: names of a directory go one
-///                            by one, and a parent, as /tmp, may be busy with others
-///   resting -> listening     kRest later; it looks if the change was about what is followed
+///   listening -> resting     something has changed. More may follow: names of a directory may
+///                            disappear one by one, and a parent such as /tmp may be busy
+///   resting -> listening     after kRest; it looks if the change concerned what it follows
 ///
 /// Owns:    a descriptor of inotify.
-/// Threads: thread-safe. `look` runs where the Context makes progress, under no lock, twice at a
-///          time at worst.
+/// Owns:    a descriptor of inotify.
+/// Threads: thread-safe. `look` runs where the Context makes progress, under no lock, and at most
+///          twice at a time.
 /// Errors:  none: without inotify it looks by the clock alone.
 /// Blocks:  never.
 /// Cost:    a wake-up every kLookAtDirectoryEvery, and 1 / kRest a second while the parent is busy.
@@ -42,11 +43,11 @@ class DirectoryWatch final : public FdHandler,
   DirectoryWatch& operator=(const DirectoryWatch&) = delete;
   ~DirectoryWatch() override = default;
 
-  /// From now on it is about this directory, and these files in it; empty: about none, and the
-  /// clock goes on.
+  /// Follows this directory, and these files in it, from now on. Empty: follows none, but still
+  /// looks by the clock.
   void follow(const std::string& directory, const std::vector<std::string>& files)
       TENDON_EXCLUDES(mutex_);
-  /// Looks no more, but for a look that runs.
+  /// Stops looking; a look that already runs finishes.
   void stop() TENDON_EXCLUDES(mutex_);
 
   void on_ready(int fd, std::uint32_t events) override TENDON_EXCLUDES(mutex_);
@@ -61,7 +62,7 @@ class DirectoryWatch final : public FdHandler,
   void begin_notices(const std::string& directory, const std::vector<std::string>& files)
       TENDON_REQUIRES(mutex_);
   void end_notices() TENDON_REQUIRES(mutex_);
-  /// Takes what the kernel has to tell. True: it is about what is followed.
+  /// Reads the kernel's notices. True: one of them concerns what is followed.
   [[nodiscard]] bool take_notices() TENDON_REQUIRES(mutex_);
 
   const std::shared_ptr<ContextCore> context_;

@@ -42,8 +42,8 @@ Door::Verdict Door::go_on(Number number, Stage stage, Time now) {
   if (place == places_.end()) return {};
   const auto has_begun = [](const Place& other) { return other.stage != Stage::silent; };
   const bool needs_place = !has_begun(*place) && count(has_begun) >= kHandshakesPerListener;
-  // A connection that was answered and is nobody yet leaves first, else the one whose handshake has
-  // lasted longest.
+  // A connection that was answered but is not yet known leaves first, else the one whose last frame
+  // is the oldest.
   const auto goes = std::ranges::min_element(
       places_, {}, [](const Place& other) { return std::pair(other.stage, other.last_heard); });
   if (needs_place && goes->stage == Stage::handshake &&

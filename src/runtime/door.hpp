@@ -15,20 +15,20 @@
 
 namespace tendon::v0::detail {
 
-/// The log's words for a connection that has no place.
+/// The log's words for a connection without a place.
 inline constexpr std::string_view kNoPlace =
     "too many connections stand before this listener, or come from one address";
 
-/// Which connections may stand in front of a listener before their handshake is done, and for how
-/// long. It does no I/O and reads no clock.
+/// Decides which connections may stand before a listener before their handshake is done, and for
+/// how long. It does no I/O and reads no clock.
 ///
-///   came     -- enter() --> silent: no whole frame yet        most_silent, the oldest goes
-///   silent   -- answer() -> answered: TLS goes on, and it is nobody yet
+///   new      -- enter() --> silent: no whole frame yet        most_silent, the oldest is closed
+///   silent   -- answer() -> answered: TLS continues, and the peer is not yet known
 ///   either   -- hear()  --> in the handshake                  kHandshakesPerListener with answered
 ///   each     -- leave() --> a link, refused, hung up, or too late
 ///
-/// Anybody can get an answer of TLS: at the limit the one that was answered first goes for a
-/// further one. All kinds together: kConnectionsPerSource from one address.
+/// Anybody can make TLS answer, so at the limit the connection answered first makes way for a new
+/// one. All kinds together: kConnectionsPerSource from one address.
 class TENDON_API Door {
  public:
   explicit Door(std::size_t most_silent = kSilentPerListener) : most_silent_(most_silent) {}
@@ -38,21 +38,21 @@ class TENDON_API Door {
 
   struct Verdict {
     bool stays = false;               ///< false: it has no place, close it without a word
-    std::optional<Number> displaced;  ///< has no place any more: close it without a word
+    std::optional<Number> displaced;  ///< has lost its place: close it without a word
   };
 
-  /// Connection `number` came; numbers are never used again.
+  /// Connection `number` has arrived; numbers are never reused.
   [[nodiscard]] Verdict enter(Number number, const std::optional<Source>& source, Time now);
-  /// Its ClientHello was answered. A whole frame is what it says once it has proved who it is.
+  /// Its ClientHello was answered. It sends a whole frame only after it has proved its identity.
   [[nodiscard]] Verdict answer(Number number, Time now);
-  /// A whole frame of it came.
+  /// A whole frame of it has arrived.
   [[nodiscard]] Verdict hear(Number number, Time now);
   void leave(Number number);
-  /// When it must be further than it is; the past for one that has no place.
+  /// The time by which it must reach the next stage; the past for one without a place.
   [[nodiscard]] Time due(Number number) const;
 
  private:
-  // In the order in which they go for others.
+  // In the order in which they make way for others.
   enum class Stage : std::uint8_t { answered, handshake, silent };
   struct Place {
     Number number;

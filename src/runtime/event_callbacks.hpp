@@ -9,11 +9,11 @@
 
 namespace tendon::v0::detail {
 
-/// What the program wants to be called with for each event of a kind.
+/// The functions that the program wants to have called for each event of a kind.
 ///
 /// Owns:    the functions.
 /// Threads: thread-safe; they are called without its lock.
-/// Errors:  what a function throws goes to the caller, and those behind it are not called.
+/// Errors:  an exception of a function reaches the caller, and later functions are not called.
 /// Blocks:  call() as long as the functions do.
 /// Cost:    a copy of the list for each event.
 template <class Event>
@@ -21,15 +21,15 @@ class EventCallbacks {
  public:
   using Callback = std::function<void(const Event&)>;
 
-  /// Events that were not told yet, where nobody makes progress. Peers decide how many come: those
-  /// beyond are in the log alone.
+  /// Most events that wait to be reported while nobody makes progress. Peers decide how many
+  /// arrive; any beyond this are only logged.
   static constexpr std::size_t kMaxWaiting = 4096;
 
   void add(Callback callback) {
     const Lock lock(mutex_);
     callbacks_.push_back(std::move(callback));
   }
-  /// Is somebody to be told of one more event? Then call() follows.
+  /// Returns whether one more event is to be reported. If true, call() must follow.
   [[nodiscard]] bool admit() {
     const Lock lock(mutex_);
     if (callbacks_.empty() || waiting_count_ == kMaxWaiting) return false;

@@ -14,7 +14,7 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::uint64_t kDoorbellId = 0;
-// No event: epoll reports none without a bit.
+// A value that no event has, because epoll reports none without a bit.
 constexpr std::uint32_t kItsTurn = 0;
 
 int control(int epoll, int operation, int fd, std::uint32_t events, std::uint64_t id) {
@@ -93,8 +93,8 @@ Result<void> EventLoop::watch(int fd, std::uint32_t events, std::weak_ptr<FdHand
   return watch({fd, events, Manner::at_once, std::move(handler)});
 }
 
-// The kernel tells of each event once, of an end and an error too: what waits for its turn does not
-// fill the next events.
+// The kernel reports each event once, also an end or an error, so descriptors that wait for their
+// turn do not fill the next events.
 Result<void> EventLoop::watch_in_turns(int fd, std::uint32_t events,
                                        std::weak_ptr<FdHandler> handler) {
   return watch({fd, events | EPOLLONESHOT, Manner::in_turns, std::move(handler)});

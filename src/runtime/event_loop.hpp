@@ -14,11 +14,11 @@
 
 namespace tendon::v0::detail {
 
-/// The one epoll of a Context: descriptors with their handlers, and a doorbell that peers and other
-/// threads ring.
+/// The single epoll of a Context: descriptors with their handlers, and a doorbell that peers and
+/// other threads ring.
 ///
 /// One dispatch() is a turn. Handlers that were watched in turns are called after all others, for
-/// TurnQueue::kMostTime; those that are left go first in the next turn, which begins at once.
+/// TurnQueue::kMostTime. The rest are called first in the next turn, which begins at once.
 ///
 /// Owns:    the epoll and the doorbell, no descriptor that it watches.
 /// Threads: thread-safe. Handlers are called without its lock, by several threads at a time.
@@ -29,17 +29,17 @@ class EventLoop final : public Reactor {
  public:
   struct Events {
     bool any = false;
-    bool rung = false;  ///< the doorbell was among them; it is silent again
+    bool rung = false;  ///< the doorbell was among them; it has been silenced again
   };
 
-  /// The clock of turns.
+  /// The clock for turns.
   using Now = TurnQueue::Time (*)();
   explicit EventLoop(Now now = &std::chrono::steady_clock::now) : now_(now) {}
 
   [[nodiscard]] Result<void> open();
-  /// Waits for events and calls the handlers of those that came; -1 ms is no limit.
+  /// Waits for events and calls the handlers of those that arrived; -1 ms is no limit.
   Events dispatch(int timeout_ms);
-  /// Wakes one thread in dispatch(), or the next that comes.
+  /// Wakes one thread in dispatch(), or the next one to call it.
   void ring() const noexcept;
   /// Readable when there are events.
   [[nodiscard]] int fd() const noexcept { return epoll_.get(); }
@@ -48,11 +48,11 @@ class EventLoop final : public Reactor {
   Result<void> watch(int fd, std::uint32_t events, std::weak_ptr<FdHandler> handler) override;
   void change(int fd, std::uint32_t events) override;
   void forget(int fd) override;
-  /// As watch(), for a handler that takes long: it is called in its turn, by one thread at a time,
-  /// and is not told which events there were.
+  /// Like watch(), for a slow handler: it is called in its turn, by one thread at a time, and does
+  /// not learn which events there were.
   [[nodiscard]] Result<void> watch_in_turns(int fd, std::uint32_t events,
                                             std::weak_ptr<FdHandler> handler);
-  /// Calls the handler of `fd` in its turn, whether there is an event or not.
+  /// Calls the handler of `fd` in its turn, with or without an event.
   void call_in_turn(int fd);
 
  private:
@@ -64,9 +64,9 @@ class EventLoop final : public Reactor {
     std::weak_ptr<FdHandler> handler;
   };
   Result<void> watch(Watched watched) TENDON_EXCLUDES(mutex_);
-  /// Calls its handler, if that is still there.
+  /// Calls the handler, if it still exists.
   void serve(std::uint64_t id, std::uint32_t events) TENDON_EXCLUDES(mutex_);
-  /// Listens to it again: it is silent from its event to the end of its turn.
+  /// Listens to the descriptor again; it is silent from its event to the end of its turn.
   void rearm(std::uint64_t id) TENDON_EXCLUDES(mutex_);
 
   const Now now_;
@@ -74,7 +74,7 @@ class EventLoop final : public Reactor {
   OwnedFd doorbell_;
   TurnQueue turns_;
   Mutex mutex_;
-  // By a number of its own: an event that is on its way may outlive its descriptor.
+  // By an id that is never reused, because an event in flight may outlive its descriptor.
   std::unordered_map<std::uint64_t, Watched> watched_ TENDON_GUARDED_BY(mutex_);
   std::unordered_map<int, std::uint64_t> id_of_fd_ TENDON_GUARDED_BY(mutex_);
   std::uint64_t next_id_ TENDON_GUARDED_BY(mutex_) = 1;  // 0 is the doorbell

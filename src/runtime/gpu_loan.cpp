@@ -38,7 +38,7 @@ Result<std::shared_ptr<cuda::LoanedDeviceSlot>> take_gpu_loan(const RoomOnGpu& r
   for (;;) {
     TENDON_CHECK(room.usable());
     (void)room.context.links().collect_returns(LinkTable::Of::all);
-    // It may wait for the device thread, so it is not tried inside of a wait.
+    // Not called inside a wait, because it may wait for the device thread.
     auto slot = pool->acquire(std::max<std::uint64_t>(size_bytes, 1), deadline);
     if (slot) return cuda::LoanedDeviceSlot::make(room.gpu, *std::move(slot), name);
     if (slot.error().code != ErrorCode::resource_exhausted || deadline.has_passed())

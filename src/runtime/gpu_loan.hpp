@@ -14,21 +14,21 @@
 
 namespace tendon::v0::detail {
 
-/// The pool of a Context on a GPU that peers read, for a call that waits for room in it.
+/// A Context's pool on a GPU that peers read, as seen by a call that waits for room in it.
 struct RoomOnGpu {
   const std::shared_ptr<cuda::Gpu>& gpu;
   ContextCore& context;
-  Link* link;                            ///< as ContextCore::wait() has it
-  std::function<Result<void>()> usable;  ///< may the call go on?
+  Link* link;                            ///< as for ContextCore::wait()
+  std::function<Result<void>()> usable;  ///< whether the call may continue
 };
 
-/// Waits for returns of peers. The device thread, which ends the owner's holds, tells nobody of it:
-/// so this returns after a moment too. Errors: that of `usable`.
+/// Waits for returns of peers. It also returns after a moment, because the device thread, which
+/// ends the owner's holds, signals nobody. Errors: that of `usable`.
 [[nodiscard]] Result<void> wait_for_room(const RoomOnGpu& room, Deadline deadline);
 
-/// A slot that the program fills on `stream`. Waits until one is free. Errors: those of the pool
-/// and of `usable`; invalid_argument for a stream of another context, or one that is being
-/// captured. `where`: of errors, a literal.
+/// Takes a slot that the program fills on `stream`. Waits until one is free. Errors: those of the
+/// pool and of `usable`; invalid_argument for a stream of another context, or one that is being
+/// captured. `where`: for errors, a literal.
 [[nodiscard]] Result<std::shared_ptr<cuda::LoanedDeviceSlot>> take_gpu_loan(
     const RoomOnGpu& room, void* stream, std::uint64_t size_bytes, Deadline deadline,
     std::string_view where);

@@ -31,9 +31,9 @@ Result<Storage> GpuPool::allocate(std::uint64_t size_bytes, Deadline deadline, c
 }
 
 GpuPoolSummary GpuPool::summary() const {
-  // A thread of the parent may hold a lock.
+  // In a forked child, a thread of the parent may hold a lock.
   if (!slots_->context().is_of_this_process()) return {.device = slots_->context().device()};
-  // Returns that wait to be taken in are no holds any more.
+  // Returns that were not yet taken in are no holds any more.
   if (const auto context = context_.lock(); context != nullptr)
     (void)context->links().collect_returns(detail::LinkTable::Of::all);
   const auto stats = slots_->stats();

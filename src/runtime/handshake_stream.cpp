@@ -10,12 +10,12 @@ namespace {
 
 constexpr std::size_t kPreludeBytes = 16;  // magic, versions, length of the rest: hello.hpp
 
-// How many bytes the frame in `frame` still needs before the machine can say more.
+// The number of bytes that the frame in `frame` still needs before the machine can advance.
 std::size_t bytes_wanted(const std::vector<std::byte>& frame) {
   if (frame.size() < kPreludeBytes) return kPreludeBytes - frame.size();
   std::uint32_t rest = 0;
   std::memcpy(&rest, frame.data() + 12, sizeof rest);
-  // A length above the cap is refused by the machine; read no more than it may be.
+  // The machine refuses a length above the cap; read no more than the cap allows.
   const std::size_t total =
       kPreludeBytes + std::min<std::size_t>(rest, kMaxHelloBytes - kPreludeBytes);
   return total - frame.size();
@@ -49,8 +49,7 @@ HandshakeStep HandshakeStream::advance() {
     frame_.insert(frame_.end(), buffer.begin(),
                   buffer.begin() + static_cast<std::ptrdiff_t>(io.bytes));
     if (frame_.size() == kPreludeBytes && bytes_wanted(frame_) != 0) {
-      // The magic and versions are checked before the rest is waited for: a stranger is told at
-      // once.
+      // The magic and versions are checked before the rest arrives, so a stranger is told at once.
       HelloReader glance;
       Bytes input(frame_);
       if (!glance.on_bytes(input)) {
@@ -79,7 +78,7 @@ HandshakeStep HandshakeStream::on_end() {
   if (auto why = stream_->why_lost()) {
     step.error = std::move(why);
   } else if (!frame_.empty()) {
-    // Less than a frame may tell that it is another protocol, as an alert of TLS does.
+    // A partial frame may already reveal another protocol, such as an alert of TLS.
     HelloReader glance;
     Bytes input(frame_);
     if (auto read = glance.on_bytes(input); !read) step.error = std::move(read).error();
@@ -95,7 +94,7 @@ HandshakeStep HandshakeStream::reject(Error error) {
   return send(handshake_.reject(std::move(error)));
 }
 
-// What the machine has to say, and then whether all of it is said. A failure of its own stays.
+// Sends the machine's frame, and sets whether all of it is sent. A failure of the machine stays.
 HandshakeStep HandshakeStream::send(HandshakeStep step) {
   unsent_.insert(unsent_.end(), step.send.begin(), step.send.end());
   auto flushed = flush();
@@ -115,7 +114,7 @@ Result<void> HandshakeStream::flush() {
     const std::size_t inside_before = inside_bytes_;
     const StreamIo io = stream_->write({&piece, unsent_.empty() ? 0u : 1u});
     if (io.state == StreamIo::State::lost) {
-      // A peer that refuses says why before it closes.
+      // A peer that refuses sends its reason before it closes.
       std::array<std::byte, 1> unread;
       const iovec last{unread.data(), unread.size()};
       (void)stream_->read({&last, 1});

@@ -5,10 +5,10 @@
 
 namespace tendon::v0::detail {
 
-/// How much of a listener has arrived in one try to connect.
+/// The part of a listener's answer that has arrived in one try to connect.
 enum class Heard : std::uint8_t {
   nothing,
-  handshake,  ///< a part of its handshake of TLS
+  handshake,  ///< a part of its TLS handshake
   word,       ///< a part of a frame of Tendon
 };
 

@@ -5,7 +5,7 @@
 
 namespace tendon::v0::detail {
 
-/// What a connection of a link is for.
+/// The use of one connection of a link.
 enum class Lane : std::uint8_t { control = 0, bulk = 1 };
 
 }  // namespace tendon::v0::detail

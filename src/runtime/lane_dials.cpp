@@ -11,7 +11,7 @@
 namespace tendon::v0::detail {
 namespace {
 
-// A stop wakes nobody.
+// A stop request wakes nobody, so it is polled.
 constexpr std::chrono::milliseconds kLooksForStopEvery{500};
 
 }  // namespace
@@ -83,7 +83,7 @@ Result<void> LaneDials::take(Lane& lane, HandshakeStep step) {
 }
 
 Result<void> LaneDials::take_failure(Lane& lane, Error error, Heard heard) {
-  // The listener knows the session as long as the link lives, and the next try finds it no more.
+  // The listener keeps the session only while the link lives, so the next try would not find it.
   if (error.code == ErrorCode::authentication_failed)
     return at_address(options_.address,
                       {ErrorCode::server_busy, kConnect,
@@ -124,7 +124,7 @@ Deadline LaneDials::next_due() const {
   return due;
 }
 
-// A connection that was closed before says more than the end of the time.
+// A connection that was closed earlier explains more than the timeout does.
 Error LaneDials::timed_out() {
   for (std::size_t index = 0; index < lanes_.size(); ++index) {
     Lane& lane = lanes_[index];

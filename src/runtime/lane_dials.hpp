@@ -21,12 +21,12 @@ namespace tendon::v0::detail {
 /// When the lanes of a link may be dialled.
 enum class LanePace : std::uint8_t {
   all_at_once,  ///< to a listener with Feature::lanes_at_once
-  one_by_one,   ///< to another one, which gives a ticket for the next lane in its answer to each
+  one_by_one,   ///< to any other: each answer carries the ticket for the next lane
 };
 
 /// How the lanes of one link are dialled.
 struct LaneDialOptions {
-  /// Opens a connection to the listener of the link, which may still be under way.
+  /// Opens a connection to the link's listener; it may still be under way.
   std::function<Result<std::unique_ptr<ByteStream>>()> open{};
   std::string address{};  ///< for errors
   Nonce128 ticket{};      ///< of the link
@@ -38,8 +38,8 @@ struct LaneDialOptions {
   std::function<std::optional<Error>()> why_over{};
 };
 
-/// Dials the lanes of one link. All at once they take the round trips of one: the connection, TLS
-/// where the link has it, and the question to join.
+/// Dials the lanes of one link. All at once, they take as many round trips as one: for the
+/// connection, for TLS where the link has it, and for the request to join.
 ///
 ///   state   input                                       next
 ///   ------  ------------------------------------------  ------
@@ -51,16 +51,15 @@ struct LaneDialOptions {
 /// Owns:    the connections, until run() returns them.
 /// Threads: the calling one, which makes progress meanwhile.
 /// Errors:  that of the link, once it has ended; server_busy where the listener has no place until
-///          the deadline, or the link has ended there; peer_lost where each handshake was cut until
-///          then; timeout, which names the frame that is missing; cancelled; those of the
-///          handshake.
+///          the deadline, or the link has ended there; peer_lost where every handshake was cut
+///          until then; timeout, which names the missing frame; cancelled; those of the handshake.
 /// Blocks:  run(), up to the deadline.
-/// Cost:    a connection and a handshake each.
+/// Cost:    a connection and a handshake per lane.
 class LaneDials {
  public:
   LaneDials(ContextCore& context, LaneDialOptions options);
 
-  /// All lanes, each of them joined to the link at its other end.
+  /// Returns all lanes, each joined to the link at its other end.
   [[nodiscard]] Result<std::vector<std::unique_ptr<ByteStream>>> run();
 
  private:
@@ -69,7 +68,7 @@ class LaneDials {
     std::optional<Redial> redial{};  // since its first failure
     Deadline next_try = Deadline::now();
     bool is_ready = false;                 // the connection has something new
-    std::unique_ptr<ByteStream> joined{};  // the last state
+    std::unique_ptr<ByteStream> joined{};  // set in the last state
   };
   [[nodiscard]] Result<void> advance(std::uint32_t index);
   [[nodiscard]] bool may_begin(std::uint32_t index) const;

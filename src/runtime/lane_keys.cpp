@@ -45,7 +45,7 @@ std::function<void(const secure::TlsSession&)> LaneKeys::follower(
 
 secure::FindSession LaneKeys::finder() const {
   return [table = table_](std::string_view id) -> std::optional<secure::Secret<kSharedKeyBytes>> {
-    std::shared_ptr<StreamLink> link;  // may be the last share: it goes after the lock
+    std::shared_ptr<StreamLink> link;  // may be the last share, so it ends after the lock
     const Lock lock(table->mutex);
     const auto found = std::ranges::find(table->lanes, id, &Lane::session_id);
     if (found == table->lanes.end()) return std::nullopt;

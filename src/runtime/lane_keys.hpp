@@ -15,9 +15,9 @@ namespace tendon::v0::detail {
 class StreamLink;
 
 /// The keys by which further connections join the sessions of a listener's secure links. A lane
-/// proves that its other end is that of the session, and its ticket (LaneTickets) is good once.
+/// proves that its other end is that of the session, and its ticket (LaneTickets) is valid once.
 ///
-/// Owns:    the keys of links that live: each is wiped when its link drops its follower().
+/// Owns:    the keys of live links; each is wiped when its link drops its follower().
 /// Threads: thread-safe.
 /// Errors:  none.
 /// Blocks:  never.
@@ -27,14 +27,14 @@ class LaneKeys {
   LaneKeys() : table_(std::make_shared<Table>()) {}
 
   void add(const secure::TlsSession& session, const std::shared_ptr<StreamLink>& link);
-  /// The link whose session a connection of this identity has joined; null: it has ended since, or
-  /// the identity is none of a lane.
+  /// The link whose session a connection with this identity has joined. Null: the link has ended
+  /// since, or the identity is not that of a lane.
   [[nodiscard]] std::shared_ptr<StreamLink> link_of(std::string_view identity) const;
-  /// Takes each session that follows this one on its link: lanes join the last one. The end of the
-  /// last copy takes the key out of the table.
+  /// Returns a function that takes each later session of the link, because lanes join the latest
+  /// one. When its last copy is destroyed, the key is removed from the table.
   [[nodiscard]] std::function<void(const secure::TlsSession&)> follower(
       const secure::TlsSession& first) const;
-  /// Asks this table, for as long as it lives.
+  /// Returns a function that searches this table while the table lives.
   [[nodiscard]] secure::FindSession finder() const;
 
  private:
@@ -59,7 +59,7 @@ class LaneKeys {
 
    private:
     const std::shared_ptr<Table> table_;
-    std::string session_id_;  // the last one; under the table's mutex
+    std::string session_id_;  // the latest; guarded by the table's mutex
   };
 
   std::shared_ptr<Table> table_;

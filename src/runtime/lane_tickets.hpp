@@ -14,13 +14,13 @@ namespace tendon::v0::detail {
 
 class StreamLink;
 
-/// The tickets by which further connections join links of a listener. Each link has one, good once
-/// for each of its lanes, so there are never more of them than links, and no link's ticket goes for
-/// another's.
+/// The tickets by which further connections join links of a listener. Each link has one, valid once
+/// for each of its lanes. So there are never more tickets than links, and a link's ticket admits to
+/// no other link.
 ///
 /// Owns:    the tickets; no link.
 /// Threads: thread-safe.
-/// Errors:  of the kernel's random numbers.
+/// Errors:  those of the kernel's random numbers.
 /// Blocks:  never.
 /// Cost:    a walk over the links.
 class LaneTickets {
@@ -30,7 +30,7 @@ class LaneTickets {
                                        std::uint32_t lane_count);
   enum class Verdict : std::uint8_t {
     joins,    ///< `link` is the one that the lane joins
-    unknown,  ///< no link that lives, and may be joined, has this ticket
+    unknown,  ///< no live link that may be joined has this ticket
     twice,    ///< that lane has joined already
     beyond,   ///< the link has no lane of this number
   };
@@ -38,7 +38,7 @@ class LaneTickets {
     Verdict verdict = Verdict::unknown;
     std::shared_ptr<StreamLink> link{};  ///< null when unknown
   };
-  /// `of`: the only link that the lane may join; null: it says by its ticket alone which.
+  /// `of`: the only link that the lane may join; null: the ticket alone selects the link.
   [[nodiscard]] Taken take(const Nonce128& ticket, std::uint32_t lane_index,
                            const std::shared_ptr<StreamLink>& of);
 

@@ -54,7 +54,8 @@ void Leadership::wake_followers() {
 void Leadership::wake_others() {
   const Lock lock(mutex_);
   count_progress();
-  // The caller in the epoll may wait for just what this thread took in, or for the ring it heard.
+  // The caller in the epoll may wait for the data that this thread took in, or for the ring it
+  // took.
   if (caller_leads_) loop_.ring();
 }
 

@@ -12,7 +12,7 @@
 
 namespace tendon::v0::detail {
 
-/// Which thread sleeps in the epoll of a Context. One of the callers that wait leads and the others
+/// Decides which thread sleeps in the epoll of a Context. One waiting caller leads and the others
 /// follow: they sleep until something moved or the leader leaves. The service thread stands aside
 /// while callers serve the links, and sleeps in the epoll when none does.
 ///
@@ -23,41 +23,41 @@ namespace tendon::v0::detail {
 /// Cost:    a lock for each change.
 class Leadership {
  public:
-  /// The service thread looks after links that no caller serves this often while callers are busy.
+  /// While callers are busy, the service thread serves links without a caller this often.
   static constexpr std::chrono::milliseconds kShortestPark{1};
   static constexpr std::chrono::milliseconds kLongestPark{4};
 
   Leadership(EventLoop& loop, const Life& life) : loop_(loop), life_(life) {}
 
-  /// Changes whenever something moved: a thread that sleeps says up to what it has looked.
+  /// Changes whenever something moved; a thread that sleeps passes the count that it has seen.
   [[nodiscard]] std::uint64_t progress_count() const noexcept { return progress_count_.load(); }
 
   // Callers
-  /// True: this thread leads, until leave(). False: something moved since `seen`, the deadline has
-  /// passed, or the leader has left, and the caller looks again.
+  /// True: this thread leads, until leave(). False: the caller looks again, because something moved
+  /// since `seen`, the deadline has passed, or the leader has left.
   [[nodiscard]] bool enter(std::uint64_t seen, Deadline deadline);
   void leave();
-  /// By the leader, before each sleep.
+  /// Called by the leader before each sleep.
   void note_round() noexcept { round_count_.fetch_add(1, std::memory_order_relaxed); }
-  /// By the leader: the bell that it heard may have been for the service thread, for a callback.
+  /// Called by the leader: the ring it took may have been for the service thread, for a callback.
   void note_ring_taken() noexcept { ring_taken_ = true; }
-  /// By the leader, before it sleeps again: one ring wakes one thread, so if the service thread
-  /// sleeps in the same epoll it rings, and waits until that one has come out.
+  /// Called by the leader before it sleeps again. One ring wakes one thread, so if the service
+  /// thread sleeps in the same epoll, the leader rings and waits until that thread has left it.
   void pass_ring_on(Deadline deadline);
-  /// By the leader: something moved.
+  /// Called by the leader when something moved.
   void wake_followers();
   [[nodiscard]] bool caller_leads() const noexcept { return caller_leads_.load(); }
 
-  // The others
-  /// Something moved: every thread that waits looks again.
+  // Other threads
+  /// Something moved: every waiting thread looks again.
   void wake_others();
   void wake_service();
-  /// Every thread looks again; the Context was closed.
+  /// The Context was closed: every thread looks again.
   void wake_all();
 
   // The service thread
   /// Stands aside for `time`, or until wanted(). After the longest time without a round of the
-  /// leader, for as long as it leads.
+  /// leader, it stands aside as long as the leader leads.
   template <class F>
   void park(std::chrono::milliseconds time, F wanted) {
     const Lock lock(mutex_);
@@ -70,7 +70,7 @@ class Leadership {
     while (!wanted() && caller_leads_) service_wake_.wait(mutex_);
     service_parked_long_ = false;
   }
-  /// Before it looks for what there is to do: see pass_ring_on().
+  /// Called before the service thread looks for work: see pass_ring_on().
   void service_enters_epoll() noexcept { service_in_epoll_ = true; }
   void service_leaves_epoll();
 

@@ -8,13 +8,13 @@
 
 namespace tendon::v0::detail {
 
-/// How far a Context has come on its way to its end, and whether this process is a forked child,
-/// where it never was.
+/// How far a Context has advanced towards its end, and whether this process is a forked child, in
+/// which the Context is unusable.
 class Life {
  public:
   enum class State : std::uint8_t {
     open,
-    closing,   ///< close() sends what is left; calls go on
+    closing,   ///< close() sends what is left; calls continue
     closed,    ///< every call of a handle returns context_closed
     stopping,  ///< the service thread ends
   };

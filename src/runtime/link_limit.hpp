@@ -10,15 +10,15 @@
 
 namespace tendon::v0::detail {
 
-/// How many links may have descriptors, of `descriptors` that the process may open: a link over
-/// sockets has a control lane and `streams` bulk lanes, one of shared memory about as many.
+/// The number of links allowed when the process may open `descriptors`. A link over sockets has a
+/// control lane and `streams` bulk lanes; one of shared memory takes about as many.
 [[nodiscard]] constexpr std::size_t links_within(std::uint64_t descriptors, std::uint32_t streams) {
   const std::uint64_t left = descriptors - std::min(descriptors, kDescriptorsBesideLinks);
   const std::uint64_t most = left / (kDescriptorsPerLink + streams);
   return std::clamp<std::uint64_t>(most, 1, kMaxLinksPerContext);
 }
 
-/// The same by RLIMIT_NOFILE as it is now: a program may change it.
+/// The same for the current RLIMIT_NOFILE, which a program may change.
 [[nodiscard]] inline std::size_t most_links(std::uint32_t streams) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMaxLinksPerContext;

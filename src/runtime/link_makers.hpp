@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kinds of links there are, in the order in which the two sides of a handshake ask for them.
+// The kinds of links, in the order in which the two sides of a handshake try them.
 #pragma once
 
 #include <array>
@@ -13,19 +13,18 @@
 
 namespace tendon::v0::detail {
 
-/// How two Contexts that have said hello come to a link of one kind. A new transport is a row here,
-/// and what docs/architecture.md lists beside it.
+/// How two Contexts make a link of one kind after their hellos. A new transport needs a row here,
+/// and the parts that docs/architecture.md lists.
 struct LinkMaker {
   PathKind kind;
-  /// Connecting: why it cannot link these two; empty when it can. What it has to try to know that
-  /// is done then. An error ends the connect.
+  /// Connecting: why it cannot link these two; empty when it can. It also makes the attempts that
+  /// this answer needs. An error ends the connect.
   Result<std::string> (Connector::*why_not)();
-  /// Connecting, when it can: makes the link and says its path.
+  /// Connecting, when it can: makes the link and sends its path.
   Result<std::shared_ptr<Link>> (Connector::*connect)();
-  /// Accepting: the answer to a hello with what it has to say in it. An error is a refusal. Null:
-  /// nothing.
+  /// Accepting: adds its part to the answer to a hello. An error is a refusal. Null: adds nothing.
   Result<HelloMessage> (Admission::*offer)(HelloMessage answer);
-  /// Accepting: the connector has chosen it. True while the handshake goes on.
+  /// Accepting: the connector has chosen this kind. True while the handshake continues.
   bool (Admission::*accept)(const HelloMessage& path);
 };
 

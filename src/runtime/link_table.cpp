@@ -22,13 +22,13 @@ bool is_of(const LinkEntry& entry, const ContextId& peer, LinkRole role) {
 bool is_anybodys(const LinkEntry& entry) {
   return !entry.proofs.any() && entry.link->role() == LinkRole::acceptor;
 }
-/// True where the same process connects again, by its own words.
+/// True where the same process connects again, according to its hello.
 bool is_claimed_by(const LinkEntry& entry, const PeerIdentity& peer, const LinkOrigin& origin) {
   return entry.link->peer() == peer && entry.origin.boot_id == origin.boot_id;
 }
 
-/// True where `proved` cannot be the peer of this link, if both say the same context id. A holder
-/// of several keys dials with one, and is dialled with another.
+/// True where `proved` cannot be the peer of this link although both claim the same context id. A
+/// holder of several keys may dial with one and be dialled with another.
 bool is_anothers(const LinkEntry& entry, LinkRole role, const Proofs& proved) {
   if (entry.proofs.identity.empty() || proved.identity.empty()) return false;
   const bool may_differ =
@@ -36,7 +36,7 @@ bool is_anothers(const LinkEntry& entry, LinkRole role, const Proofs& proved) {
   return !may_differ && !entry.proofs.has_name_of(proved);
 }
 
-/// What goes when the lock has gone: the end of a link takes its own locks, which come before.
+/// Destroyed after the lock, because the end of a link takes locks that must be taken before it.
 struct Dropped {
   LinkList links;
   std::shared_ptr<const LinkList> all;
@@ -85,8 +85,8 @@ std::shared_ptr<Link> LinkTable::usable(const ContextId& peer, Profile profile, 
   const LinkRole preferred = self_ < peer ? LinkRole::connector : LinkRole::acceptor;
   const Lock lock(mutex_);
   LinkEntry* best = nullptr;
-  // A peer that has a key may claim any context id: it is a stranger to all but those that ask for
-  // this key.
+  // A peer that has a key may claim any context id, so it is a stranger to all callers except those
+  // that require this key.
   const auto is_strangers = [&](const LinkEntry& entry) {
     return entry.link->role() == LinkRole::acceptor && entry.proofs.host == Proofs::Host::unknown &&
            profile != Profile::secure;
@@ -162,7 +162,7 @@ Result<void> LinkTable::may_add(const PeerIdentity& peer, LinkRole role, const P
   std::size_t claims = 0;
   for (const LinkEntry& entry : entries_) {
     if (!is_of(entry, peer.context, role)) continue;
-    // The number of a context is no secret: whatever process says it may be any.
+    // A context's id is no secret, so any process may claim it.
     if (!entry.proofs.any() && is_claimed_by(entry, peer, origin)) return {};
     ++claims;
     if (is_anybodys(entry)) continue;
@@ -247,7 +247,7 @@ std::optional<LinkList> LinkTable::candidates_to_end(const PeerIdentity& peer,
   if (!is_full() && !is_its_share) return std::nullopt;
   LinkList candidates;
   for (const LinkEntry& entry : entries_) {
-    // The new one takes the place of this one.
+    // The new link replaces this one.
     const bool is_its = is_of(entry, peer.context, LinkRole::acceptor) &&
                         (!is_anybodys(entry) || is_claimed_by(entry, peer, origin));
     if (is_its) return std::nullopt;

@@ -11,14 +11,14 @@
 
 namespace tendon::v0::detail {
 
-/// What takes pipes in a Context, listeners and the meshes of groups, to be told of lost links and
-/// of its end.
+/// The handlers that take pipes in a Context: listeners and the meshes of groups. The Context tells
+/// them of lost links and of its end.
 ///
 /// Owns:    none of them.
 /// Threads: thread-safe.
 /// Errors:  none.
 /// Blocks:  never.
-/// Cost:    a list of those that live, for each question.
+/// Cost:    a list of the live handlers for each query.
 class OpenHandlers {
  public:
   using List = std::vector<std::shared_ptr<OpenHandler>>;
@@ -32,12 +32,12 @@ class OpenHandlers {
     const Lock lock(mutex_);
     return alive_of(handlers_);
   }
-  /// Puts off the end of this share, which may be the last one and needs locks that the caller
-  /// holds. True: release() is due, which was not due before.
+  /// Delays the end of this share, which may be the last and may need locks that the caller holds.
+  /// True: the caller must now schedule release().
   [[nodiscard]] bool keep(std::shared_ptr<OpenHandler> handler) {
     const Lock lock(mutex_);
     const bool first = kept_.empty();
-    // Peers decide how often a handler is asked: one share of each is enough.
+    // Peers decide how often a handler is called, so one share of each is kept.
     if (std::ranges::find(kept_, handler) == kept_.end())
       kept_.push_back(std::move(handler));
     else
@@ -47,9 +47,9 @@ class OpenHandlers {
   void release() {
     List kept;
     const Lock lock(mutex_);
-    kept.swap(kept_);  // they end behind the lock
+    kept.swap(kept_);  // they end after the lock is released
   }
-  /// The same; none is told of anything afterwards.
+  /// Returns the live handlers and removes all; none is called afterwards.
   [[nodiscard]] List take() {
     const Lock lock(mutex_);
     return alive_of(std::exchange(handlers_, {}));

@@ -8,12 +8,12 @@
 
 namespace tendon::v0::detail {
 
-/// What an `open` says: a purpose and what belongs to it, or a ticket. docs/protocol.md, "Opening".
+/// The contents of an `open`: a purpose with its header, or a ticket. docs/protocol.md, "Opening".
 struct Opening {
   Purpose purpose = Purpose::ticket;
   Bytes header{};
   /// The window of the opener's own receiving half, with Feature::window_in_open; both zero: not
-  /// said.
+  /// sent.
   std::uint32_t window_messages = 0;
   std::uint64_t window_bytes = 0;
 

@@ -9,21 +9,21 @@
 
 namespace tendon::v0::detail {
 
-/// The parts of a Context that layers above make: one of each type. It lives while somebody shares
-/// it; the next one is made when its end is complete.
+/// The parts of a Context that upper layers make, one of each type. A part lives while it is
+/// shared; the next one is made after its destructor has finished.
 ///
 /// Owns:    none of them.
 /// Threads: thread-safe; a part is made and opened under the lock, so it asks for no other part.
 /// Errors:  those of open().
-/// Blocks:  while a part is opened, and while the one before ends.
+/// Blocks:  while a part is opened, and while the previous one ends.
 /// Cost:    a lock and a look-up.
 class ContextParts {
  public:
-  /// The part of this type; where there is none, what `make` returns, a std::shared_ptr<T>, opened
-  /// by its open(). The destructor of T says end<T>().
+  /// Returns the part of this type. Without one it calls `make`, which returns a
+  /// std::shared_ptr<T>, and then open() of the part. The destructor of T must call end<T>().
   template <class T, class Make>
   [[nodiscard]] Result<std::shared_ptr<T>> of(Make make) TENDON_EXCLUDES(mutex_) {
-    std::shared_ptr<T> part;  // behind the lock: its end takes it
+    std::shared_ptr<T> part;  // declared before the lock: its end takes the lock
     const Lock lock(mutex_);
     for (auto found = known_.find(&kKey<T>); found != known_.end(); found = known_.find(&kKey<T>)) {
       part = std::static_pointer_cast<T>(found->second.lock());
@@ -35,7 +35,7 @@ class ContextParts {
     TENDON_CHECK(part->open());
     return part;
   }
-  /// It has ended.
+  /// Called when the part of this type has ended.
   template <class T>
   void end() TENDON_EXCLUDES(mutex_) {
     {
@@ -47,7 +47,7 @@ class ContextParts {
 
  private:
   template <class T>
-  static constexpr char kKey = 0;  // its address
+  static constexpr char kKey = 0;  // only its address is used
 
   Mutex mutex_;
   CondVar ended_;

@@ -8,7 +8,7 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::int64_t kNsPerSecond = 1'000'000'000;
-// A peer may say any time. Beyond a century sums of these could overflow.
+// A peer may send any time. Beyond a century, sums of these could overflow.
 constexpr std::int64_t kLatest = kNsPerSecond * 3'155'760'000;
 
 bool is_a_time(std::int64_t ns) { return ns >= 0 && ns <= kLatest; }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// By how much the clock of a peer differs from this one, from exchanges of kind `clock` on their
-// link. The measure is that of NTP (RFC 5905, section 8): the offset that is half of the difference
-// of both ways is wrong by half of the round trip at most, so the exchange with the least round
-// trip decides.
+// Estimates how far the clock of a peer differs from this one, from exchanges of kind `clock` on
+// their link. The measure is that of NTP (RFC 5905, section 8): the offset is half of the
+// difference of both ways, and its error at most half of the round trip. So the exchange with the
+// shortest round trip decides.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace tendon::v0::detail {
 
-/// Nanoseconds of CLOCK_BOOTTIME, which goes on while a machine sleeps.
+/// Nanoseconds of CLOCK_BOOTTIME, which also runs while a machine sleeps.
 [[nodiscard]] std::int64_t boot_time_ns() noexcept;
 
 /// One exchange [ns]: sent here, arrived there, sent back there, arrived here.
@@ -25,18 +25,18 @@ struct ClockExchange {
   std::int64_t received = 0;
 };
 
-/// The peer's clock minus this one, and by how much that may be wrong [ns].
+/// The peer's clock minus this one, and the bound on its error [ns].
 struct ClockOffset {
   std::int64_t offset_ns = 0;
   std::int64_t error_ns = 0;
 };
 
-/// The exchanges with one peer that count. Once it was asked, it is asked again every kAskEvery, so
-/// that what is known does not become vague.
+/// The latest exchanges with one peer. Once the clock was asked, it is asked again every kAskEvery,
+/// so that the estimate stays exact.
 ///
 /// Owns:    the last kExchanges exchanges.
 /// Threads: none of its own.
-/// Errors:  none: what no exchange can be, as an answer before its question, is left out.
+/// Errors:  none: an impossible exchange, such as an answer before its question, is ignored.
 /// Blocks:  never.
 /// Cost:    a few words.
 class PeerClock {
@@ -47,21 +47,21 @@ class PeerClock {
     return asked_at_ && now - *asked_at_ >= kAskEvery.count();
   }
   void add(const ClockExchange& exchange) noexcept;
-  /// As of `now` [ns of this clock]; nothing before the first exchange.
+  /// The offset at `now` [ns of this clock]; nothing before the first exchange.
   [[nodiscard]] std::optional<ClockOffset> offset(std::int64_t now) const noexcept;
-  /// The least of the exchanges that count.
+  /// The shortest round trip of the kept exchanges.
   [[nodiscard]] std::optional<std::chrono::nanoseconds> round_trip() const noexcept;
 
   static constexpr std::size_t kExchanges = 8;
   static constexpr std::chrono::nanoseconds kAskEvery = std::chrono::seconds(4);
-  /// Two clocks drift apart by this at most.
+  /// Two clocks drift apart by at most this.
   static constexpr std::int64_t kDriftPerMillion = 100;
 
  private:
   struct Kept {
     std::int64_t offset_ns;
     std::int64_t round_trip_ns;
-    std::int64_t at;  // this clock
+    std::int64_t at;  // on this clock
   };
   [[nodiscard]] static std::int64_t error_of(const Kept& kept, std::int64_t now) noexcept;
 

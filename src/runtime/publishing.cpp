@@ -74,7 +74,7 @@ Publishing::Shown* Publishing::find(std::uint32_t name) {
 bool Publishing::was_shown(std::uint32_t name, const Audience& audience) {
   const Shown* const shown = find(name);
   return shown != nullptr && std::ranges::any_of(shown->to, [&](const Audience& other) {
-           // The same link, whatever became of it: an address may be used again.
+           // Compares the links themselves, dead or alive, because an address may be reused.
            return other.pipe == audience.pipe && !other.link.owner_before(audience.link) &&
                   !audience.link.owner_before(other.link);
          });
@@ -82,7 +82,7 @@ bool Publishing::was_shown(std::uint32_t name, const Audience& audience) {
 
 void Publishing::note_shown(std::uint32_t name, const Audience& audience) {
   Shown* shown = find(name);
-  // A name of a group's segment may be forgotten meanwhile; those of the pool come here first.
+  // A name of a group's segment may be forgotten meanwhile; names of the pool first appear here.
   if (shown == nullptr && name >= kFirstName) return;
   if (shown == nullptr) shown = &shown_.emplace_back(Shown{nullptr, name, {}});
   std::erase_if(shown->to, [](const Audience& other) { return other.link.expired(); });

@@ -11,7 +11,8 @@
 
 namespace tendon::v0::detail {
 
-/// Where peers may open pipes without a ticket: on a link whose proofs satisfy what is asked for.
+/// The purposes for which peers may open pipes without a ticket, on a link with the required
+/// proofs.
 ///
 /// Owns:    no handler.
 /// Threads: thread-safe.
@@ -31,7 +32,7 @@ class Purposes {
     known = {handler, std::move(entrance)};
     return {};
   }
-  /// Nothing happens when another handler has come in the place of this one.
+  /// Removes the entrance, unless another handler has replaced this one.
   void remove(Purpose purpose, const OpenHandler* handler) {
     const Lock lock(mutex_);
     const auto found = entrances_.find(purpose);
@@ -52,7 +53,7 @@ class Purposes {
 
   mutable Mutex mutex_;
   struct Served {
-    const OpenHandler* of = nullptr;  // only compared
+    const OpenHandler* of = nullptr;  // compared, never dereferenced
     Entrance entrance;
   };
   std::map<Purpose, Served> entrances_ TENDON_GUARDED_BY(mutex_);

@@ -14,22 +14,22 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "context.reach";
-constexpr std::chrono::seconds kMostForOne{5};  // of several addresses, where time has no end
+constexpr std::chrono::seconds kMostForOne{5};  // of several addresses, without a deadline
 
-// What another attempt, or another address, does not change.
+// Errors that another attempt, or another address, does not change.
 bool is_final(ErrorCode code) {
   return code == ErrorCode::invalid_argument || code == ErrorCode::context_closed ||
          code == ErrorCode::forked || code == ErrorCode::limit_exceeded;
 }
 
-// One address that takes connections and says nothing must not have the time of all others.
+// Divides the time, so that an address that accepts and then stays silent does not use it all.
 Deadline share(Deadline deadline, std::size_t addresses_left) {
   if (addresses_left == 1) return deadline;
   if (deadline.is_never()) return kMostForOne;
   return earlier(deadline, deadline.remaining() / addresses_left);
 }
 
-/// What one call tries.
+/// The attempts of one call.
 class Reaching {
  public:
   Reaching(ContextCore& context, const ContextId& peer, const Security& security)
@@ -37,7 +37,7 @@ class Reaching {
 
   [[nodiscard]] Result<std::shared_ptr<Link>> run(std::span<const std::string> addresses,
                                                   Deadline deadline);
-  /// Each address once, and no wait for a place.
+  /// Tries each address once, without waiting for a place.
   [[nodiscard]] Result<std::shared_ptr<Link>> run_once(std::span<const std::string> addresses,
                                                        Deadline deadline);
   [[nodiscard]] std::vector<Tried> take_tried() { return std::move(tried_); }
@@ -53,7 +53,7 @@ class Reaching {
   [[nodiscard]] std::shared_ptr<Link> known() {
     return context_.links().usable(peer_, security_.profile, ReachBy::context);
   }
-  /// The last resort: the peer made it, or a stranger that claims its id.
+  /// The last resort: a link that the peer made, or a stranger that claims its id.
   [[nodiscard]] std::shared_ptr<Link> made_by_peer() {
     return context_.links().usable(peer_, security_.profile, ReachBy::any);
   }
@@ -62,7 +62,7 @@ class Reaching {
     if (found == tried_.end()) {
       tried_.push_back({address, error});
     } else if (error.code != ErrorCode::timeout) {
-      found->error = error;  // a last try that had no time says less than the one before
+      found->error = error;  // a last try without time explains less than the one before
     }
   }
 
@@ -72,8 +72,8 @@ class Reaching {
   std::vector<Tried> tried_;
 };
 
-// The error of the last one, or one that decides more. A stranger at one address may refuse what
-// the peer at another one does not: hosts have addresses in common.
+// Returns the last error, or a more decisive one. A stranger at one address may refuse although the
+// peer at another would not, because hosts share addresses.
 Result<std::shared_ptr<Link>> Reaching::dial_each(std::span<const std::string> addresses,
                                                   Deadline deadline) {
   std::optional<Error> last;

@@ -13,7 +13,7 @@
 
 namespace tendon::v0::detail {
 
-/// One address, and how it failed the last time.
+/// One address, and its last failure.
 struct Tried {
   std::string address;
   Error error;
@@ -24,22 +24,21 @@ struct Reached {
   std::vector<Tried> tried;  ///< in the order of the addresses, as far as they were dialled
 };
 
-/// A link to a Context that is known by its id, on which ContextCore::open_pipe() opens pipes for a
-/// purpose. A live one that has a proof, or that this side made, comes first. The next choice is
-/// made at the first of `addresses` where that very Context answers. The last one is a link without
-/// a proof that the peer made, or a stranger that claims its id.
+/// Finds or makes a link to a Context that is known by its id; ContextCore::open_pipe() then opens
+/// pipes on it for a purpose. A live link that has a proof, or that this side made, is preferred.
+/// Otherwise it dials `addresses` until that very Context answers. The last choice is an unproved
+/// link that the peer made, or a stranger that claims its id.
 ///
-/// Addresses are tried in order, again and again with growing pauses, until the deadline. A Context
-/// dials at most LinkTable::kMostDialling peers at once.
+/// The addresses are tried in order, repeatedly and with growing pauses, until the deadline. A
+/// Context dials at most LinkTable::kMostDialling peers at once.
 ///
 /// Runs in the calling thread, which makes progress meanwhile. Errors: invalid_argument without an
-/// address, permission_denied, and otherwise `timeout`, which says what was tried last.
+/// address, permission_denied, and otherwise `timeout`, which names the last attempt.
 [[nodiscard]] Reached try_to_reach(ContextCore& context, const ContextId& peer,
                                    std::span<const std::string> addresses, const Security& security,
                                    Deadline deadline);
 /// Tries each address once. It takes no place of kMostDialling, so its callers bound how many of
-/// them run. Links without proofs that the peer made do not count. Errors: that of the last
-/// address.
+/// them run. Unproved links that the peer made do not count. Errors: that of the last address.
 [[nodiscard]] Result<std::shared_ptr<Link>> reach_once(ContextCore& context, const ContextId& peer,
                                                        std::span<const std::string> addresses,
                                                        const Security& security, Deadline deadline);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kWhere = "pipe.connect";
 constexpr std::chrono::seconds kToldAfter{1};
-// Before the deadline the pauses halve what is left of it, down to this.
+// Near the deadline, each pause is half of the remaining time, but at least this.
 constexpr std::chrono::microseconds kLeastPause{1000};
 
 }  // namespace
@@ -26,8 +26,8 @@ Result<Redial> Redial::make(const ContextCore& context, std::string_view address
 
 bool Redial::is_worth_another(const Error& failed, Heard heard) const {
   const bool is_busy = failed.code == ErrorCode::server_busy;
-  // Without a word it may have a place in a moment, which every dial waits for. A listener that is
-  // crowded also closes connections whose handshake of TLS has begun.
+  // A listener that sent nothing may soon have a place, and every dial waits for that. A crowded
+  // listener also closes connections whose TLS handshake has begun.
   if (is_busy && heard == Heard::nothing) return true;
   if (failed.code == ErrorCode::peer_lost && heard == Heard::handshake) return true;
   return absent_ == Absent::wait &&
@@ -60,7 +60,7 @@ void Redial::tell_once() {
 Result<std::chrono::microseconds> Redial::after(Error failed, Heard heard) {
   ++try_count_;
   if (!is_worth_another(failed, heard)) {
-    // A try that the deadline cut short says nothing: the cause is that of an earlier one.
+    // A try cut short by the deadline explains nothing, so the cause is that of an earlier one.
     return failed.code == ErrorCode::timeout && last_ ? give_up() : std::move(failed);
   }
   last_ = std::move(failed);

@@ -17,19 +17,19 @@ namespace tendon::v0::detail {
 
 class ContextCore;
 
-/// Decides after each failed try of one connect whether there is a next one, and when.
+/// Decides after each failed try of one connect whether another follows, and when.
 ///
 /// Owns:    the last cause worth another try, and the pauses.
 /// Threads: none of its own.
 /// Errors:  make(): system, without random numbers. after(): the result of the connect.
 /// Blocks:  never.
-/// Cost:    one line in the log, once, when a second has passed.
+/// Cost:    one line in the log, once a second has passed.
 class Redial {
  public:
   [[nodiscard]] static Result<Redial> make(const ContextCore& context, std::string_view address,
                                            Absent absent, Deadline deadline);
 
-  /// The pause before the next try; or the error that ends them: a failure that another try
+  /// Returns the pause before the next try, or the error that ends them: a failure that another try
   /// does not change, or, at the deadline, the last cause with the number of tries.
   [[nodiscard]] Result<std::chrono::microseconds> after(Error failed, Heard heard);
 

@@ -15,7 +15,7 @@ RendezvousSocket::RendezvousSocket(OwnedFd socket)
     : socket_(std::move(socket)), peer_{.user = peer_user(fd())} {}
 
 StreamIo RendezvousSocket::read(std::span<const iovec> pieces) noexcept {
-  // Room for one too many, so that it is seen.
+  // Has room for one extra descriptor, so that a surplus is detected.
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * (kDescriptors + 1))> control{};
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(pieces.data());

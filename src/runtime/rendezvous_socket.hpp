@@ -13,13 +13,12 @@
 
 namespace tendon::v0::detail {
 
-/// The unix socket at which two processes of one user meet: a stream for the frames of their
-/// handshake, and beside their bytes the descriptors with which each proves that it is here. No
-/// other stream carries descriptors; when all was said the socket belongs to a link of shared
-/// memory.
+/// The unix socket at which two processes of one user meet. It carries the frames of their
+/// handshake, and the descriptors with which each proves that it is on this host. No other stream
+/// carries descriptors. After the handshake the socket belongs to a link of shared memory.
 class RendezvousSocket final : public ByteStream {
  public:
-  /// Beside `attach`: control block, doorbell, own pidfd.
+  /// Sent with `attach`: control block, doorbell, own pidfd.
   static constexpr std::size_t kDescriptors = 3;
 
   explicit RendezvousSocket(OwnedFd socket);
@@ -30,10 +29,10 @@ class RendezvousSocket final : public ByteStream {
   [[nodiscard]] int fd() const noexcept override { return socket_.get(); }
   [[nodiscard]] const StreamPeer& peer() const noexcept override { return peer_; }
 
-  /// They go beside the next bytes that are written, and stay the caller's.
+  /// Sends the descriptors with the next bytes that are written. They remain the caller's.
   void pass(const std::array<int, kDescriptors>& descriptors) { passed_ = descriptors; }
-  /// Those that came. Errors: protocol_violation for another number, too_many_open_files when this
-  /// process could not take them.
+  /// The received descriptors. Errors: protocol_violation for a wrong count, too_many_open_files
+  /// when this process could not take them.
   [[nodiscard]] Result<std::array<OwnedFd, kDescriptors>> take_received();
   [[nodiscard]] OwnedFd release() { return std::move(socket_); }
 
@@ -43,7 +42,7 @@ class RendezvousSocket final : public ByteStream {
   OwnedFd socket_;
   StreamPeer peer_;
   std::optional<std::array<int, kDescriptors>> passed_;
-  std::vector<OwnedFd> received_;  // at most one more than there may be
+  std::vector<OwnedFd> received_;  // at most one more than the expected number
   bool was_truncated_ = false;
 };
 

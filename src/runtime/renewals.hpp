@@ -10,9 +10,8 @@
 
 namespace tendon::v0::detail {
 
-/// How a link goes on to prove what its first session has shown: `identity`, which
-/// `credential` has shown, by `proof`.
-/// `credentials`: null where there is no TLS.
+/// How a link keeps proving the facts of its first session: `identity`, shown by `credential`, by
+/// the means of `proof`. `credentials`: null where there is no TLS.
 [[nodiscard]] inline LinkRenewalOptions renewals_of(
     std::shared_ptr<const secure::Credentials> credentials, secure::TlsHandshake::Role role,
     const std::string& identity, const std::string& credential, secure::PeerProof proof,
@@ -20,7 +19,7 @@ namespace tendon::v0::detail {
   LinkRenewalOptions options;
   options.terms.role = role;
   options.terms.credentials = std::move(credentials);
-  // Holders of one key are one peer. A client with a certificate stays one with some certificate.
+  // Holders of one key are one peer. A client with a certificate must again show a certificate.
   options.terms.own_identity = proof == secure::PeerProof::key ? identity : "certificate";
   options.terms.identity = identity;
   options.terms.credential = credential;

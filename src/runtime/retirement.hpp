@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a link that nothing uses ends: by agreement, so that no pipe is lost that either side is
-// about to open. docs/protocol.md, "Retiring".
+// Ends an unused link by agreement, so that no pipe is lost that either side is about to open.
+// docs/protocol.md, "Retiring".
 //
-//   state    role       input                                next     what to do
+//   state    role       input                                next     action
 //   -------  ---------  -----------------------------------  -------  ----------------
 //   used     both       a tick finds it unused               idle
 //   idle     both       a tick finds it used                 used
-//   idle     connector  a tick, unused for kRetireAfter      asked    say `retire`
+//   idle     connector  a tick, unused for kRetireAfter      asked    send `retire`
 //   asked    connector  a tick finds it used; on_use()       used
-//   asked    connector  unused for kRetireAfter again        asked    say `retire`
-//   asked    connector  `retire` comes, and it is unused     retired  say goodbye, end
-//   idle     acceptor   `retire` comes, and it is unused
-//                       for kAgreeAfter                      agreed   say `retire`
-//   agreed   acceptor   `retire` comes, and it is unused     agreed   say `retire`
-//   any      acceptor   `retire` comes, and it is used       used
+//   asked    connector  unused for kRetireAfter again        asked    send `retire`
+//   asked    connector  `retire` arrives, and it is unused   retired  say goodbye, end
+//   idle     acceptor   `retire` arrives, and it is unused
+//                       for kAgreeAfter                      agreed   send `retire`
+//   agreed   acceptor   `retire` arrives, and it is unused   agreed   send `retire`
+//   any      acceptor   `retire` arrives, and it is used     used
 //   agreed   acceptor   the peer opens a pipe: on_use()      used
 //
-// A side that used the link since it said `retire` has taken its word back: the peer learns that by
-// the pipe that is opened. The side that has agreed opens nothing until then. A connector that had
-// a use without a pipe when the agreement came asks again once that is over, and is told again.
+// A side that uses the link after it sent `retire` has withdrawn its offer; the peer learns that
+// from the new pipe. The side that has agreed opens no pipe before then. If the agreement finds the
+// connector with a use that has no pipe, it asks again after that use, and is answered again.
 #pragma once
 
 #include <chrono>
@@ -29,7 +29,7 @@
 
 namespace tendon::v0::detail {
 
-/// The state of one link on its way to retirement.
+/// The state of one link in its retirement.
 ///
 /// Owns:    nothing.
 /// Threads: none of its own.
@@ -57,7 +57,7 @@ class Retirement {
     }
     return Action::nothing;
   }
-  /// The peer said `retire`.
+  /// The peer sent `retire`.
   [[nodiscard]] Action on_word(LinkRole role, Use use, Clock::time_point now) {
     if (use == Use::used) {
       state_ = State::used;
@@ -76,13 +76,13 @@ class Retirement {
   void on_use() {
     if (state_ != State::retired) state_ = State::used;
   }
-  /// May a caller open a pipe? Not between this side's word and what the peer makes of it.
+  /// True if a caller may open a pipe: not after this side has agreed, until the peer opens one.
   [[nodiscard]] bool may_open() const {
     return state_ != State::agreed && state_ != State::retired;
   }
   [[nodiscard]] State state() const { return state_; }
 
-  /// A link without pipes, views and unsent messages is kept for so long.
+  /// How long a link without pipes, views and unsent messages is kept.
   static constexpr std::chrono::seconds kRetireAfter{10};
   /// A caller that has found a link opens its pipe within a handshake.
   static constexpr std::chrono::seconds kAgreeAfter = kHandshakeTimeout;

@@ -17,15 +17,15 @@ namespace {
 
 constexpr std::string_view kWhere = "context.same_host";
 
-// What the kernel says a descriptor is ("anon_inode:[eventfd]"): a peer can pass anything, and
-// waiting for a death on a descriptor that is no process must not look like one.
+// Asks the kernel for the kind of a descriptor ("anon_inode:[eventfd]"). A peer can pass any
+// descriptor, and waiting for a death on one that is no process must not look valid.
 bool is_anonymous(int fd, std::string_view kind) {
   std::array<char, 64> target{};
   const std::string link = "/proc/self/fd/" + std::to_string(fd);
   const ssize_t size = readlink(link.c_str(), target.data(), target.size());
-  if (size <= 0) return true;  // no /proc here: nothing to compare with
+  if (size <= 0) return true;  // no /proc here, so nothing to compare with
   const std::string_view text(target.data(), static_cast<std::size_t>(size));
-  // Newer kernels keep pidfds in a file system of their own and name them "pidfd:[N]".
+  // Newer kernels keep pidfds in a separate file system and name them "pidfd:[N]".
   return text.find(kind) != std::string_view::npos;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The proof that both ends are on one host under one user: each maps memory that the other passed,
-// and finds in it the nonce that was said over the socket: docs/protocol.md, "Step by step".
+// The proof that both ends are on one host under one user. Each side maps memory that the other
+// passed, and finds in it the nonce that was sent over the socket: docs/protocol.md, "Step by
+// step".
 #pragma once
 
 #include <memory>
@@ -17,8 +18,8 @@
 
 namespace tendon::v0::detail {
 
-/// What stands behind the text of a connection in the proof of the same host, where the connection
-/// has a session of TLS: both ends know it, and nobody else.
+/// The suffix of a connection's text in the proof of the same host, if the connection has a TLS
+/// session. Only its two ends know it.
 [[nodiscard]] std::string mark_of(const secure::TlsSession& session);
 
 /// One side's half of the proof, and with it everything a shm link needs.
@@ -26,16 +27,16 @@ class SameHostProof {
  public:
   [[nodiscard]] static Result<SameHostProof> make();
 
-  /// Says `attach` on `stream`, which speaks over `socket`, with the descriptors that go beside it:
-  /// control block, doorbell, own pidfd. `connection`: the one that this proof is for.
+  /// Sends `attach` on `stream`, which runs over `socket`, with its descriptors: control block,
+  /// doorbell, own pidfd. `connection`: the connection that this proof covers.
   [[nodiscard]] HandshakeStep send_attach(HandshakeStream& stream, RendezvousSocket& socket,
                                           int doorbell_fd, std::string connection);
-  /// Maps what the peer attached; its nonce must stand in its memory.
+  /// Maps the peer's memory from `attach`, and checks that its nonce is there.
   [[nodiscard]] Result<void> receive_attach(RendezvousSocket& socket, const HelloMessage& attach);
 
-  /// The link over the socket that the proof was made on, to the peer that said `peer_hello` and
-  /// has shown `proofs`, this one among them. It renews the session that the proof is bound to.
-  /// Call after receive_attach().
+  /// Makes the link over the socket of the proof, to the peer that sent `peer_hello` and has shown
+  /// `proofs`, this one included. It renews the session that the proof is bound to. Call after
+  /// receive_attach().
   [[nodiscard]] Result<std::shared_ptr<Link>> make_link(OwnedFd socket,
                                                         const HelloMessage& peer_hello,
                                                         const Proofs& proofs, ContextCore& context,
@@ -47,7 +48,7 @@ class SameHostProof {
 
   std::shared_ptr<Segment> mine_;
   Nonce128 nonce_;
-  OwnedFd process_;  // a pidfd of this very process: the peer learns of its death by it
+  OwnedFd process_;  // a pidfd of this process, which shows its death to the peer
   std::shared_ptr<Segment> theirs_;
   OwnedFd peer_doorbell_;
   OwnedFd peer_process_;

@@ -37,7 +37,7 @@ LinkRenewalOptions SecureDial::renewals_of(const secure::TlsSession* session,
   if (session == nullptr) return {};
   auto options = detail::renewals_of(security_.credentials, secure::TlsHandshake::Role::client,
                                      session->identity, session->credential, session->proof, lanes);
-  // Random, and no secret.
+  // A random number, not a secret.
   options.terms.earlier = static_cast<std::uint8_t>(std::hash<std::string>()(session->id));
   return options;
 }

@@ -17,7 +17,7 @@
 namespace tendon::v0::detail {
 namespace {
 
-// The number in the first word of a file, or `fallback` ("max", missing, foreign).
+// Reads the number in the first word of a file; `fallback` for "max", a missing file or other text.
 std::uint64_t first_number(const std::string& path, std::uint64_t fallback) {
   std::ifstream file(path);
   std::uint64_t number = 0;

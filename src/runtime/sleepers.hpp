@@ -10,24 +10,24 @@
 
 namespace tendon::v0::detail {
 
-/// The threads of a Context that sleep in its epoll, as its peers see them: a peer rings only where
-/// a thread sleeps, and only for what the sleep was announced for.
+/// The threads of a Context that sleep in its epoll. A peer rings only while a thread sleeps, and
+/// only for the events that were announced with the sleep.
 ///
 /// Owns:    a counter.
-/// Threads: thread-safe. Its lock is the last: nothing but Link::announce_...() is called under it.
+/// Threads: thread-safe. Its lock is taken last: under it only Link::announce_...() is called.
 /// Errors:  none.
 /// Blocks:  never.
 /// Cost:    a store to shared memory for each link.
 class Sleepers {
  public:
-  /// Before the last look at what there is to do. The peers of these links ring from now on.
+  /// Called before the last look for work. The peers of these links ring from now on.
   void announce(const LinkList& links);
-  /// The last one to wake up tells the peers.
+  /// Called after waking; the last thread to wake tells the peers.
   void retract(const LinkList& links);
-  /// For a link that is new, or on which something more is waited for: no thread that sleeps
-  /// already has asked its peer to ring for that.
+  /// For a new link, or one on which a thread now waits for more: no thread that sleeps already has
+  /// asked its peer to ring for that.
   void announce_again(Link& link);
-  /// In one order with announce(): a thread that adds work looks here afterwards.
+  /// Ordered with announce(): a thread that adds work checks this afterwards.
   [[nodiscard]] bool any() const noexcept { return count_.load() != 0; }
 
   // With Progress::manual the program sleeps itself.

@@ -12,8 +12,8 @@ constexpr std::int32_t kMostConfident = 8;
 
 }  // namespace
 
-// As long as this thread's waking and that of the peer, which may have to be woken first. A thread
-// that spins so in vain has spent three times what sleeping at once would have cost.
+// A long spin covers this thread's waking and that of the peer, which may have to be woken first. A
+// failed one costs three times as much as sleeping at once.
 SpinBudget::Duration SpinBudget::now() const { return is_long() ? 2 * wake_up_ : kBrief; }
 
 bool SpinBudget::is_long() const {

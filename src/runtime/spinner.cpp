@@ -18,11 +18,11 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
 constexpr microseconds kLatencySpin{1000};
-// Not longer: on CPUs that are shared, a sleeping thread is the best that the others can get.
+// Not longer, because on shared CPUs a sleeping thread helps the others most.
 constexpr microseconds kCrowdSpin{200};
 constexpr unsigned kNever = 0;
 
-/// How one spin goes about.
+/// The parameters of one spin.
 struct Manner {
   microseconds budget;
   unsigned rounds_alone;  ///< before the first yield
@@ -33,8 +33,8 @@ struct Manner {
 
 Spinner::Spinner(WaitPolicy policy, Activity& activity)
     : policy_(policy),
-      // A user that asks for latency has given each side a core; affinity to one says nothing about
-      // the peer's.
+      // A user that asks for latency has a core for each side; affinity to one core does not
+      // restrict the peer's.
       cpu_count_(policy == WaitPolicy::latency ? quota_cpu_count() : effective_cpu_count()),
       activity_(activity),
       budget_(policy == WaitPolicy::balanced ? wake_up_cost() : microseconds(0)) {}
@@ -51,13 +51,14 @@ bool Spinner::spin(WaitedLinks links, Deadline deadline, Attempt attempt, Moves 
     spinner_count_.fetch_sub(1, std::memory_order_relaxed);
     return false;
   }
-  // The thread that this one waits for may need its CPU. What is nearly there comes before.
+  // The awaited thread may need this CPU, so yield after a few rounds for events that are close.
   const Manner manner = is_crowded                       ? Manner{kCrowdSpin, 2, 1}
                         : policy_ == WaitPolicy::latency ? Manner{kLatencySpin, 0, kNever}
-                        // Members of a group may wait for a third; the ends of a pipe do not.
+                        // Members of a group may wait for a third member; the ends of a pipe do
+                        // not.
                         : budget_.is_long() ? Manner{budget_.now(), links.empty() ? 8u : 48u, 8}
                                             : Manner{budget_.now(), 0, kNever};
-  // Input of a link over sockets shows only to a system call, so each round costs more.
+  // Only a system call detects input of a link over sockets, so each round costs more.
   const bool show_input = !links.empty() && std::ranges::all_of(links, [](const Link* link) {
     return link->traits().shows_input;
   });

@@ -14,18 +14,18 @@
 
 namespace tendon::v0::detail {
 
-/// The links that a waiting thread takes in from.
+/// The links from which a waiting thread receives.
 using WaitedLinks = std::span<Link* const>;
 
-/// Looks again and again for what may come within microseconds, before a thread sleeps. Under
-/// `balanced` the time it spins is what paid lately (SpinBudget); no more threads spin than there
-/// are CPUs. Members of a group that share CPUs yield theirs between looks, under `latency` too.
+/// Polls, before a thread sleeps, for events that may arrive within microseconds. Under `balanced`
+/// it spins as long as recent waits justify (SpinBudget). No more threads spin than there are CPUs.
+/// Members of a group that share CPUs yield theirs between looks, under `latency` too.
 ///
 /// Owns:    a counter and the budget.
 /// Threads: thread-safe.
 /// Errors:  none.
-/// Blocks:  spin() for 4 us or twice what a wake-up costs, or 1 ms under `latency`, or 200 us of
-///          yielding, after what last moved.
+/// Blocks:  spin(), after the last progress: for 4 us or twice the cost of a wake-up, for 1 ms
+///          under `latency`, or for 200 us of yielding.
 /// Cost:    while the links show their input, a round is a load for each of them; otherwise the
 ///          attempt, which may be a system call.
 class Spinner {
@@ -34,11 +34,11 @@ class Spinner {
 
   /// True: the attempt succeeded. False: it is time to sleep.
   bool spin(WaitedLinks links, Deadline deadline, Attempt attempt, Moves moves);
-  /// Null: nothing is learnt under this policy. Otherwise to be told how a wait ended that slept.
+  /// Null: this policy learns nothing. Otherwise report to it how a wait with sleep ended.
   [[nodiscard]] SpinBudget* budget() noexcept {
     return policy_ == WaitPolicy::balanced ? &budget_ : nullptr;
   }
-  /// CPUs that a spinning thread may count on.
+  /// The number of CPUs that a spinning thread may count on.
   [[nodiscard]] unsigned cpu_count() const noexcept { return cpu_count_; }
 
  private:

@@ -25,7 +25,7 @@ std::size_t StoppedSends::take_back(Clock::time_point now) {
     std::shared_ptr<Link> link;
     std::shared_ptr<LentSample> sample;
   };
-  std::vector<Stopped> stopped;  // goes behind the lock: so may the last share of a link
+  std::vector<Stopped> stopped;  // destroyed after the lock, as it may hold a link's last share
   {
     const Lock lock(mutex_);
     for (const auto& [address, send] : sends_) {

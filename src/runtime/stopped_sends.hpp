@@ -14,15 +14,15 @@
 
 namespace tendon::v0::detail {
 
-/// The sends of a Context over sockets that took longer than the call that began them. Those that
-/// stand still keep a part of the publish pool together; beyond it they are taken back, so readers
-/// that stop leave the rest to all others.
+/// The sends of a Context over sockets that outlasted the call that began them. Stalled sends may
+/// hold a limited part of the publish pool; beyond it they are taken back, so readers that stop
+/// leave the rest to all others.
 ///
 /// Owns:    weak shares.
 /// Threads: thread-safe. No lock of a link is held for take_back().
 /// Errors:  none.
 /// Blocks:  never.
-/// Cost:    a lock; take_back() is a load, and looks at each when together they hold too much.
+/// Cost:    a lock; take_back() is a load, and a look at each when together they hold too much.
 class StoppedSends {
  public:
   using Clock = LentSample::Clock;
@@ -31,8 +31,8 @@ class StoppedSends {
 
   void add(const std::shared_ptr<Link>& link, const std::shared_ptr<LentSample>& sample);
   void remove(const LentSample& sample);
-  /// Takes back those of which nothing has moved for kAfter, the longest first, while all sends
-  /// over sockets hold more than most_bytes(). Returns how many.
+  /// Takes back the sends that have not moved for kAfter, the longest first, while all sends over
+  /// sockets hold more than most_bytes(). Returns how many.
   std::size_t take_back() { return hold_too_much() ? take_back(Clock::now()) : 0; }
   std::size_t take_back(Clock::time_point now);
   [[nodiscard]] std::uint64_t most_bytes() const noexcept { return pool_->cap_bytes() / kPart; }
@@ -41,9 +41,9 @@ class StoppedSends {
     return sends_.size();
   }
 
-  /// A send of which nothing moved for so long is stopped.
+  /// A send that has not moved for this long is stopped.
   static constexpr std::chrono::milliseconds kAfter{100};
-  /// Those that are stopped hold together this part of publish_bytes at most.
+  /// Stopped sends together hold at most this fraction of publish_bytes.
   static constexpr std::uint64_t kPart = 4;
 
  private:

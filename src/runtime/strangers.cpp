@@ -17,7 +17,7 @@ class TimedCount final : public Timed {
   void on_time() override { tell_refused_strangers(); }
 };
 
-/// One in each process: the timers of any Context tell its count.
+/// One per process; the timers of any Context report its count.
 struct Strangers {
   StrangerLog log;
   const std::shared_ptr<TimedCount> count = std::make_shared<TimedCount>();

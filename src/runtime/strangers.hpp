@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every place that turns away a connection, or a peer before it is known, says so through these:
-// one pace for all of a process.
+// Reports of refused connections, and of peers refused before they are known. All refusals of a
+// process share one pace.
 #pragma once
 
 #include <string_view>
@@ -14,16 +14,16 @@ namespace tendon::v0::detail {
 
 class ContextCore;
 
-/// The far end of a stream, while that has its descriptor.
+/// The far end of a stream, while the stream has its descriptor.
 [[nodiscard]] Stranger stranger_at(const ByteStream& stream);
-/// A peer that has a link, and is no member of what it comes for.
+/// A peer that has a link, but is no member of the group that it wants to join.
 [[nodiscard]] TENDON_API Stranger stranger_at(const Link& link);
 
-/// Logs that it was turned away, with StrangerLog's pace; a count that is due later is told by the
-/// timers of `context`, or by the next refusal where that is null.
+/// Logs the refusal at StrangerLog's pace. A count that is due later is logged by the timers of
+/// `context`, or by the next refusal if it is null.
 TENDON_API void refuse_stranger(ContextCore* context, std::string_view where,
                                 const Stranger& stranger, std::string_view why);
-/// Logs a count that is not told yet, at the end of who would tell it.
+/// Logs a pending count when its reporter ends.
 void tell_refused_strangers();
 
 }  // namespace tendon::v0::detail

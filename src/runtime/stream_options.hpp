@@ -13,20 +13,20 @@
 
 namespace tendon::v0::detail {
 
-/// Bulk connections of a link. A cable is as wide as its window: a second one would not help.
+/// Bulk connections of a link. A cable is as wide as its window, so a second one would not help.
 [[nodiscard]] inline std::uint32_t lanes_of(PathKind kind, const ContextOptions& ours,
                                             const LinkLimits& peers) {
   return kind == PathKind::routed ? 1 : std::min(ours.streams, peers.streams);
 }
 
-/// The options of a link over `control`, on either side, after the peer has said `peer` and shown
+/// The options of a link over `control`, for either side, after the peer has sent `peer` and shown
 /// `proofs`.
 [[nodiscard]] inline StreamLinkOptions stream_options(const ContextCore& context,
                                                       const HelloMessage& peer,
                                                       const Proofs& proofs, Path path,
                                                       std::unique_ptr<ByteStream> control) {
   const ContextOptions& ours = context.options();
-  // Member by member: g++ 12 warns falsely of the cleanup of a half-made aggregate.
+  // Set one by one, because g++ 12 warns wrongly about the cleanup of a half-made aggregate.
   StreamLinkOptions options;
   options.path = std::move(path);
   options.peer = with_proofs(identity_of(peer), proofs);

@@ -18,12 +18,12 @@ namespace tendon::v0::detail {
 ///
 /// Owns:    the connection, until it is released to a link.
 /// Threads: the calling one.
-/// Errors:  of the epoll.
+/// Errors:  those of the epoll.
 /// Blocks:  never.
 /// Cost:    a call of the kernel.
 struct Talk {
   [[nodiscard]] static Result<Talk> over(ContextCore& context, std::unique_ptr<ByteStream> made) {
-    // A frame that found no room goes on when there is some.
+    // EPOLLOUT continues a frame that found no room.
     constexpr std::uint32_t kTalking = EPOLLIN | EPOLLOUT | EPOLLRDHUP;
     HandshakeStream stream(std::move(made), Handshake::connector());
     TENDON_TRY(watch, Watch::make(context, stream.stream()->fd(), kTalking));
@@ -32,7 +32,7 @@ struct Talk {
 
   HandshakeStream stream;
   Watch watch;
-  HelloMessage peer;  // once it has answered
+  HelloMessage peer;  // set once the peer has answered
 };
 
 }  // namespace tendon::v0::detail

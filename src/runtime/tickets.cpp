@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kWhere = "context.ticket";
 
-// 4 bytes of the listener's number, then as much of the code as there is room for.
+// The listener's number takes 4 bytes, and the code fills the rest.
 constexpr std::size_t kNumberBytes = sizeof(std::uint32_t);
 
 Result<Nonce128> make_ticket(const Nonce128& secret, std::uint32_t listener,

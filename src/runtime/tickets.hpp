@@ -26,26 +26,27 @@ struct Entrance {
   std::string address{};  ///< of the listener, with its port; empty: it listens nowhere
 };
 
-/// The tickets that the listeners of a Context give to their peers in the handshake, and take back
-/// when a pipe is opened. Nothing is kept for a ticket: it is the number of the listener and a code
-/// over that number and the peer's Context under a key that only this object has. So a peer that
-/// says hello without end fills nothing, and takes no place from another.
+/// The tickets that a Context's listeners issue to peers in the handshake, and check when a pipe is
+/// opened. A ticket needs no storage: it is the listener's number, with a code over that number and
+/// the peer's Context under a key that only this object has. So a peer that sends hellos without
+/// end fills nothing, and takes no place from another.
 ///
 /// Threads: thread-safe.
-/// Errors:  of the kernel's random numbers; find() says why a ticket opens nothing.
+/// Errors:  those of the kernel's random numbers; find() explains why a ticket opens nothing.
 class Tickets {
  public:
   /// The number of a listener, until remove().
   [[nodiscard]] std::uint32_t add(Entrance entrance);
   void remove(std::uint32_t listener);
 
-  /// Opens pipes of `peer` at `listener` for kTicketAge at least, and less than twice as long.
+  /// A ticket that opens pipes of `peer` at `listener` for at least kTicketAge, and less than twice
+  /// as long.
   [[nodiscard]] Result<Nonce128> issue(std::uint32_t listener, const ContextId& peer);
-  /// Errors: server_busy when no listener gave `ticket` to `peer`, or too long ago; unreachable
-  /// when that listener is closed.
+  /// Errors:  server_busy when no listener issued `ticket` to `peer`, or it is too old; unreachable
+  ///          when that listener is closed.
   [[nodiscard]] Result<Entrance> find(const Nonce128& ticket, const ContextId& peer) const;
 
-  /// So much time has passed in which peers were listened to. Tickets grow older by nothing else:
+  /// Adds the time in which this Context listened to peers. Only that makes tickets older, because
   /// a peer is not to blame for a Context that makes no progress.
   void advance(std::chrono::milliseconds passed);
 

@@ -9,30 +9,30 @@
 
 namespace tendon::v0::detail {
 
-/// Something with a point in time: a handshake that must end.
+/// An object with a deadline, such as a handshake that must end.
 class Timed {
  public:
   virtual ~Timed() = default;
-  /// Called when its time has come.
+  /// Called when its time has arrived.
   virtual void on_time() = 0;
 };
 
-/// Points in time, each with what is called then, once.
+/// Deadlines, each with an object that is called then, once.
 ///
-/// Owns:    no Timed: one that has gone is passed over.
+/// Owns:    no Timed: one that no longer exists is skipped.
 /// Threads: thread-safe; on_time() is called without its lock.
 /// Errors:  none.
 /// Blocks:  never.
-/// Cost:    next() and run() look at each entry: there are as many as handshakes under way.
+/// Cost:    next() and run() look at each entry; there are as many as handshakes under way.
 class Timers {
  public:
-  /// A number for remove(), never 0.
+  /// Returns a number for remove(), never 0.
   [[nodiscard]] std::uint64_t add(Deadline when, std::weak_ptr<Timed> timed);
   void remove(std::uint64_t id);
   void clear();
-  /// When run() has something to do.
+  /// The time at which run() has something to do.
   [[nodiscard]] Deadline next() const;
-  /// Forgets each whose time has come, then calls it.
+  /// Removes each due entry, then calls it.
   void run();
 
  private:

@@ -11,11 +11,11 @@
 
 namespace tendon::v0::detail {
 
-/// Work that takes long and may wait, as the handshake of a stranger does: in the order in which it
-/// arrived, for so much time of each turn of the engine. Links are served between two turns.
+/// Slow work that may wait, such as the handshake of a stranger. It runs in order of arrival, for a
+/// limited time in each turn of the engine. Links are served between two turns.
 ///
-/// Owns:    the numbers of what waits.
-/// Threads: thread-safe. Several threads may have a turn at once, each with a time of its own.
+/// Owns:    the numbers of the waiting entries.
+/// Threads: thread-safe. Several threads may have a turn at once, each with its own time.
 /// Errors:  none.
 /// Blocks:  never; it works without its lock.
 /// Cost:    a flag, while nothing waits.
@@ -24,16 +24,16 @@ class TurnQueue {
   using Time = std::chrono::steady_clock::time_point;
   static constexpr std::chrono::milliseconds kMostTime{2};
 
-  /// It works behind those that wait already.
+  /// Adds an entry after those that wait already.
   void add(std::uint64_t id) TENDON_EXCLUDES(mutex_) {
     const Lock lock(mutex_);
     waiting_.push_back(id);
     any_.store(true, std::memory_order_release);
   }
 
-  /// A turn: calls `work` with the first of them. It stops before one that would end beyond
-  /// kMostTime if it took as long as the longest of this turn; the first one works in any case.
-  /// True: some are left.
+  /// Runs a turn: calls `work` with the waiting entries in order. It stops before an entry that
+  /// would end beyond kMostTime if it took as long as the longest of this turn. The first entry
+  /// always runs. True: some are left.
   template <class Now, class Work>
   bool run(Now now, Work work) TENDON_EXCLUDES(mutex_) {
     if (!any_.load(std::memory_order_acquire)) return false;

@@ -11,9 +11,9 @@
 
 namespace tendon::v0::detail {
 
-/// A descriptor that becomes readable when something can be collected. A signal is a system call
-/// only once the user has asked for the descriptor; what was signalled before is not lost. In
-/// a forked child, which shares the descriptor with its parent, signals do nothing.
+/// A descriptor that becomes readable when a result can be collected. A signal is a system call
+/// only once the user has asked for the descriptor; earlier signals are not lost. In a forked
+/// child, which shares the descriptor with its parent, signals do nothing.
 ///
 /// Owns:    an eventfd.
 /// Threads: thread-safe.
@@ -30,7 +30,7 @@ class UserEvent {
     if (!fd_) return;
     if (!wanted_.load()) {
       held_back_.store(true);
-      // Asked for between the two: the thread that takes held_back_ signals.
+      // The user may ask in between; the thread that takes held_back_ then signals.
       if (!wanted_.load() || !held_back_.exchange(false)) return;
     }
     const std::uint64_t one = 1;
@@ -40,7 +40,7 @@ class UserEvent {
     if (!wanted_.exchange(true) && held_back_.exchange(false)) signal();
     return fd_.get();
   }
-  /// Takes the signals. False: there was none.
+  /// Consumes the signals. False: there was none.
   bool take() const noexcept {
     std::uint64_t count = 0;
     return ::read(fd(), &count, sizeof count) > 0;

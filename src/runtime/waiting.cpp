@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 
 int to_epoll_timeout(Deadline deadline) {
   if (deadline.is_never()) return -1;
-  // Rounded up: waking early would only mean another round.
+  // Rounds up, because waking early would only cause another round.
   const auto left = std::chrono::ceil<milliseconds>(deadline.remaining()).count();
   return static_cast<int>(std::min<std::int64_t>(left, 3'600'000));
 }

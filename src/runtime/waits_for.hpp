@@ -10,9 +10,9 @@
 
 namespace tendon::v0::detail {
 
-/// While it lives, the peer of a link rings for more than messages: for slots that it returns, or
-/// for flags that it publishes. What is waited for is looked at after it was made, not only before,
-/// because what came until then rang no bell.
+/// While this object lives, the peer of a link rings for more than messages: for slots that it
+/// returns, or for flags that it publishes. Check the awaited state also after making this, because
+/// earlier events rang no bell.
 ///
 /// Owns:    a count at the link, and a share of the link.
 /// Threads: a value.
@@ -41,8 +41,8 @@ class WaitsFor {
   Count what_;
 };
 
-/// Holds the receive lock of a link to take in from it. When it goes, and messages were handed
-/// over, other threads that wait look again.
+/// Holds the receive lock of a link to receive from it. If messages were delivered, its destructor
+/// makes other waiting threads look again.
 class TENDON_SCOPED_LOCKABLE Receiving {
  public:
   Receiving(ContextCore& context, Link& link) TENDON_ACQUIRES(link.receive_mutex())
@@ -55,7 +55,7 @@ class TENDON_SCOPED_LOCKABLE Receiving {
     link_.receive_mutex().unlock();
     if (moved_) context_.waiting().note_moved();
   }
-  /// Whether anything moved. The lock that it needs is the one that this holds.
+  /// Returns whether anything moved. The lock that it needs is the one that this holds.
   bool poll() TENDON_UNCHECKED_LOCKS {
     const bool moved = link_.poll();
     moved_ = moved_ || moved;

@@ -25,9 +25,9 @@ constexpr microseconds kUnknown{40};
 
 microseconds measure() {
   constexpr std::size_t kSleeps = 5;
-  // So long that the CPU goes to rest meanwhile: that is what a peer's answer finds.
+  // Long enough for the CPU to idle, as it would when a peer's answer arrives.
   constexpr nanoseconds kSleep = microseconds(100);
-  // A timer of its own is not put off by the timer slack of the thread.
+  // A timerfd is not delayed by the timer slack of the thread.
   const OwnedFd timer(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC));
   if (timer.get() < 0) return kUnknown;
   std::vector<Clock::duration> late;
@@ -37,7 +37,7 @@ microseconds measure() {
     std::uint64_t expired = 0;
     if (timerfd_settime(timer.get(), 0, &once, nullptr) != 0 ||
         read(timer.get(), &expired, sizeof expired) != sizeof expired) {
-      continue;  // a signal came
+      continue;  // a signal interrupted it
     }
     late.push_back(Clock::now() - begun - kSleep);
   }
@@ -49,8 +49,8 @@ microseconds measure() {
 
 }  // namespace
 
-// Two threads may measure at a time. A static object would need a lock, which a forked child could
-// inherit closed.
+// Two threads may measure at once. A static object would need a lock, which a forked child could
+// inherit while it is held.
 microseconds wake_up_cost() {
   static std::atomic<microseconds::rep> known{0};
   auto cost = known.load(std::memory_order_relaxed);

@@ -6,17 +6,17 @@
 
 namespace tendon::v0::detail {
 
-/// What it costs a thread of this process to go to sleep and to be woken: how late a few short
-/// sleeps end, their median, 10 to 60 us.
+/// The cost for a thread of this process to sleep and to be woken: the median delay with which a
+/// few short sleeps end, 10 to 60 us.
 ///
-/// A timer is asked, not another thread: two threads that wake each other often share a CPU, where
-/// that costs far less than it does between processes that have a CPU each.
+/// It uses a timer, not another thread. Two threads that wake each other often share a CPU, where
+/// that costs far less than between processes with a CPU each.
 ///
 /// Owns:    nothing.
 /// Threads: thread-safe.
 /// Errors:  none; where there is no timer, 40 us.
 /// Blocks:  for about 0.8 ms, the first time in a process.
-/// Cost:    as a constant from then on.
+/// Cost:    that of a constant from then on.
 [[nodiscard]] std::chrono::microseconds wake_up_cost();
 
 }  // namespace tendon::v0::detail

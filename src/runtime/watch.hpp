@@ -23,7 +23,7 @@ class Readiness final : public FdHandler {
   std::atomic<bool> ready_{false};
 };
 
-/// A socket of this call in the Context's epoll, for as long as the object lives.
+/// Keeps a socket of this call in the Context's epoll while the object lives.
 class Watch {
  public:
   static Result<Watch> make(ContextCore& context, int fd, std::uint32_t events) {
@@ -37,11 +37,12 @@ class Watch {
         ready_(std::move(other.ready_)) {}
   Watch& operator=(Watch&&) = delete;
   ~Watch() { stop(); }
-  /// The descriptor goes on to somebody else.
+  /// Stops watching, because the descriptor passes to another owner.
   void stop() {
     if (auto* context = std::exchange(context_, nullptr)) context->loop().forget(fd_);
   }
-  /// The socket became ready since the last call. For one that waits for several.
+  /// True if the socket became ready since the last call; for a caller that waits for several
+  /// sockets.
   [[nodiscard]] bool take_ready() { return ready_->take(); }
   /// False when the deadline passed first.
   [[nodiscard]] bool wait(Deadline deadline) {

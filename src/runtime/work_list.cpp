@@ -30,7 +30,7 @@ bool WorkList::run() {
   return finished_any;
 }
 
-// True: it has finished.
+// Returns true when it has finished.
 bool WorkList::run(Entry& entry) {
   {
     const Lock lock(mutex_);
@@ -39,7 +39,7 @@ bool WorkList::run(Entry& entry) {
     if (std::exchange(entry.running, true)) return false;
   }
   for (;;) {
-    // `running` stays: a finished one is never called again.
+    // `running` stays set, so that a finished item is never called again.
     if (!entry.work->progress()) return true;
     const Lock lock(mutex_);
     if (!std::exchange(entry.again, false)) {
@@ -50,7 +50,7 @@ bool WorkList::run(Entry& entry) {
 }
 
 bool WorkList::has_input() {
-  // In one order with ContextCore::add_work(), which looks for sleepers after it has added.
+  // Ordered with ContextCore::add_work(), which looks for sleepers after it has added.
   if (!any_.load()) return false;
   const Lock lock(mutex_);
   return std::any_of(entries_.begin(), entries_.end(),

@@ -11,32 +11,32 @@
 
 namespace tendon::v0::detail {
 
-/// The Work of a Context: called one after another by any thread, each by one thread at a time.
+/// The Work of a Context. Any thread runs it, item by item, and each item in one thread at a time.
 ///
-/// A Work that says it is finished is forgotten as it was added: adding it again meanwhile, from
-/// another thread, is a second entry and counts.
+/// Finished Work is removed together with its entry. If another thread adds it again meanwhile,
+/// that is a second entry, which stays.
 class WorkList {
  public:
   void add(std::shared_ptr<Work> work);
-  /// Calls progress() of each; one that another thread is calling right now is called by that one
-  /// once more. Returns whether any finished.
+  /// Calls progress() of each. An item that another thread is running now is run once more by that
+  /// thread. Returns whether any finished.
   bool run();
-  /// Would one of them find something, or was one not called yet?
+  /// True if any item would find input, or was not called yet.
   [[nodiscard]] bool has_input();
   [[nodiscard]] std::vector<std::shared_ptr<Work>> all() const;
-  /// All of them; the list is empty afterwards.
+  /// Returns all items and empties the list.
   [[nodiscard]] std::vector<std::shared_ptr<Work>> take();
 
  private:
   struct Entry {
     std::shared_ptr<Work> work;
     bool running = false;
-    bool again = false;  // a reason to call it came while it ran
+    bool again = false;  // a reason to call it arrived while it ran
     bool called = false;
   };
   bool run(Entry& entry);
 
-  mutable Mutex mutex_;  // of all there is in entries, too
+  mutable Mutex mutex_;  // also guards the contents of the entries
   std::vector<std::shared_ptr<Entry>> entries_ TENDON_GUARDED_BY(mutex_);
   std::atomic<bool> any_{false};
 };
