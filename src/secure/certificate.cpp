@@ -24,12 +24,12 @@ namespace {
 constexpr std::string_view kWhere = "secure.certificate";
 
 CryptoOwned<BIO> reader_of(Bytes text) {
-  // It takes no null pointer, which empty texts may have.
+  // BIO_new_mem_buf() takes no null pointer, which an empty text may have.
   const void* const begin = text.empty() ? "" : static_cast<const void*>(text.data());
   return CryptoOwned<BIO>(BIO_new_mem_buf(begin, static_cast<int>(text.size())));
 }
 
-/// libcrypto would ask the terminal.
+/// Refuses a password, for which libcrypto would ask at the terminal.
 int no_password(char* /*room*/, int /*size*/, int /*writing*/, void* /*context*/) { return -1; }
 
 Error unreadable(const std::filesystem::path& file, std::string_view why) {
@@ -38,7 +38,7 @@ Error unreadable(const std::filesystem::path& file, std::string_view why) {
 
 std::chrono::sys_seconds time_of(const ASN1_TIME* time) {
   std::tm parts{};
-  // What is no time has long passed.
+  // An unreadable time counts as long past.
   if (ASN1_TIME_to_tm(time, &parts) != 1) return std::chrono::sys_seconds::min();
   return std::chrono::sys_seconds(std::chrono::seconds(timegm(&parts)));
 }
@@ -57,7 +57,7 @@ std::string address_text(const ASN1_OCTET_STRING* address) {
   return text.data();
 }
 
-/// Empty where it is of another kind.
+/// The text of a name; empty for one of another kind.
 std::string name_text(const GENERAL_NAME* name) {
   if (name->type == GEN_IPADD) {
     const std::string address = address_text(name->d.iPAddress);
@@ -66,7 +66,7 @@ std::string name_text(const GENERAL_NAME* name) {
   if (name->type != GEN_URI && name->type != GEN_DNS) return {};
   const std::string_view text = text_of(name->d.ia5);
   if (text.empty() || !is_clean(text)) return {};
-  // No URI passes for an identity of another kind.
+  // A URI must not look like an identity of another kind.
   constexpr std::array<std::string_view, 4> kTaken{kKeyPrefix, "session:", "dns:", "ip:"};
   const auto begins = [&](std::string_view prefix) { return text.starts_with(prefix); };
   if (name->type == GEN_URI && std::ranges::any_of(kTaken, begins)) return {};
@@ -84,7 +84,7 @@ Result<CertificateChain> parse_certificates(Bytes text, const std::filesystem::p
     X509* place = certificate.get();
     if (place == nullptr || reader == nullptr) return errors.failed(kWhere, "make a certificate");
     if (PEM_read_bio_X509(reader.get(), &place, no_password, nullptr) == nullptr) {
-      // libcrypto has freed it, unless it found no further one.
+      // libcrypto has freed it, unless it found no further certificate.
       if (place == nullptr) (void)certificate.release();
       break;
     }

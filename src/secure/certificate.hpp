@@ -13,7 +13,7 @@
 
 namespace tendon::v0::detail {
 
-/// That of a member, then those between it and the CA.
+/// The certificate of a member, then those between it and the CA.
 using CertificateChain = std::vector<CryptoOwned<X509>>;
 
 struct Validity {
@@ -27,18 +27,19 @@ struct Credential {
   CryptoOwned<EVP_PKEY> key;
 };
 
-/// All certificates of `text`, at least one: corrupt_data, which names `file`.
+/// Parses all certificates of `text`, at least one. Errors: corrupt_data, which names `file`.
 [[nodiscard]] Result<CertificateChain> parse_certificates(Bytes text,
                                                           const std::filesystem::path& file);
-/// The private key of `text`, which no password may protect: corrupt_data, which names `file`.
+/// Parses the private key of `text`, which no password may protect. Errors: corrupt_data, which
+/// names `file`.
 [[nodiscard]] Result<CryptoOwned<EVP_PKEY>> parse_private_key(Bytes text,
                                                               const std::filesystem::path& file);
 
 [[nodiscard]] Validity validity_of(const X509* certificate);
-/// May it sign others?
+/// True if the certificate may sign others.
 [[nodiscard]] bool is_authority(X509* certificate);
-/// Its subject alternative names: "tendon:worker-3", "dns:a.example", "ip:10.0.0.5". A URI or a DNS
-/// name that has hidden characters is left out.
+/// The subject alternative names: "tendon:worker-3", "dns:a.example", "ip:10.0.0.5". A URI or a DNS
+/// name with hidden characters is left out.
 [[nodiscard]] std::vector<std::string> names_in(const X509* certificate);
 
 }  // namespace tendon::v0::detail

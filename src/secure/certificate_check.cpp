@@ -36,7 +36,7 @@ void check_dates(const X509* certificate, sys_seconds now, std::vector<Error>& f
   }
 }
 
-/// How the end of a connection is called in a certificate, and by libcrypto.
+/// An end of a connection, as a certificate and as libcrypto name it.
 struct Purpose {
   std::string_view name;
   std::uint32_t usage;
@@ -45,7 +45,7 @@ struct Purpose {
 constexpr std::array kPurposes = {Purpose{"clientAuth", XKU_SSL_CLIENT, X509_PURPOSE_SSL_CLIENT},
                                   Purpose{"serverAuth", XKU_SSL_SERVER, X509_PURPOSE_SSL_SERVER}};
 
-/// X509_V_OK, or why a chain does not lead to one of `authorities`. Dates are no reason.
+/// X509_V_OK, or why a chain does not lead to one of `authorities`. Dates are not checked.
 int verify(const CertificateChain& chain, std::span<X509* const> authorities, int purpose) {
   const CryptoErrors errors;
   const CryptoOwned<X509_STORE> store(X509_STORE_new());
@@ -80,7 +80,7 @@ std::string why_untrusted(int error) {
   }
 }
 
-/// Names a peer by what its certificate says: a URI or a DNS name.
+/// True for a name that identifies a peer: a URI or a DNS name.
 bool is_identity(const std::string& name) { return !name.starts_with("ip:"); }
 
 }  // namespace
@@ -94,7 +94,7 @@ std::vector<Error> faults_of_member(const CertificateChain& chain,
     faults.push_back(refused(
         "it names nobody: its subject alternative names have neither a URI nor a DNS name"));
   }
-  // All bits where it does not say what it is for.
+  // All bits are set if the certificate does not restrict its use.
   const std::uint32_t usage = X509_get_extended_key_usage(certificate);
   const bool is_self_signed = (X509_get_extension_flags(certificate) & EXFLAG_SS) != 0;
   int untrusted =

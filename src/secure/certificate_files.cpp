@@ -24,7 +24,7 @@ constexpr std::string_view kWhere = "secure.certificate";
 constexpr std::string_view kAuthorityCertificate = "ca.crt";
 constexpr std::string_view kAuthorityKey = "ca.key";
 
-/// What is to be in a file.
+/// The contents of a file to be written.
 struct NewFile {
   std::filesystem::path path;
   SecretBytes text;
@@ -46,7 +46,7 @@ Result<SecretBytes> pem_of(const X509* certificate) {
   return text_in(memory.get());
 }
 
-/// PKCS #8. libcrypto clears the memory that it has grown meanwhile.
+/// Writes PKCS #8. libcrypto clears the memory that it grew meanwhile.
 Result<SecretBytes> pem_of(const EVP_PKEY* key) {
   const CryptoErrors errors;
   const CryptoOwned<BIO> memory(BIO_new(BIO_s_mem()));
@@ -63,7 +63,7 @@ Result<void> make_directory(const std::filesystem::path& directory) {
   return check_directories(directory);
 }
 
-/// All of them or none, but for a kill, which leaves whole ones.
+/// Writes all files or none. A kill may leave some of them, but each is whole.
 Result<void> write_all(const std::vector<NewFile>& files) {
   std::vector<AtomicFile> written;
   for (const NewFile& file : files) {

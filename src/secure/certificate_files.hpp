@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Folders of certificates and their private keys: those of a CA, and those that a host gets.
-// Certificates may be read by all, keys by this user alone; nothing is ever overwritten.
+// Folders of certificates and their private keys: those of a CA, and those of a host. Everybody may
+// read certificates, but only this user may read keys; nothing is ever overwritten.
 #pragma once
 
 #include <filesystem>
@@ -17,15 +17,15 @@ struct CertificateFiles {
   std::filesystem::path authority;  ///< the certificate of the CA
 };
 
-/// Writes DIRECTORY/ca.crt and ca.key. The directory is made (0700) where only it is missing. Both
-/// files are there then, or none is new.
+/// Writes DIRECTORY/ca.crt and ca.key. The directory is made (0700) if only it is missing. Either
+/// both files are written, or neither is.
 [[nodiscard]] Result<CertificateFiles> save_authority(const std::filesystem::path& directory,
                                                       const Credential& authority);
-/// Those files, which belong together and which nobody else may have written.
+/// Loads those files. They must match each other, and nobody else may have been able to write them.
 [[nodiscard]] Result<Credential> load_authority(const std::filesystem::path& directory);
 
-/// Writes DIRECTORY/NAME.crt, NAME.key and ca.crt, likewise. A ca.crt that is there already stays
-/// if it is the same.
+/// Writes DIRECTORY/NAME.crt, NAME.key and ca.crt in the same way. An existing ca.crt stays if it
+/// has the same content.
 [[nodiscard]] Result<CertificateFiles> save_certificate(const std::filesystem::path& directory,
                                                         const std::string& name,
                                                         const Credential& member,

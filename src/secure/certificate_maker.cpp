@@ -26,8 +26,8 @@ constexpr std::string_view kWhere = "secure.certificate";
 constexpr std::size_t kMaxDnsNameBytes = 253;
 constexpr std::size_t kMaxDnsLabelBytes = 63;
 
-/// Letters, digits and '-' with dots between them: no wildcard, and nothing that has a meaning in
-/// the texts that libcrypto reads extensions from.
+/// Letters, digits and '-' with dots between them. So there is no wildcard, and nothing with a
+/// meaning in the texts from which libcrypto reads extensions.
 bool is_dns_name(std::string_view name) {
   if (name.empty() || name.size() > kMaxDnsNameBytes) return false;
   while (true) {
@@ -55,7 +55,7 @@ Error illegal(std::string_view kind, const std::string& value, const std::string
                    "' cannot be in a certificate; " + legal};
 }
 
-/// A certificate whose parts are being filled in. A part that fails says so at the end.
+/// A certificate under construction. A failed part is reported at the end.
 ///
 /// Owns:    the certificate until it is signed.
 /// Threads: one.
@@ -94,7 +94,7 @@ class Draft {
     issuer_ = issuer;
     note(X509_set_issuer_name(certificate_.get(), X509_get_subject_name(issuer)) == 1);
   }
-  /// `value` as libcrypto reads it from configuration files.
+  /// Adds an extension; libcrypto reads `value` as in its configuration files.
   void add(int extension, const std::string& value) {
     X509V3_CTX context{};
     X509V3_set_ctx(&context, const_cast<X509*>(issuer_), certificate_.get(), nullptr, nullptr, 0);
@@ -126,7 +126,8 @@ Result<CryptoOwned<EVP_PKEY>> make_private_key() {
   return key;
 }
 
-/// Two authorities have different names: a peer looks for an issuer by its name.
+/// A random name, because a peer finds an issuer by its name, so two authorities need different
+/// ones.
 Result<std::string> authority_name() {
   const CryptoErrors errors;
   std::array<std::byte, 8> random{};

@@ -17,13 +17,13 @@ struct CertificateNames {
   std::vector<std::string> addresses;  ///< of hosts, as text
 };
 
-/// invalid_argument, which says which name is wrong.
+/// invalid_argument, which names the wrong one.
 [[nodiscard]] Result<void> check_names(const CertificateNames& names);
 
-/// A CA that signs members, and no further CA.
+/// Makes a CA that signs members, and no further CA.
 [[nodiscard]] Result<Credential> make_authority(const Validity& validity);
-/// The certificate of a member; invalid_argument for names of check_names(), and where it would end
-/// after its CA does.
+/// Makes the certificate of a member. Errors: invalid_argument for names that check_names()
+/// refuses, and for a validity beyond that of the CA.
 [[nodiscard]] Result<Credential> make_certificate(const Credential& authority,
                                                   const CertificateNames& names,
                                                   const Validity& validity);

@@ -25,7 +25,7 @@ Result<ClientHello> look_at_client_hello(Bytes received) {
   const auto has = [&](std::size_t n) { return received.size() > n; };
   if (has(0) && at(0) != kHandshakeRecord)
     return refused("the peer does not speak TLS, and this listener takes nothing else");
-  // Clients that were written before TLS 1.3 expected 3.1 there; others say 3.3.
+  // Clients from before TLS 1.3 expect 3.1 there; others send 3.3.
   if ((has(1) && at(1) != 3) || (has(2) && at(2) != 1 && at(2) != 3))
     return refused("the first record is of no version of TLS");
   if (!has(kRecordHeader - 1)) return ClientHello::incomplete;

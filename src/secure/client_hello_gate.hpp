@@ -10,9 +10,9 @@ namespace tendon::v0::detail::secure {
 
 enum class ClientHello : std::uint8_t { incomplete, whole };
 
-/// Are these bytes the beginning of a connection by TLS: one record (RFC 8446, section 5.1) with
-/// one ClientHello (section 4.1.2), and nothing behind it? It looks at no more than their lengths
-/// and types, so that OpenSSL works for nobody who only makes noise.
+/// Checks whether these bytes begin a TLS connection: one record (RFC 8446, section 5.1) with one
+/// ClientHello (section 4.1.2), and nothing after it. It reads only lengths and types, so that
+/// OpenSSL does no work for a peer that only sends noise.
 ///
 /// Errors: protocol_violation, as soon as a byte shows it.
 [[nodiscard]] Result<ClientHello> look_at_client_hello(Bytes received);

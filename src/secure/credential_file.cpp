@@ -97,7 +97,7 @@ Result<void> check_directories(const std::filesystem::path& directory) {
 }
 
 Result<CredentialFile> CredentialFile::open(const std::filesystem::path& path) {
-  // Without O_NONBLOCK it would wait for the writer of a FIFO.
+  // Without O_NONBLOCK, open() would wait for the writer of a FIFO.
   OwnedFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!fd) return system_error(kWhere, "open(" + quoted(path) + ")", errno);
   TENDON_TRY(facts, facts_of(fd.get(), path));
@@ -124,7 +124,7 @@ Result<void> CredentialFile::check_access(FileReaders readers) const {
                  quoted(path_) + " has mode " + mode_text(facts.st_mode) +
                      ": others may write it; let nobody else: chmod go-w " + quoted(path_)};
   }
-  // Where a link leads, and where it lies.
+  // Checks the directory of the file and, for a symbolic link, also that of the link.
   TENDON_TRY(real, real_path(path_));
   TENDON_CHECK(check_directories(real.parent_path()));
   return check_directories(path_.parent_path());
@@ -132,13 +132,13 @@ Result<void> CredentialFile::check_access(FileReaders readers) const {
 
 Result<SecretBytes> CredentialFile::read() const {
   TENDON_TRY(facts, facts_of(fd_.get(), path_));
-  // A byte more than the file has tells its end. Most are far shorter than the longest, for which a
-  // process may not lock enough memory.
+  // One byte more than the size shows the end of the file. The buffer has the size of the file,
+  // because a process may not be allowed to lock enough memory for the longest.
   constexpr std::size_t kMost = kMaxCredentialFileBytes + 1;
   SecretBytes room(std::min(static_cast<std::size_t>(facts.st_size) + 1, kMost));
   std::size_t size_bytes = 0;
   for (ssize_t got = -1; got != 0 && size_bytes < kMost;) {
-    if (size_bytes == room.bytes().size()) {  // it has grown
+    if (size_bytes == room.bytes().size()) {  // the file has grown
       SecretBytes larger(kMost);
       std::ranges::copy(room.bytes(), larger.writable().begin());
       room = std::move(larger);

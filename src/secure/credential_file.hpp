@@ -15,44 +15,44 @@
 
 namespace tendon::v0::detail {
 
-/// Longest file of keys or of certificates.
+/// The longest file of keys or of certificates.
 inline constexpr std::size_t kMaxCredentialFileBytes = std::size_t{64} << 10;
 
 /// limit_exceeded beyond kMaxCredentialFileBytes.
 [[nodiscard]] Result<void> check_size(Bytes text, const std::filesystem::path& file);
 
-/// Could another user change what lies in `directory`, or put another file in its place? Looks at
-/// it and at those above it, as sshd does: each belongs to this user or to root, and nobody else
-/// may write it, but for one like /tmp, where files can be removed by their owners only.
+/// Checks that no other user can change a file in `directory`, or put another in its place. Like
+/// sshd, it checks the directory and those above it. Each must belong to this user or to root, and
+/// nobody else may write it, except for one like /tmp, where only owners can remove files.
 [[nodiscard]] Result<void> check_directories(const std::filesystem::path& directory);
 
-/// Is it the one case in which a group may read a file of secrets? Root has made it for the group
-/// alone (0440), and a user who is not root, and is in that group, reads it so: this is how
-/// Kubernetes hands a secret to the user of a pod (`fsGroup`), and there is no other way. A process
-/// of root needs no group, and a user's own file is the user's alone.
+/// The one case in which a group may read a file of secrets: root has made it for the group alone
+/// (0440), and this user is not root, but in that group. Kubernetes passes a secret to the user of
+/// a pod in this way only (`fsGroup`). A process of root needs no group, and a user's own file is
+/// for that user only.
 [[nodiscard]] bool is_for_group(const struct stat& file, uid_t user,
                                 std::span<const gid_t> groups_of_user);
 
-/// An open file of keys or of certificates, which the rest of the machine may not read or write.
+/// An open file of keys or of certificates that no other user may read or write.
 ///
 /// Owns:    the descriptor.
 /// Threads: one at a time.
-/// Errors:  file_not_found, permission_denied, invalid_argument for what is no regular file,
+/// Errors:  file_not_found, permission_denied, invalid_argument for anything but a regular file,
 ///          limit_exceeded, system.
 /// Blocks:  on the disk; never on a FIFO.
 /// Cost:    some system calls for each directory of its path.
 class CredentialFile {
  public:
-  /// A symbolic link is followed.
+  /// Opens the file; a symbolic link is followed.
   [[nodiscard]] static Result<CredentialFile> open(const std::filesystem::path& path);
 
-  /// Nobody but this user and root may write the file, or, with `owner_only`, read it, but for
-  /// is_for_group(): permission_denied, which says who could and what to do.
+  /// Checks that only this user and root may write the file and, with `owner_only`, read it, except
+  /// for is_for_group(). Errors: permission_denied, which says who has access and what to do.
   [[nodiscard]] Result<void> check_access(FileReaders readers) const;
-  /// From its beginning: limit_exceeded beyond kMaxCredentialFileBytes.
+  /// Reads from the beginning: limit_exceeded beyond kMaxCredentialFileBytes.
   [[nodiscard]] Result<SecretBytes> read() const;
-  /// Makes this process the only one that changes it, until the object is destroyed: `busy` where
-  /// another one does, or has replaced it meanwhile.
+  /// Makes this process the only one that changes the file, until the object is destroyed. Errors:
+  /// `busy` where another process does so, or has replaced the file meanwhile.
   [[nodiscard]] Result<void> claim() const;
 
  private:

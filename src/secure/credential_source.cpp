@@ -20,7 +20,7 @@ CredentialSource::CredentialSource(CredentialFiles files,
                                    std::function<Loaded(const CredentialFiles&)> load)
     : files_(std::move(files)), load_(std::move(load)), read_(stamps()) {}
 
-// A file that is not there has the stamp of none.
+// A missing file has an empty stamp.
 std::vector<CredentialSource::Stamp> CredentialSource::stamps() const {
   std::vector<Stamp> all;
   for (const std::string* file : {&files_.key, &files_.cert, &files_.cert_key, &files_.ca}) {
@@ -44,7 +44,7 @@ void CredentialSource::look(Clock::time_point now, std::chrono::nanoseconds ever
     if (now - looked_ < every) return;
     looked_ = now;
   }
-  // Before they are read: what changes meanwhile is seen the next time.
+  // Taken before the files are read, so that a later change is seen next time.
   std::vector<Stamp> found = stamps();
   {
     const Lock lock(mutex_);

@@ -16,29 +16,29 @@ namespace tendon::v0::detail::secure {
 
 class Credentials;
 
-/// The files that credentials were loaded from. They are read again when they have changed, because
+/// The files from which credentials were loaded. They are read again after a change, because
 /// certificates expire while programs run.
 ///
-/// Owns:    what was read last.
+/// Owns:    the credentials of the latest files.
 /// Threads: thread-safe.
-/// Errors:  files that cannot be used are logged; what was read before them stays.
+/// Errors:  unusable files are logged; the earlier credentials stay.
 /// Blocks:  look(): on the disk. latest(): never.
-/// Cost:    a look-up of each file, at most so often as the caller says.
+/// Cost:    a look-up of each file, at most as often as the caller allows.
 class CredentialSource {
  public:
   using Clock = std::chrono::steady_clock;
   using Loaded = Result<std::shared_ptr<const Credentials>>;
 
-  /// Before they are read for the first time. `load` reads them again.
+  /// The files must not have been read yet. `load` reads them again.
   CredentialSource(CredentialFiles files, std::function<Loaded(const CredentialFiles&)> load);
 
-  /// Reads the files again, where they have changed and nobody has looked for so long.
+  /// Reads changed files again, if `every` has passed since the last look.
   void look(Clock::time_point now, std::chrono::nanoseconds every) TENDON_EXCLUDES(mutex_);
-  /// Null: nothing has changed since the first time.
+  /// Null: the files have not changed since they were first read.
   [[nodiscard]] std::shared_ptr<const Credentials> latest() const TENDON_EXCLUDES(mutex_);
 
  private:
-  /// By what a file is told from the one that was at its place before.
+  /// The facts that tell a file from an earlier one at the same path.
   struct Stamp {
     dev_t device = 0;
     ino_t number = 0;

@@ -29,7 +29,7 @@ CryptoOwned<SSL_CTX> make_context() {
       SSL_CTX_set1_groups_list(context, "X25519:P-256") != 1 ||
       SSL_CTX_set_num_tickets(context, 0) != 1)
     return nullptr;
-  // Without compatibility to middleboxes the records of a connection are those of RFC 8446 alone.
+  // Without middlebox compatibility, a connection has no records beyond those of RFC 8446.
   SSL_CTX_clear_options(context, SSL_OP_ENABLE_MIDDLEBOX_COMPAT | SSL_OP_ALLOW_NO_DHE_KEX);
   SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
@@ -41,7 +41,7 @@ CryptoOwned<SSL_CTX> make_context() {
   return made;
 }
 
-// Nobody else may write it, nor, where it has a secret, read it.
+// Nobody else may write the file, or read it if it holds a secret.
 Result<SecretBytes> read_file(const std::string& path, FileReaders readers) {
   TENDON_TRY(file, CredentialFile::open(path));
   TENDON_CHECK(file.check_access(readers));

@@ -17,23 +17,22 @@
 
 namespace tendon::v0::detail::secure {
 
-/// What Credentials are made of.
+/// The parts from which Credentials are made.
 struct CredentialParts {
-  std::vector<SharedKey> keys;  ///< the first is dialled with, all are accepted
+  std::vector<SharedKey> keys;  ///< the first is for dialling, all are accepted
   CertificateChain chain;       ///< this end's own, then those that lead to its authority
   CryptoOwned<EVP_PKEY> certificate_key;
-  CertificateChain authorities;           ///< who signs the certificates of peers
-  std::shared_ptr<const KeyLog> key_log;  ///< null: nobody else learns a secret
+  CertificateChain authorities;           ///< the signers of peers' certificates
+  std::shared_ptr<const KeyLog> key_log;  ///< null: no secret is logged
   RotationLimits rotation{};
 };
 
-/// How one end of secure links proves itself, and whom it believes: keys, or certificates of given
-/// authorities, or both. No authority of the system is believed.
+/// How one end of secure links proves its identity, and which proofs it accepts: keys, certificates
+/// of given authorities, or both. The system's authorities are not trusted.
 ///
 /// Owns:    the keys and OpenSSL's configuration for handshakes.
 /// Threads: immutable.
-/// Errors:  invalid_argument, which says what is missing or does not belong together; those of the
-///          files.
+/// Errors:  invalid_argument, which says what is missing or does not match; those of the files.
 /// Blocks:  load() and look(): on the disk.
 /// Cost:    about a millisecond.
 class Credentials {
@@ -41,30 +40,30 @@ class Credentials {
   [[nodiscard]] static Result<std::shared_ptr<const Credentials>> make(CredentialParts parts);
   [[nodiscard]] static Result<std::shared_ptr<const Credentials>> load(
       const CredentialFiles& files, const RotationLimits& rotation = {});
-  /// The same, with `keys`, if there are any, in place of those of a file. Then nothing is read
-  /// again later.
+  /// The same, with `keys`, if there are any, in place of those of a file. Such credentials are
+  /// never read again.
   [[nodiscard]] static Result<std::shared_ptr<const Credentials>> load(const CredentialFiles& files,
                                                                        std::vector<SharedKey> keys);
-  /// The same files, as they were when they were read last; `loaded` where they have not changed.
+  /// The credentials of the latest read of the same files; `loaded` if they have not changed.
   [[nodiscard]] static std::shared_ptr<const Credentials> latest(
       const std::shared_ptr<const Credentials>& loaded);
-  /// Reads the files again, if they have changed: then latest() returns what they have now.
+  /// Reads changed files again; latest() then returns the new credentials.
   void look(CredentialSource::Clock::time_point now) const {
     if (source_ != nullptr) source_->look(now, rotation_.looks_every);
   }
 
   [[nodiscard]] const RotationLimits& rotation() const noexcept { return rotation_; }
-  /// Null: this end has none.
+  /// Null: this end has no key.
   [[nodiscard]] const SharedKey* key_to_dial() const noexcept {
     return keys_.empty() ? nullptr : &keys_.front();
   }
   [[nodiscard]] const SharedKey* find_key(std::string_view label) const noexcept;
-  /// Null: there is none.
+  /// Null: there is no key log.
   [[nodiscard]] const KeyLog* key_log() const noexcept { return key_log_.get(); }
-  /// `forked` in a child of the process that loaded them: the keys are zeros there, and OpenSSL's
-  /// locks are the parent's.
+  /// `forked` in a child of the process that loaded them, where the keys are zeros and OpenSSL's
+  /// locks belong to the parent.
   [[nodiscard]] Result<void> check_process(std::string_view where) const;
-  /// For SSL_new(), of either role.
+  /// For SSL_new(), in either role.
   [[nodiscard]] SSL_CTX* context() const noexcept { return context_.get(); }
 
  private:
@@ -81,7 +80,7 @@ class Credentials {
   std::shared_ptr<const KeyLog> key_log_;
   CryptoOwned<SSL_CTX> context_;
   RotationLimits rotation_;
-  std::shared_ptr<CredentialSource> source_;  // null: they are from no file
+  std::shared_ptr<CredentialSource> source_;  // null: they are not from files
 };
 
 }  // namespace tendon::v0::detail::secure

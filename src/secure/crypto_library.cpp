@@ -24,7 +24,7 @@ struct LibraryOfProcess {
   OSSL_LIB_CTX* context = OSSL_LIB_CTX_new();
 };
 
-// It has locks, which a thread of the parent may hold at a fork.
+// Per process, because it has locks, which a thread of the parent may hold at a fork.
 constinit PerProcess<LibraryOfProcess> library_of_process;
 
 }  // namespace

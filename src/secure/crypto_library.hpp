@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the code that calls libcrypto has in common: a library context of our own, owners of its
-// objects, and its errors in our words.
+// Shared parts of the code that calls libcrypto: a separate library context, owners of its objects,
+// and its errors as our errors.
 #pragma once
 
 #include <openssl/types.h>
@@ -16,8 +16,8 @@ struct ssl_session_st;  // SSL_SESSION
 
 namespace tendon::v0::detail {
 
-/// The library context of this process. It has the default provider, whatever the program, or a
-/// configuration file of the machine, has done to that of libcrypto.
+/// The library context of this process. It has the default provider, whatever the program or a
+/// configuration file of the machine has changed in libcrypto's own context.
 [[nodiscard]] OSSL_LIB_CTX* crypto_library();
 
 struct FreeCrypto {
@@ -33,15 +33,15 @@ struct FreeCrypto {
   void operator()(X509_extension_st* object) const noexcept;
   void operator()(X509_STORE* object) const noexcept;
   void operator()(X509_STORE_CTX* object) const noexcept;
-  /// The certificates in it are of others.
+  /// The stack does not own its certificates.
   void operator()(stack_st_X509* object) const noexcept;
 };
 /// An object of libcrypto with one owner.
 template <class T>
 using CryptoOwned = std::unique_ptr<T, FreeCrypto>;
 
-/// libcrypto has a queue of errors for each thread, which belongs to the program: what is added to
-/// it within this scope leaves with it.
+/// libcrypto has one error queue per thread, which belongs to the program. Errors added within this
+/// scope are removed at its end.
 ///
 /// Owns:    a mark in the queue of its thread.
 /// Threads: that of its scope.
@@ -55,9 +55,9 @@ class CryptoErrors {
   CryptoErrors& operator=(const CryptoErrors&) = delete;
   ~CryptoErrors();
 
-  /// libcrypto failed at `what`: internal, with the reason that it gives.
+  /// Returns `internal` for a failure of libcrypto at `what`, with libcrypto's reason.
   [[nodiscard]] Error failed(std::string_view where, std::string_view what) const;
-  /// The reason of the last error, for a human.
+  /// The reason of the last error, for people.
   [[nodiscard]] std::string reason() const;
 };
 

@@ -15,7 +15,7 @@ constexpr int kSeals = 1;
 class EvpSealer final : public Sealer {
  public:
   struct Free {
-    // It wipes the key.
+    // This also wipes the key.
     void operator()(EVP_CIPHER_CTX* context) const noexcept { EVP_CIPHER_CTX_free(context); }
   };
   using Context = std::unique_ptr<EVP_CIPHER_CTX, Free>;
@@ -43,7 +43,7 @@ class EvpSealer final : public Sealer {
   }
 
  private:
-  // The key stays from one record to the next.
+  // Sets only the nonce: the key stays from one record to the next.
   bool begin(int direction, const Nonce& nonce, Bytes header) {
     int size = 0;
     return EVP_CipherInit_ex(context_.get(), nullptr, nullptr, nullptr, as_octets(nonce.data()),
@@ -57,7 +57,7 @@ class EvpSealer final : public Sealer {
            EVP_CipherUpdate(context_.get(), as_octets(to.data()), &size, as_octets(from.data()),
                             static_cast<int>(from.size())) == 1;
   }
-  // A counter mode has no last block to write; where it is opened, the tag is compared here.
+  // A counter mode has no last block to write. When opening, the tag is compared here.
   bool end(MutableBytes unwritten) {
     int size = 0;
     return EVP_CipherFinal_ex(context_.get(), as_octets(unwritten.data()), &size) == 1;

@@ -8,7 +8,7 @@
 
 namespace tendon::v0::detail::secure {
 
-/// A Sealer by OpenSSL's EVP, which runs on every processor.
+/// A Sealer that uses OpenSSL's EVP, which runs on every processor.
 ///
 /// Errors: internal, where libcrypto has no AES-256-GCM.
 [[nodiscard]] Result<std::unique_ptr<Sealer>> make_evp_sealer(const AeadKey& key);

@@ -19,7 +19,7 @@ struct FreeKdf {
   void operator()(EVP_KDF_CTX* context) const noexcept { EVP_KDF_CTX_free(context); }
 };
 
-// OpenSSL reads what a parameter of an input names, and its type has no const.
+// OpenSSL only reads from input parameters, but their type has no const.
 OSSL_PARAM input(const char* name, Bytes value) {
   return OSSL_PARAM_construct_octet_string(name, const_cast<std::byte*>(value.data()),
                                            value.size());

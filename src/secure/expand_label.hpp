@@ -7,8 +7,8 @@
 
 namespace tendon::v0::detail::secure {
 
-/// HKDF-Expand-Label of TLS 1.3 with an empty context (RFC 8446, section 7.1) fills `derived`. The
-/// digest has the name that OpenSSL gives it: "SHA2-384" in our suite.
+/// Fills `derived` by HKDF-Expand-Label of TLS 1.3 with an empty context (RFC 8446, section 7.1).
+/// `digest` is OpenSSL's name of the digest: "SHA2-384" in our suite.
 ///
 /// Errors: internal, where libcrypto has no TLS13-KDF.
 [[nodiscard]] Result<void> expand_label(std::string_view digest, Bytes secret,

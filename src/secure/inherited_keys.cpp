@@ -41,7 +41,7 @@ Result<void> wait_for_bytes(int descriptor, const std::string& name, Deadline de
 Result<std::vector<SharedKey>> read_inherited_keys(int descriptor, Deadline deadline) {
   const std::string name = "descriptor " + std::to_string(descriptor);
   const int flags = fcntl(descriptor, F_GETFD);
-  // Exec closes the descriptors that this process opens itself, and has closed no inherited one.
+  // This process opens its descriptors with close-on-exec, which no inherited descriptor has.
   if (flags < 0 || (flags & FD_CLOEXEC) != 0) {
     return Error{ErrorCode::invalid_argument, kWhere,
                  name + " was not inherited; a shell opens it by '" + std::to_string(descriptor) +

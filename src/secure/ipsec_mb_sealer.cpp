@@ -16,11 +16,11 @@
 namespace tendon::v0::detail::secure {
 namespace {
 
-// Up to here one call on one copy takes less time than a call for each piece; from here on the
-// copy costs more (benchmarks/sealer_benchmark.cpp).
+// Up to this size, one call on one copy is faster than a call per piece; beyond it, the copy costs
+// more (benchmarks/sealer_benchmark.cpp).
 constexpr std::size_t kCopiedBytes = 1024;
 
-// The functions for this processor. They have no state but what they are given.
+// The functions for this processor. They have no state except their arguments.
 struct GcmFunctions {
   aes_gcm_pre_t expand_key = nullptr;
   aes_gcm_enc_dec_t seal = nullptr;
@@ -42,7 +42,7 @@ std::optional<GcmFunctions> find_functions() {
   if (manager == nullptr) return std::nullopt;
   IMB_ARCH chosen = IMB_ARCH_NONE;
   init_mb_mgr_auto(manager.get(), &chosen);
-  // Without AES-NI it computes with tables, whose use another process can watch in the cache.
+  // Without AES-NI it uses tables, and another process can observe their use in the cache.
   if (imb_get_errno(manager.get()) != 0 || chosen < IMB_ARCH_SSE) return std::nullopt;
   return GcmFunctions{.expand_key = manager->gcm256_pre,
                       .seal = manager->gcm256_enc,
@@ -101,7 +101,7 @@ class IpsecMbSealer final : public Sealer {
       gcm_.open_piece(key_, state_, as_octets(rest.data()), as_octets(rest.data()), rest.size());
       gcm_.end_opening(key_, state_, as_octets(tag.data()), kTagBytes);
     }
-    // As long for a wrong tag whose first bytes are right as for any other.
+    // Takes constant time, however many bytes of a wrong tag are right.
     if (CRYPTO_memcmp(tag.data(), sealed.last(kTagBytes).data(), kTagBytes) != 0) return false;
     if (text.size() <= kCopiedBytes) std::copy_n(text.begin(), front.size(), front.begin());
     return true;
@@ -109,7 +109,7 @@ class IpsecMbSealer final : public Sealer {
 
  private:
   struct Expanded {
-    alignas(64) gcm_key_data key{};  // its type says so only with a macro of the library's own
+    alignas(64) gcm_key_data key{};  // its type is aligned only under a macro of the library
     gcm_context_data state{};
   };
   static_assert(std::is_trivially_destructible_v<Expanded>);
@@ -119,9 +119,9 @@ class IpsecMbSealer final : public Sealer {
     gcm_.begin(key_, state_, as_octets(nonce.data()), as_octets(header.data()), header.size());
   }
 
-  const GcmFunctions& gcm_;  // of the process
+  const GcmFunctions& gcm_;  // owned by the process
   SecretBytes memory_;
-  // Both lie in it.
+  // Both point into memory_.
   gcm_key_data* key_ = nullptr;
   gcm_context_data* state_ = nullptr;
 };

@@ -27,7 +27,7 @@ constexpr std::string_view kMadeShape = "dddd-dd-ddTdd:dd:ddZ";
 constexpr std::string_view kBlanks = " \t";
 constexpr std::size_t kBase64Bytes = (kSharedKeyBytes + 2) / 3 * 4;
 
-/// The words of a line, with blanks between them; four at the most, as no right line has more than
+/// The words of a line, which blanks separate; at most four, because a valid line has at most
 /// three.
 struct Words {
   std::array<std::string_view, 4> words;
@@ -45,10 +45,10 @@ Words words_of(std::string_view line) {
   return found;
 }
 
-/// The bytes of the one spelling of `text` in base64; nothing where it has another one.
+/// The bytes of `text` in base64; nothing where it is not the canonical spelling.
 std::optional<SecretBytes> decode(std::string_view text) {
   if (text.size() != kBase64Bytes) return std::nullopt;
-  // libcrypto decodes the padding too, as zeros, and takes spellings that differ in unused bits.
+  // libcrypto also decodes the padding, as zeros, and accepts spellings that differ in unused bits.
   SecretBytes decoded(kBase64Bytes / 4 * 3);
   SecretBytes again(kBase64Bytes + 1);
   if (EVP_DecodeBlock(as_octets(decoded.writable().data()), as_octets(text), kBase64Bytes) < 0)
@@ -65,11 +65,11 @@ bool is_time(std::string_view text) {
   });
 }
 
-/// Reads lines one after the other.
+/// Reads lines one after another.
 ///
 /// Owns:    the keys that were read.
 /// Threads: one at a time.
-/// Errors:  corrupt_data and limit_exceeded, of the line that it reads.
+/// Errors:  corrupt_data and limit_exceeded, for the current line.
 /// Blocks:  never.
 /// Cost:    one pass over the text; each key is compared with those before it.
 class KeyReader {
@@ -77,7 +77,7 @@ class KeyReader {
   explicit KeyReader(const std::filesystem::path& file) : file_(file) {}
 
   [[nodiscard]] Result<void> read(std::string_view line);
-  /// Those of the whole file.
+  /// Returns the keys of the whole file.
   [[nodiscard]] Result<std::vector<SharedKey>> finish() &&;
 
  private:
@@ -90,8 +90,8 @@ class KeyReader {
   [[nodiscard]] Result<void> check_new(const SharedKey& key) const;
 
   const std::filesystem::path& file_;
-  std::size_t number_ = 0;  // of the line
-  std::string_view made_;   // what the line before says
+  std::size_t number_ = 0;  // of the current line
+  std::string_view made_;   // the date in the comment of the previous line
   std::vector<SharedKey> keys_;
   std::vector<std::size_t> lines_;  // of the keys
 };
@@ -173,7 +173,7 @@ Result<std::vector<SharedKey>> KeyReader::finish() && {
                    " LABEL BASE64' at least: make one by `tendon key new`"};
 }
 
-/// What a file has of a key: its comment and its line.
+/// The lines of a key in a file: its comment and its key line.
 SecretBytes lines_of(const SharedKey& key) {
   const std::string front =
       std::string(kMade) + key.made + "\n" + std::string(kFormat) + " " + key.label + " ";
@@ -261,10 +261,10 @@ Result<SharedKey> add_key(const std::filesystem::path& file, std::string label) 
   auto at = std::ranges::copy(before, whole.writable().begin()).out;
   at = std::ranges::copy(as_bytes(end), at).out;
   std::ranges::copy(lines.bytes(), at);
-  // Nothing is written that would be refused when it is read.
+  // A text that a reader would refuse is not written.
   TENDON_CHECK(check_size(whole.bytes(), file));
   TENDON_CHECK(parse_keys(whole.bytes(), file));
-  // The file that a link leads to, not the link.
+  // Writes the target of a symbolic link, not the link.
   std::error_code failure;
   const auto real = std::filesystem::canonical(file, failure);
   if (failure) return system_error(kWhere, "realpath('" + file.string() + "')", failure.value());

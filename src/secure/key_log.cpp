@@ -19,7 +19,7 @@ constexpr std::string_view kWhere = "secure.keylog";
 }  // namespace
 
 Result<std::shared_ptr<const KeyLog>> KeyLog::open(const std::string& path) {
-  // Without O_NONBLOCK it would wait for the reader of a FIFO.
+  // Without O_NONBLOCK, open() would wait for the reader of a FIFO.
   OwnedFd fd(::open(path.c_str(),
                     O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
                     S_IRUSR | S_IWUSR));
@@ -38,7 +38,7 @@ Result<std::shared_ptr<const KeyLog>> KeyLog::open(const std::string& path) {
 void KeyLog::add(std::string_view line) const noexcept {
   char end = '\n';
   const std::array<iovec, 2> pieces{{{const_cast<char*>(line.data()), line.size()}, {&end, 1}}};
-  // One call, so that lines of several threads and processes are not mixed.
+  // One call, so that lines of several threads and processes do not mix.
   (void)!writev(fd_.get(), pieces.data(), pieces.size());
 }
 

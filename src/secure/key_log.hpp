@@ -10,21 +10,21 @@
 
 namespace tendon::v0::detail::secure {
 
-/// A file of the format NSS Key Log, with which a debugger of networks reads what secure links
-/// carry; so does everybody else who has it.
+/// A file in the NSS Key Log format. A network debugger, or anybody else who has it, can read the
+/// traffic of secure links with it.
 ///
 /// Owns:    the descriptor.
 /// Threads: safe everywhere.
-/// Errors:  of open(): those of CredentialFile, and system.
-/// Blocks:  on the disk, some lines for each handshake.
-/// Cost:    a system call a line.
+/// Errors:  those of open(): as CredentialFile, and system.
+/// Blocks:  on the disk, for some lines per handshake.
+/// Cost:    a system call per line.
 class KeyLog {
  public:
-  /// Makes the file with mode 0600, or appends to one that nobody else may read or write and that
-  /// is no symbolic link. It warns in the log, each time.
+  /// Makes the file with mode 0600, or appends to an existing one. That must be no symbolic link,
+  /// and nobody else may read or write it. Each call logs a warning.
   [[nodiscard]] static Result<std::shared_ptr<const KeyLog>> open(const std::string& path);
 
-  /// A disk that is full loses the line: links do not depend on it.
+  /// A full disk loses the line, because links do not depend on it.
   void add(std::string_view line) const noexcept;
 
  private:

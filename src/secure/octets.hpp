@@ -7,7 +7,7 @@
 
 namespace tendon::v0::detail {
 
-/// Bytes and texts as libraries of cryptography name them.
+/// Bytes and texts in the types of cryptographic libraries.
 inline const unsigned char* as_octets(const std::byte* bytes) {
   return reinterpret_cast<const unsigned char*>(bytes);
 }

@@ -9,11 +9,11 @@ namespace tendon::v0::detail::secure {
 namespace {
 
 constexpr std::string_view kWhere = "secure.record";
-// Levels of alerts, which nobody reads any more (RFC 8446, section 6).
+// Levels of alerts, which receivers ignore (RFC 8446, section 6).
 constexpr std::byte kWarning{1};
 constexpr std::byte kFatal{2};
 
-// They are legal, to hide traffic; an endless row of them keeps a reader busy.
+// Empty records are legal, to hide traffic, but an endless row of them keeps a reader busy.
 constexpr std::uint32_t kMaxEmptyRecords = 32;
 
 Error violation(std::string why) {
@@ -28,7 +28,7 @@ class Content {
   }
   [[nodiscard]] std::size_t left_bytes() const { return left_bytes_; }
 
-  // The next ones, none empty, for one record.
+  // The next pieces for one record, none of them empty.
   std::span<const Bytes> take(std::size_t max_bytes) {
     std::size_t count = 0;
     while (count < taken_.size() && max_bytes != 0 && !pieces_.empty()) {
@@ -48,7 +48,7 @@ class Content {
 
  private:
   std::span<const Bytes> pieces_;
-  std::size_t offset_ = 0;  // in the first of them
+  std::size_t offset_ = 0;  // in the first piece
   std::size_t left_bytes_ = 0;
   std::array<Bytes, RecordProtection::kMaxPieces> taken_;
 };
@@ -68,7 +68,7 @@ Result<RecordLayer> RecordLayer::make(RecordSecrets secrets, SealerKind kind,
 
 // --- sending
 
-// A key that has sealed nothing is new: so limits of one record have an end.
+// A key that has sealed nothing is new, so even a limit of one record does not update forever.
 bool RecordLayer::is_update_due(TimePoint now) const {
   if (answer_update_) return true;
   return sending_->sequence() != 0 &&
@@ -76,7 +76,7 @@ bool RecordLayer::is_update_due(TimePoint now) const {
           now - first_sealed_ >= limits_.age);
 }
 
-// The last record of a key. The peer is not asked for the same: it counts what it seals itself.
+// Writes the last record of a key. It requests no update, because the peer counts its own records.
 Result<std::size_t> RecordLayer::seal_update(MutableBytes room) {
   constexpr std::array<std::byte, kKeyUpdateBytes> kUpdate{kKeyUpdateType, std::byte{0},
                                                            std::byte{0}, std::byte{1}};
@@ -146,7 +146,7 @@ void RecordLayer::end_receiving() {
   next_receiving_.reset();
 }
 
-// The last thing that happens, but for seal_end().
+// Records the final error; only seal_end() may follow.
 Error RecordLayer::fail(Alert alert, Error why) {
   end_receiving();
   end_ = alert;
@@ -166,7 +166,7 @@ Result<RecordLayer::Opened> RecordLayer::open(MutableBytes received, MutableByte
                 violation("a record of type " + std::to_string(std::to_integer<int>(header[0])) +
                           " is not protected"));
   }
-  // The tag covers the version, which nobody reads (RFC 8446, section 5.1).
+  // The tag covers the version, which is ignored (RFC 8446, section 5.1).
   const std::size_t sealed_bytes = *said_bytes;
   if (sealed_bytes > kMaxRecordBytes - kRecordHeaderBytes) {
     return fail(Alert::record_overflow,
@@ -198,7 +198,7 @@ Result<RecordLayer::Opened> RecordLayer::open(MutableBytes received, MutableByte
                           " records in a row have no content"));
   }
 
-  // One of a few bytes, put together again. One byte more tells a longer one.
+  // Joins a message of a few bytes. One byte more detects a longer one.
   std::array<std::byte, kKeyUpdateBytes + 1> words{};
   const auto front = destination.first(std::min(opened.written_bytes, words.size()));
   const auto back = opened.rest.first(std::min(opened.rest.size(), words.size() - front.size()));
@@ -222,7 +222,7 @@ Result<RecordLayer::Opened> RecordLayer::open(MutableBytes received, MutableByte
   }
 }
 
-// Success: a close_notify.
+// Succeeds for a close_notify.
 Result<RecordLayer::Opened::State> RecordLayer::hear_alert(Bytes content) {
   if (content.size() != 2)
     return fail(Alert::decode_error, violation("a record of alerts has not just one"));
@@ -236,9 +236,9 @@ Result<RecordLayer::Opened::State> RecordLayer::hear_alert(Bytes content) {
   }
   end_receiving();
   if (is_close_notify) return Opened::State::ended;
-  sending_.reset();  // nothing may follow to a peer that has said so
+  sending_.reset();  // nothing may follow to a peer that sent an alert
   const auto alert = static_cast<Alert>(content[1]);
-  // A client is done with its handshake before the server has looked at its certificate.
+  // A client finishes its handshake before the server has checked its certificate.
   if (alert == Alert::bad_certificate || alert == Alert::certificate_required) {
     error_ = Error{ErrorCode::authentication_failed, kWhere,
                    "the peer refused the certificate of this end: its log has the reason, and "
@@ -255,7 +255,7 @@ Result<void> RecordLayer::hear_handshake(Bytes content, TimePoint now) {
     return fail(Alert::unexpected_message,
                 violation("a handshake message is no KeyUpdate, or is in several records"));
   }
-  // The next record has the next key, so nothing may be beside it (RFC 8446, section 5.1).
+  // The next record has the next key, so the message must be alone (RFC 8446, section 5.1).
   if (content.size() != kKeyUpdateBytes || content[1] != std::byte{0} ||
       content[2] != std::byte{0} || content[3] != std::byte{1}) {
     return fail(Alert::decode_error, violation("a KeyUpdate is not alone in its record"));
@@ -274,7 +274,7 @@ Result<void> RecordLayer::hear_handshake(Bytes content, TimePoint now) {
   }
   auto advanced = receiving_->advance();
   if (!advanced) return fail(Alert::internal_error, std::move(advanced).error());
-  // One answer for all that arrive before this end sends again.
+  // One answer serves all that arrive before this end sends again.
   if (requested == std::byte{1}) answer_update_ = true;
   return {};
 }

@@ -13,7 +13,7 @@
 
 namespace tendon::v0::detail::secure {
 
-/// When keys change.
+/// The conditions under which keys change.
 struct RecordLimits {
   static constexpr std::uint64_t kRecordsOfKey = std::uint64_t{1} << 24;
   static constexpr std::uint64_t kBytesOfKey = std::uint64_t{64} << 30;
@@ -21,7 +21,7 @@ struct RecordLimits {
   static constexpr std::uint32_t kUpdatesOfPeer = 64;
   static constexpr std::chrono::seconds kUpdatesWithin{32};
 
-  /// One key seals no more than that; then it is followed by the next one.
+  /// The most that one key seals before the next key replaces it.
   std::uint64_t records = kRecordsOfKey;
   std::uint64_t bytes = kBytesOfKey;
   std::chrono::nanoseconds age = kAgeOfKey;
@@ -30,57 +30,56 @@ struct RecordLimits {
   std::chrono::nanoseconds updates_within = kUpdatesWithin;
 };
 
-/// The traffic secrets that a handshake of TLS 1.3 ends with.
+/// The traffic secrets that result from a handshake of TLS 1.3.
 struct RecordSecrets {
   TrafficSecret sending;
   TrafficSecret receiving;
 };
 
-/// The records of one TLS 1.3 connection behind its handshake, both ways: RFC 8446, section 5, in
-/// TLS_AES_256_GCM_SHA384 and nothing else. It has no socket and no clock.
+/// The records of one TLS 1.3 connection after its handshake, in both directions: RFC 8446, section
+/// 5, for TLS_AES_256_GCM_SHA384 only. It has no socket and no clock.
 ///
-/// A stream of bytes goes in and the same comes out at the other end, or an error does: a byte that
-/// was changed, left out, repeated or moved on the way is a protocol_violation, and so are
-/// handshake messages other than a whole KeyUpdate. Only close_notify is an orderly end; where the
-/// two ends have agreed on another session before, the first one in a direction is the switch to
-/// its keys, and no end.
+/// A stream of bytes either arrives unchanged at the other end or causes an error. A byte that was
+/// changed, dropped, repeated or moved is a protocol_violation, and so are handshake messages other
+/// than a whole KeyUpdate. Only close_notify is an orderly end. If both ends have agreed on another
+/// session before, the first close_notify in a direction switches to its keys instead.
 ///
-/// Owns:    the secrets and keys of both directions. Each is wiped once its direction is over.
+/// Owns:    the secrets and keys of both directions, each wiped once its direction has ended.
 /// Threads: one at a time.
-/// Errors:  protocol_violation, of the peer's records and by its alerts; peer_lost; pipe_closed, of
-///          seal() after seal_end(); internal. After another error than pipe_closed every call has
-///          the same, but seal_end().
+/// Errors:  protocol_violation, for the peer's records and by its alerts; peer_lost; pipe_closed
+///          from seal() after seal_end(); internal. After any error except pipe_closed, every call
+///          but seal_end() returns the same error.
 /// Blocks:  never.
 /// Cost:    one pass over the bytes; no allocation but for a key update.
 class RecordLayer {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  /// Errors: not_supported, of a sealer that this build or processor does not have.
+  /// Errors: not_supported, for a sealer that this build or processor does not have.
   [[nodiscard]] static Result<RecordLayer> make(RecordSecrets secrets, SealerKind kind,
                                                 const RecordLimits& limits = {});
 
-  /// A KeyUpdate, the longest of the records that carry no content.
+  /// The size of a KeyUpdate, the longest record without content.
   static constexpr std::size_t kLeastRoomBytes = kRecordOverheadBytes + kKeyUpdateBytes;
 
   struct Sealed {
     std::size_t taken_bytes = 0;    ///< of the pieces
     std::size_t written_bytes = 0;  ///< into `room`
   };
-  /// Writes records of as much of the pieces, one after the other, as `room` holds, and KeyUpdates
-  /// where they are due. Less room than kLeastRoomBytes gets neither. Precondition: `room` overlaps
-  /// no piece.
+  /// Writes records of as much of the pieces as fits in `room`, one after another, and KeyUpdates
+  /// where they are due. In less room than kLeastRoomBytes it writes nothing. Precondition: `room`
+  /// overlaps no piece.
   [[nodiscard]] Result<Sealed> seal(std::span<const Bytes> pieces, MutableBytes room,
                                     TimePoint now);
-  /// Writes the last record: close_notify or, after an error, the alert that tells the peer of it.
-  /// 0: the peer needs none, or had one, or `room` has less than kLeastRoomBytes.
+  /// Writes the last record: close_notify or, after an error, the alert that reports it to the
+  /// peer. 0: the peer needs none, has received one, or `room` has less than kLeastRoomBytes.
   [[nodiscard]] Result<std::size_t> seal_end(MutableBytes room);
 
-  /// Writes close_notify, after which this direction goes on under a key of `secret`: the peer has
-  /// called expect_switch(). 0, and nothing changes: `room` has less than kLeastRoomBytes, or this
-  /// direction is over.
+  /// Writes close_notify, after which this direction continues under a key of `secret`. The peer
+  /// must have called expect_switch(). 0, and no change: `room` has less than kLeastRoomBytes, or
+  /// this direction has ended.
   [[nodiscard]] Result<std::size_t> seal_switch(MutableBytes room, TrafficSecret secret);
-  /// The peer's next close_notify is its switch to this secret. Precondition: none is expected.
+  /// The peer's next close_notify switches to this secret. Precondition: no switch is expected.
   void expect_switch(TrafficSecret secret) { next_receiving_ = std::move(secret); }
   [[nodiscard]] bool expects_switch() const noexcept {
     return receiving_ && next_receiving_.has_value();
@@ -88,9 +87,9 @@ class RecordLayer {
 
   struct Opened {
     enum class State : std::uint8_t {
-      incomplete,  ///< the record has not arrived as a whole; nothing was done
-      opened,      ///< one record; one without content changed the peer's key, or was empty
-      ended,       ///< the peer ended its output in order; what follows is nobody's
+      incomplete,  ///< the record has not fully arrived; nothing was done
+      opened,      ///< one record; without content, it changed the peer's key or was empty
+      ended,       ///< the peer ended its output in order; ignore what follows
     };
     State state = State::incomplete;
     std::size_t taken_bytes = 0;    ///< of `received`
@@ -98,10 +97,11 @@ class RecordLayer {
     Bytes rest = {};                ///< content beyond the destination; lies in `received`
   };
   /// Opens the record at the beginning of `received`. Precondition: `destination` does not overlap
-  /// it, and nobody reads it before this returns: content is there before its tag was compared.
+  /// it, and nobody reads it before this returns, because content is written before its tag is
+  /// compared.
   [[nodiscard]] Result<Opened> open(MutableBytes received, MutableBytes destination, TimePoint now);
-  /// The stream below has ended, and all of it was opened. Errors: peer_lost, without a
-  /// close_notify: somebody may have cut it.
+  /// The stream below has ended, and all of it was opened. Errors: peer_lost without a
+  /// close_notify, because an attacker may have cut the stream.
   [[nodiscard]] Result<void> end_of_stream() const;
   /// Wipes the keys of the peer's records: from now on open() says `ended`.
   void end_receiving();
@@ -119,10 +119,10 @@ class RecordLayer {
   RecordLimits limits_;
   std::optional<RecordProtection> sending_;      // until seal_end()
   std::optional<RecordProtection> receiving_;    // until the peer's end, or an error
-  std::optional<TrafficSecret> next_receiving_;  // from the peer's next close_notify on
+  std::optional<TrafficSecret> next_receiving_;  // used after the peer's next close_notify
   std::optional<Error> error_;
-  Alert end_ = Alert::close_notify;  // what seal_end() says
-  // How much the key that seals has done, and since when.
+  Alert end_ = Alert::close_notify;  // the alert that seal_end() sends
+  // The use and the age of the current sealing key.
   std::uint64_t sealed_bytes_ = 0;
   TimePoint first_sealed_{};
   // The KeyUpdates of the peer.

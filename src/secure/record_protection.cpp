@@ -19,7 +19,7 @@ std::array<std::byte, kRecordHeaderBytes> header_of(std::size_t sealed_bytes) {
           static_cast<std::byte>(sealed_bytes >> 8), static_cast<std::byte>(sealed_bytes)};
 }
 
-// How many bytes there are without the zeros at the end.
+// The number of bytes without the zeros at the end.
 std::size_t without_padding(Bytes bytes) {
   const auto last = std::find_if(bytes.rbegin(), bytes.rend(),
                                  [](std::byte byte) { return byte != std::byte{0}; });
@@ -107,8 +107,8 @@ Result<RecordProtection::Opened> RecordProtection::open(Bytes header, MutableByt
                                                         MutableBytes front) {
   TENDON_TRY(nonce, next_nonce());
   const std::size_t text_bytes = sealed.size() - kTagBytes;
-  // The last byte stays outside: in a record without zeros it is the type, and `front` has room for
-  // content alone.
+  // The last byte is left out: in a record without zeros it is the type, and `front` has room only
+  // for content.
   front = front.first(std::min(front.size(), text_bytes - 1));
   if (!sealer_->open(nonce, header, sealed, front)) {
     OPENSSL_cleanse(sealed.data(), sealed.size());

@@ -18,47 +18,47 @@ namespace tendon::v0::detail::secure {
 /// As long as SHA-384, the hash of our suite.
 using TrafficSecret = Secret<48>;
 
-/// The sequence, most significant byte first, over the last bytes of `iv` (RFC 8446, section 5.3).
+/// The sequence, most significant byte first, XORed into the last bytes of `iv` (RFC 8446, section
+/// 5.3).
 [[nodiscard]] Nonce nonce_of(Bytes iv, std::uint64_t sequence);
 
-/// One direction of a connection: seals its records, or opens them, in TLS_AES_256_GCM_SHA384 (RFC
-/// 8446, sections 5.2, 5.3 and 7.3).
+/// One direction of a connection: seals or opens its records in TLS_AES_256_GCM_SHA384 (RFC 8446,
+/// sections 5.2, 5.3 and 7.3).
 ///
-/// Owns:    the traffic secret and what is derived from it, which it wipes.
+/// Owns:    the traffic secret and the values derived from it, which it wipes.
 /// Threads: one at a time.
-/// Errors:  protocol_violation of open(); limit_exceeded, at the last sequence number, which is
-///          never used: none is used twice; internal, where a library fails; `forked` in a child,
-///          which does not have the keys and shares the sequence with its parent.
+/// Errors:  protocol_violation from open(); limit_exceeded at the last sequence number, which stays
+///          unused, so that none is used twice; internal, where a library fails; `forked` in a
+///          child, which lacks the keys and shares the sequence with its parent.
 /// Blocks:  never.
 /// Cost:    one pass over the bytes of a record. advance() derives and expands a key.
 class RecordProtection {
  public:
   static constexpr std::size_t kMaxPieces = 15;
 
-  /// The handshake ends before the first record; tests begin later.
+  /// Starts at the first record after the handshake; tests start later.
   [[nodiscard]] static Result<RecordProtection> make(TrafficSecret secret, SealerKind kind,
                                                      std::uint64_t first_sequence = 0);
 
-  /// Writes one record, and says how long it is. Precondition: no piece is empty, there are at most
+  /// Writes one record and returns its length. Precondition: no piece is empty, there are at most
   /// kMaxPieces with kMaxContentBytes, and `record` has room for them and kRecordOverheadBytes.
   [[nodiscard]] Result<std::size_t> seal(ContentType type, std::span<const Bytes> pieces,
                                          MutableBytes record);
 
-  /// What a record had inside: so many bytes of content, the first in `front` until it was full,
-  /// the others where they were sealed.
+  /// The contents of a record: its type and its length. The first bytes fill `front`; the others
+  /// stay where they were sealed.
   struct Opened {
     ContentType type = ContentType::none;
     std::size_t content_bytes = 0;
   };
-  /// Opens one record of which `header` came first. After an error both `sealed` and `front` are
-  /// zeros: nobody sees what an attacker made of them. Precondition: `sealed` has more bytes than a
-  /// tag.
+  /// Opens one record, whose `header` preceded it. After an error both `sealed` and `front` are
+  /// zeros, so that nobody sees an attacker's bytes. Precondition: `sealed` is longer than a tag.
   [[nodiscard]] Result<Opened> open(Bytes header, MutableBytes sealed, MutableBytes front);
 
-  /// Goes to the next key (RFC 8446, section 7.2), of which the sequence begins at 0.
+  /// Switches to the next key (RFC 8446, section 7.2), whose sequence begins at 0.
   [[nodiscard]] Result<void> advance();
 
-  /// Goes over to a key of another session, of which the sequence begins at 0.
+  /// Switches to a key of another session, whose sequence begins at 0.
   [[nodiscard]] Result<void> replace(TrafficSecret secret);
 
   /// The number of the next record under this key.

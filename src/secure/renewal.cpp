@@ -8,7 +8,7 @@ namespace tendon::v0::detail::secure {
 namespace {
 
 constexpr std::string_view kWhere = "secure.renewal";
-// A longer time between two looks is the doing of this process.
+// A longer time between two checks was caused by this process.
 constexpr std::chrono::seconds kMostAtOnce{1};
 
 Error violation(std::string why) {
@@ -161,7 +161,7 @@ RenewalStep Renewal::check_time(TimePoint now) {
   return {};
 }
 
-// No alert of TLS leaves: it might tell one reason from another.
+// Sends no alert of TLS, which might tell one reason from another.
 RenewalStep Renewal::fail(Error error) {
   state_ = State::failed;
   handshake_.reset();

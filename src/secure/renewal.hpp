@@ -18,19 +18,20 @@
 
 namespace tendon::v0::detail::secure {
 
-/// The words by which the ends of a link renew its session. Numbers are wire contract: append only.
+/// The words by which the ends of a link renew its session. The numbers are wire contract: append
+/// only.
 enum class RenewalWord : std::uint8_t {
   handshake = 0,  ///< bytes of TLS
-  done = 1,       ///< of the server: it has the new session as well
-  switched = 2,   ///< of the server: all that it reads is under the new keys
-  refused = 3,    ///< the last word: the peer is not who it was, whatever the reason
+  done = 1,       ///< from the server: it also has the new session
+  switched = 2,   ///< from the server: all its input is under the new keys
+  refused = 3,    ///< the last word: the peer's identity has changed, whatever the reason
 };
 TENDON_WORDS(RenewalWord, handshake, done, switched, refused);
 
 enum class RenewalState : std::uint8_t { idle, shaking, confirming, switching, draining, failed };
 TENDON_WORDS(RenewalState, idle, shaking, confirming, switching, draining, failed);
 
-/// The end that renews, and the peer that it has to find there again.
+/// The end that renews, and the peer whose identity it must find again.
 struct RenewalTerms {
   TlsHandshake::Role role = TlsHandshake::Role::client;
   std::shared_ptr<const Credentials> credentials{};
@@ -38,24 +39,25 @@ struct RenewalTerms {
   std::string identity{};      ///< the peer's there
   std::string credential{};    ///< the id of the key there; not compared for a certificate
   PeerProof proof = PeerProof::key;
-  /// A client begins by up to an eighth of the age earlier, so that links which began together do
-  /// not renew together.
+  /// A client begins up to an eighth of the age earlier, so that links of the same age do not renew
+  /// together.
   std::uint8_t earlier = 0;
-  bool has_deadline = true;  ///< false: the peer answers when its program likes
+  bool has_deadline = true;  ///< false: the peer answers when its program makes progress
   RenewalLimits limits{};
 };
 
 /// The actions of a link after one input, in this order.
 struct RenewalStep {
   bool agreed = false;                 ///< take_session(): each input expects its switch
-  std::vector<std::byte> handshake{};  ///< is said in words `handshake`
-  std::optional<RenewalWord> word{};   ///< is said
-  bool switches = false;               ///< each output goes over to its keys
+  std::vector<std::byte> handshake{};  ///< to be sent in words `handshake`
+  std::optional<RenewalWord> word{};   ///< to be sent
+  bool switches = false;               ///< each output switches to the new keys
   std::optional<Error> failed{};       ///< the link ends
 };
 
-/// One end of the handshakes that renew the session of a link while it carries messages: a new
-/// Diffie-Hellman, and a new proof of the same identity. It does no I/O and has no clock.
+/// One end of the handshakes that renew the session of a link while it carries messages. Each makes
+/// a new Diffie-Hellman exchange and a new proof of the same identity. It does no I/O and has no
+/// clock.
 ///
 ///   state      role    input                      says                next
 ///   ---------  ------  -------------------------  ------------------  ----------
@@ -72,13 +74,13 @@ struct RenewalStep {
 ///   any        both    refused, another identity  (refused)           failed
 ///   any        both    another word, or too late                      failed
 ///
-/// An end sends under new keys only once it knows that the other one expects them: the server from
-/// the client's Finished, the client from `done`. The next renewal begins when no old key is left.
+/// An end sends under new keys only once it knows that the other expects them: the server after the
+/// client's Finished, the client after `done`. The next renewal begins when no old key is left.
 ///
 /// Owns:    a handshake while one is under way; the new session, until it is taken.
 /// Threads: one at a time.
 /// Errors:  RenewalStep::failed: authentication_failed, protocol_violation, peer_lost where the
-///          time has passed, or what a TlsHandshake has beside these.
+///          time has passed, or other errors of a TlsHandshake.
 /// Blocks:  never.
 /// Cost:    that of a TlsHandshake, for each renewal.
 class Renewal {
@@ -86,28 +88,28 @@ class Renewal {
   using TimePoint = std::chrono::steady_clock::time_point;
   using State = RenewalState;
 
-  /// `now`: the first session was agreed on.
+  /// `now`: the time at which the first session was agreed.
   Renewal(RenewalTerms terms, TimePoint now);
 
   [[nodiscard]] State state() const noexcept { return state_; }
-  /// Renews with these from now on.
+  /// Uses these credentials for later renewals.
   void use(std::shared_ptr<const Credentials> credentials) {
     terms_.credentials = std::move(credentials);
   }
-  /// A client whose link has carried so many bytes in all may begin.
+  /// True if a client whose link has carried `bytes` in all may begin.
   [[nodiscard]] bool is_due(std::uint64_t bytes, TimePoint now) const;
   [[nodiscard]] RenewalStep begin(std::uint64_t bytes, TimePoint now);
-  /// The peer has said this.
+  /// Handles a word of the peer.
   [[nodiscard]] RenewalStep hear(RenewalWord word, Bytes bytes, TimePoint now);
-  /// All that this end reads is under the new keys.
+  /// All input of this end is under the new keys.
   [[nodiscard]] RenewalStep note_switched();
-  /// Time has passed. It counts as far as this is called: not while this process was stopped.
+  /// Notes the passage of time, except for the time in which this process was stopped.
   [[nodiscard]] RenewalStep check_time(TimePoint now);
 
-  /// Once, after RenewalStep::agreed. It is to be destroyed when keys are derived from it: what was
-  /// sent under them would be read by it as long as it is there.
+  /// Returns the new session, once, after RenewalStep::agreed. Destroy it when keys are derived
+  /// from it, because it can decrypt what was sent under them.
   [[nodiscard]] TlsSession take_session() { return *std::exchange(session_, std::nullopt); }
-  /// How many have been agreed on.
+  /// The number of agreed renewals.
   [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
 
  private:
@@ -123,11 +125,11 @@ class Renewal {
   std::unique_ptr<TlsHandshake> handshake_;
   std::optional<TlsSession> session_;
   std::uint64_t count_ = 0;
-  std::uint64_t bytes_then_ = 0;  // when the last one began
-  TimePoint begun_;               // the last one, or the first session
+  std::uint64_t bytes_then_ = 0;  // when the last renewal began
+  TimePoint begun_;               // the last renewal, or the first session
   TimePoint checked_;
   std::chrono::nanoseconds waited_{0};  // for the peer, since it began
-  // Those of the peer.
+  // Renewals that the peer began.
   std::uint32_t starts_ = 0;
   TimePoint starts_since_{};
 };

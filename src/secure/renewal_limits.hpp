@@ -8,7 +8,8 @@
 
 namespace tendon::v0::detail::secure {
 
-/// When the session of a link is renewed, and what a peer may ask of it. Tests have other values.
+/// When the session of a link is renewed, and how often a peer may ask for it. Tests use other
+/// values.
 struct RenewalLimits {
   std::chrono::nanoseconds age = kRenewalAge;
   std::uint64_t bytes = kRenewalBytes;

@@ -10,10 +10,10 @@
 
 namespace tendon::v0::detail::secure {
 
-/// The secrets under which a connection of a link goes on once the link has renewed its session:
-/// HKDF-Expand-Label (RFC 8446, section 7.1) of the new session's renewal_key, with the label
-/// `client ID` or `server ID` for what that side sends. ID is that of the connection's own first
-/// session, so that no two connections of a link get the same ones. `role` is that of this end.
+/// The secrets for a connection of a link after the link has renewed its session: HKDF-Expand-Label
+/// (RFC 8446, section 7.1) of the new session's renewal_key, with the label `client ID` or `server
+/// ID` of the sending side. ID is that of the connection's own first session, so that no two
+/// connections of a link have the same secrets. `role` is that of this end.
 ///
 /// Errors: internal, where libcrypto has no TLS13-KDF.
 [[nodiscard]] Result<RecordSecrets> renewed_secrets(Bytes renewal_key, TlsHandshake::Role role,

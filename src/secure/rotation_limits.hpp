@@ -9,7 +9,7 @@
 
 namespace tendon::v0::detail::secure {
 
-/// When what protects a link changes, in all its parts.
+/// The limits after which every protection of a link is replaced.
 struct RotationLimits {
   RecordLimits records{};
   RenewalLimits renewal{};

@@ -17,7 +17,7 @@ inline constexpr std::size_t kTagBytes = 16;
 ///
 /// Owns:    the key, which its destructor wipes.
 /// Threads: one at a time.
-/// Errors:  false; what was to be written is then unspecified, and nobody may use it.
+/// Errors:  false; the output is then unspecified, and nobody may use it.
 /// Blocks:  never.
 /// Cost:    one pass over the bytes; no allocation.
 class Sealer {
@@ -27,13 +27,13 @@ class Sealer {
   Sealer(const Sealer&) = delete;
   Sealer& operator=(const Sealer&) = delete;
 
-  /// Writes the pieces, one after the other, sealed, and the tag behind them. The caller never
-  /// seals with a nonce twice. Precondition: there is a piece, and none is empty; `sealed` has room
-  /// for just that and overlaps no piece.
+  /// Writes the pieces, sealed one after another, and then the tag. The caller never seals with a
+  /// nonce twice. Precondition: there is a piece, and none is empty; `sealed` has exactly the
+  /// needed size and overlaps no piece.
   [[nodiscard]] virtual bool seal(const Nonce& nonce, Bytes header, std::span<const Bytes> pieces,
                                   MutableBytes sealed) = 0;
-  /// Opens what seal() wrote: the first bytes into `front` until it is full, the others where they
-  /// lie. False: the tag is not that of this key, nonce, header and text. Precondition: `sealed`
+  /// Opens the output of seal(): fills `front` with the first bytes, and decrypts the others in
+  /// place. False: the tag does not match this key, nonce, header and text. Precondition: `sealed`
   /// has a tag and more bytes than `front`, and does not overlap it.
   [[nodiscard]] virtual bool open(const Nonce& nonce, Bytes header, MutableBytes sealed,
                                   MutableBytes front) = 0;

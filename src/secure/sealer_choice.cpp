@@ -25,7 +25,7 @@ SealerKind automatic_sealer() {
 
 Result<std::unique_ptr<Sealer>> make_sealer(SealerKind kind, const AeadKey& key) {
   if (kind == SealerKind::automatic) kind = preferred_kind.load(std::memory_order_relaxed);
-  // It was the faster one for records of every size, with each of its instruction sets
+  // libipsec-mb was faster for records of every size, with each of its instruction sets
   // (benchmarks/sealer_benchmark.cpp).
   if (kind != SealerKind::openssl) {
     auto made = make_ipsec_mb_sealer(key);

@@ -17,19 +17,19 @@ enum class SealerKind : std::uint8_t {
   openssl,
 };
 
-/// As commands write them; "auto" is read, too.
+/// The names in commands; "auto" is accepted too.
 [[nodiscard]] consteval std::array<Word<SealerKind>, 3> words_of(SealerKind) {
   using enum SealerKind;
   return {{{automatic, "automatic"}, {ipsec_mb, "ipsec-mb"}, {openssl, "openssl"}}};
 }
 
-/// Which kind `automatic` is from now on in this process, where it is asked for by nobody but a
-/// measurement; `automatic` takes that back. A link that exists keeps what it has.
+/// Sets the kind that `automatic` selects in this process from now on; only a measurement does so.
+/// `automatic` restores the default. Existing links keep their sealers.
 void prefer_sealer(SealerKind kind) noexcept;
-/// The kind that `automatic` is here and now.
+/// The kind that `automatic` selects here and now.
 [[nodiscard]] SealerKind automatic_sealer();
 
-/// Errors: not_supported, of a kind that this build or processor does not have; internal.
+/// Errors: not_supported, for a kind that this build or processor does not have; internal.
 [[nodiscard]] Result<std::unique_ptr<Sealer>> make_sealer(SealerKind kind, const AeadKey& key);
 
 }  // namespace tendon::v0::detail::secure

@@ -8,8 +8,8 @@
 
 namespace tendon::v0::detail::secure {
 
-/// So many bytes that nobody else may learn, zero at first. Precondition of bytes(): it was not
-/// moved from.
+/// A fixed number of secret bytes, zero at first. Precondition of bytes(): the object was not moved
+/// from.
 ///
 /// Owns, Threads, Errors, Blocks, Cost: as SecretBytes.
 template <std::size_t kBytes>

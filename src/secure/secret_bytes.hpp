@@ -7,11 +7,11 @@
 
 namespace tendon::v0::detail {
 
-/// Bytes that nobody may see: a key, or the text of a file that has one. Nothing prints them, and a
-/// copy of them is made by name. A move leaves no copy: they stay where they are.
+/// Secret bytes: a key, or the text of a file that has one. Nothing prints them, and only copy_of()
+/// copies them. A move leaves no copy, because the bytes stay in place.
 ///
-/// Owns:    the bytes, in SecretMemory, which it overwrites when it is destroyed or gets others.
-///          None after it was moved from; zeros in a forked child.
+/// Owns:    the bytes, in SecretMemory. It overwrites them when it is destroyed or assigned; it has
+///          none after a move, and zeros in a forked child.
 /// Threads: a value.
 /// Errors:  std::bad_alloc.
 /// Blocks:  never.
@@ -19,7 +19,7 @@ namespace tendon::v0::detail {
 class SecretBytes {
  public:
   SecretBytes() = default;
-  /// All zero, to be filled.
+  /// Makes zeros, to be filled.
   explicit SecretBytes(std::size_t size_bytes);
   [[nodiscard]] static SecretBytes copy_of(Bytes bytes);
   SecretBytes(SecretBytes&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}

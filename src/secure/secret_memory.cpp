@@ -38,7 +38,7 @@ std::byte* map_pages(std::size_t bytes) {
   return static_cast<std::byte*>(pages);
 }
 
-// A kernel, or a sandbox, that refuses is no reason to have no link.
+// A kernel or a sandbox that refuses this must not prevent links.
 void protect(std::byte* pages, std::size_t bytes) {
   (void)madvise(pages, bytes, MADV_DONTDUMP);
   (void)madvise(pages, bytes, MADV_WIPEONFORK);
@@ -56,7 +56,7 @@ constinit PerProcess<SecretMemory> memory_of_process;
 
 }  // namespace
 
-/// The begin of its own pages, so that a block leads to it. A child finds zeros there.
+/// Lies at the start of its own pages, so that a block leads to it. A child finds zeros there.
 struct SecretMemory::Slab {
   explicit Slab(std::size_t its_size) : size(its_size) {}
 
@@ -73,7 +73,7 @@ struct SecretMemory::Slab {
     const int count = std::popcount(used[0]) + std::popcount(used[1]);
     return count == static_cast<int>(blocks_of(size));
   }
-  // Precondition: there is one.
+  // Precondition: a block is free.
   [[nodiscard]] std::byte* take() {
     const std::size_t word = used[0] == ~std::uint64_t{0} ? 1 : 0;
     const auto bit = static_cast<std::size_t>(std::countr_one(used[word]));
@@ -91,8 +91,8 @@ struct SecretMemory::Slab {
 
 SecretMemory& SecretMemory::of_process() { return memory_of_process.get(); }
 
-// At a multiple of its size, and nothing beside it where pages have 4 KiB. munmap() refuses to cut
-// larger ones, by which nothing is lost but memory.
+// Aligned to its size, with nothing beside it where pages have 4 KiB. munmap() refuses to cut
+// larger pages, which only wastes memory.
 SecretMemory::Slab* SecretMemory::make_slab(std::size_t size) {
   static_assert(sizeof(Slab) == kAlignment);
   static_assert(kBlockBytes.size() == kSizes);
@@ -116,7 +116,7 @@ std::byte* SecretMemory::take_block(std::size_t size) {
       return block;
     }
   }
-  // The log may call the program, under no lock.
+  // Called without the lock, because the log may call the program.
   Slab* const slab = make_slab(size);
   std::byte* const block = slab->take();
   const Lock lock(mutex_);
@@ -143,7 +143,7 @@ MutableBytes SecretMemory::take(std::size_t size_bytes) {
 }
 
 void SecretMemory::give_back(MutableBytes memory) noexcept {
-  // A plain fill of memory that nobody reads again is left out by the compiler.
+  // A compiler would omit a plain fill of memory that is not read again.
   OPENSSL_cleanse(memory.data(), memory.size());
   if (memory.size() > kBlockBytes.back()) {
     munmap(memory.data(), whole_pages(memory.size()));

@@ -8,23 +8,23 @@
 
 namespace tendon::v0::detail {
 
-/// The memory of keys: pages that are never swapped (mlock), are in no core file (MADV_DONTDUMP)
-/// and are zero in a forked child (MADV_WIPEONFORK).
+/// The memory of keys: pages that are never swapped (mlock), that no core file contains
+/// (MADV_DONTDUMP), and that are zero in a forked child (MADV_WIPEONFORK).
 ///
 ///   size            place                                     of a slab's 8 KiB
 ///   <= 64 bytes     a block of a slab: a key, a secret, an IV  127 blocks
 ///   <= 1152 bytes   a block of a slab: an expanded key         7 blocks
 ///   more            pages of its own: the text of a file
 ///
-/// A secure link has two large blocks, where libipsec-mb seals, and six small ones: 2.7 KiB. A lane
+/// Where libipsec-mb seals, a secure link has two large blocks and six small ones: 2.7 KiB. A lane
 /// has the same.
 ///
-/// Owns:    the slabs, for good: a block that is given back is used again.
+/// Owns:    the slabs, permanently: a returned block is reused.
 /// Threads: thread-safe.
-/// Errors:  std::bad_alloc. Where RLIMIT_MEMLOCK forbids to lock pages they are used unlocked, and
-///          the log warns once.
+/// Errors:  std::bad_alloc. Where RLIMIT_MEMLOCK forbids locking, pages are used unlocked, and the
+///          log warns once.
 /// Blocks:  never.
-/// Cost:    a lock and a few loads; five system calls for each slab, and for pages of their own.
+/// Cost:    a lock and a few loads; five system calls per slab or per separate pages.
 class SecretMemory {
  public:
   SecretMemory() = default;
@@ -33,9 +33,9 @@ class SecretMemory {
 
   static constexpr std::size_t kAlignment = 64;
 
-  /// All zero, at kAlignment. Precondition: not empty.
+  /// Returns zeros, aligned to kAlignment. Precondition: not empty.
   [[nodiscard]] static MutableBytes take(std::size_t size_bytes);
-  /// Wipes what take() returned. A child keeps the address space of what its parent took.
+  /// Wipes memory from take(). A child keeps the address space of its parent's memory.
   static void give_back(MutableBytes memory) noexcept;
 
  private:
@@ -48,7 +48,7 @@ class SecretMemory {
   void give_block(Slab* slab, const std::byte* block) noexcept TENDON_EXCLUDES(mutex_);
 
   Mutex mutex_;
-  // The first with a free block; the others follow.
+  // The first slab with a free block, linked to the others.
   std::array<Slab*, kSizes> roomy_ TENDON_GUARDED_BY(mutex_) = {};
 };
 

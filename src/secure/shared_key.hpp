@@ -11,29 +11,30 @@
 namespace tendon::v0::detail {
 
 inline constexpr std::size_t kSharedKeyBytes = 32;
-/// Longest label of a key and longest name in a certificate: X.509 has no longer common name.
+/// The longest label of a key, and the longest name in a certificate, because of X.509's common
+/// name.
 inline constexpr std::size_t kMaxLabelBytes = 64;
-/// The identity of a peer that proved a shared key is this and the key's label.
+/// The identity of a peer that proved a shared key: this prefix and the key's label.
 inline constexpr std::string_view kKeyPrefix = "key:";
 
-/// A key that several hosts have. Its holders are one identity, `key:LABEL`.
+/// A key that several hosts share. Its holders are one identity, `key:LABEL`.
 struct SharedKey {
   std::string label;
-  SecretBytes secret;  ///< kSharedKeyBytes of them
-  std::string made;    ///< when, as its file says: "2026-11-30T09:29:15Z", or empty
+  SecretBytes secret;  ///< kSharedKeyBytes bytes
+  std::string made;    ///< the time in its file, such as "2026-11-30T09:29:15Z", or empty
 };
 
-/// Is it a label of a key, or a name that a certificate may have? 1 to kMaxLabelBytes letters,
-/// digits, '.', '_' and '-' of ASCII, the first one a letter or a digit.
+/// True for a valid label of a key, or name in a certificate: 1 to kMaxLabelBytes letters, digits,
+/// '.', '_' and '-' of ASCII, beginning with a letter or a digit.
 [[nodiscard]] bool is_label(std::string_view text);
-/// What is_label() wants, in words.
+/// The rule of is_label() in words.
 [[nodiscard]] std::string legal_label();
 
-/// A fresh one, of random bytes of the kernel.
+/// Makes a new key from random bytes of the kernel.
 [[nodiscard]] Result<SharedKey> make_shared_key(std::string label);
-/// 16 hexadecimal digits by which people compare keys: HKDF-SHA256 of the key, with a salt that
-/// nothing else uses, so that it says nothing about the key or about what is derived from it. It is
-/// the same in all versions.
+/// 16 hexadecimal digits by which people compare keys. It is HKDF-SHA256 of the key, with a salt
+/// for this use alone, so that it reveals nothing about the key or the values derived from it. It
+/// is the same in all versions.
 [[nodiscard]] Result<std::string> key_id(const SharedKey& key);
 
 }  // namespace tendon::v0::detail

@@ -22,8 +22,8 @@ constexpr std::string_view kWhere = "secure.handshake";
 constexpr std::string_view kProtocol = "tendon/1";
 constexpr std::array<unsigned char, 2> kSuite = {0x13, 0x02};  // TLS_AES_256_GCM_SHA384
 
-// Reasons of refusal that are about who the peer is, or this end for the peer. An alert of the peer
-// is the reason 1000 + its number (RFC 8446, section 6).
+// Refusals that concern the identity of the peer, or of this end in the peer's view. An alert of
+// the peer is the reason 1000 + its number (RFC 8446, section 6).
 bool is_about_identity(unsigned long error) {
   constexpr int kAlert = SSL_AD_REASON_OFFSET;
   if (ERR_GET_LIB(error) != ERR_LIB_SSL) return false;
@@ -48,7 +48,7 @@ bool has_name(X509* certificate, const std::vector<std::string>& names, const st
   const auto is_said = [&](const std::string& uri) {
     return std::ranges::find(names, uri) != names.end();
   };
-  // A DNS name or an address in `names` has a prefix, so none of them is taken for a URI.
+  // A DNS name or an address in `names` has a prefix, so none of them is mistaken for a URI.
   if (name.find(':') != std::string::npos && !name.starts_with("dns:") &&
       !name.starts_with("ip:") && is_said(name))
     return true;
@@ -59,14 +59,14 @@ bool has_name(X509* certificate, const std::vector<std::string>& names, const st
          X509_check_ip_asc(certificate, name.c_str(), 0) == 1;
 }
 
-// A URI is a better identity than the name of a host, which may serve several.
+// A URI is a better identity than the name of a host, which may run several members.
 void put_uris_first(std::vector<std::string>& names) {
   std::ranges::stable_partition(names, [](const std::string& name) {
     return !name.starts_with("dns:") && !name.starts_with("ip:");
   });
 }
 
-// Empty: OpenSSL failed.
+// Returns an empty text if OpenSSL failed.
 std::string digest_of(const X509* certificate) {
   std::array<std::byte, 32> digest{};
   unsigned size = digest.size();
@@ -82,9 +82,9 @@ std::string text_of(const std::vector<std::string>& names) {
 
 }  // namespace
 
-/// What OpenSSL calls.
+/// The callbacks for OpenSSL.
 struct TlsHandshake::Callbacks {
-  // Nothing is thrown through OpenSSL: without memory a call has failed.
+  // No exception may pass through OpenSSL, so a call without memory fails.
   template <class F>
   static int guarded(F call) noexcept {
     try {
@@ -98,7 +98,7 @@ struct TlsHandshake::Callbacks {
     return *static_cast<TlsHandshake*>(SSL_get_app_data(ssl));
   }
 
-  // Client: the key that it has.
+  // On a client: provides its key.
   static int use_key(SSL* ssl, const EVP_MD*, const unsigned char** identity, std::size_t* bytes,
                      SSL_SESSION** session) {
     TlsHandshake& self = of(ssl);
@@ -115,8 +115,8 @@ struct TlsHandshake::Callbacks {
     return 1;
   }
 
-  // Server: the key of an identity. One that nobody has gets a key that nobody knows, so that it
-  // fails as a wrong key does.
+  // On a server: finds the key of an identity. An unknown identity gets a key that nobody knows, so
+  // that it fails like a wrong key.
   static int find_key(SSL* ssl, const unsigned char* identity, std::size_t bytes,
                       SSL_SESSION** session) {
     return guarded([&] { return find(of(ssl), identity, bytes, session); });
@@ -146,7 +146,7 @@ struct TlsHandshake::Callbacks {
     return *session == nullptr ? 0 : 1;
   }
 
-  // Both: the certificate of the peer. Its alert is the same for each reason.
+  // On both sides: checks the peer's certificate. The alert is the same for every reason.
   static int check_certificate(X509_STORE_CTX* store, void*) {
     return guarded([&] { return check(store); });
   }
@@ -176,7 +176,7 @@ struct TlsHandshake::Callbacks {
     return 0;
   }
 
-  // Server.
+  // On a server: chooses the ALPN protocol.
   static int choose_protocol(SSL*, const unsigned char** chosen, unsigned char* chosen_bytes,
                              const unsigned char* offered, unsigned int offered_bytes, void*) {
     const Bytes list = std::as_bytes(std::span(offered, offered_bytes));
@@ -193,7 +193,7 @@ struct TlsHandshake::Callbacks {
     return SSL_TLSEXT_ERR_ALERT_FATAL;
   }
 
-  // Both: the only way to learn the traffic secrets.
+  // On both sides: this is the only way to read the traffic secrets.
   static void take_secret(const SSL* ssl, const char* text) {
     TlsHandshake& self = of(ssl);
     const std::string_view line(text);
@@ -225,7 +225,7 @@ Result<std::unique_ptr<TlsHandshake>> TlsHandshake::make(
   std::unique_ptr<TlsHandshake> made(
       new TlsHandshake(std::move(credentials), role, std::move(options)));
   TENDON_CHECK(made->credentials_->check_process(kWhere));
-  // A server has nothing of OpenSSL's for a peer that has said nothing.
+  // A server creates no OpenSSL object for a peer that has sent nothing.
   if (role == Role::client) TENDON_CHECK(made->begin());
   return made;
 }
@@ -244,14 +244,14 @@ Result<void> TlsHandshake::begin() {
   CryptoOwned<BIO> output(BIO_new(BIO_s_mem()));
   if (ssl_ == nullptr || input == nullptr || output == nullptr)
     return fail(errors.failed(kWhere, "begin a handshake"));
-  // An empty input is more to come, not the end.
+  // Treats an empty input as incomplete, not as the end.
   BIO_set_mem_eof_return(input.get(), -1);
   SSL_set_bio(ssl_.get(), input.release(), output.release());
   SSL_set_app_data(ssl_.get(), this);
   if (role_ == Role::server) {
     SSL_set_accept_state(ssl_.get());
     SSL_set_psk_find_session_callback(ssl_.get(), &Callbacks::find_key);
-    // A handshake by a shared key is a resumption for OpenSSL, which wants to know of what.
+    // OpenSSL treats a handshake by a shared key as a resumption, which needs a session id context.
     SSL_set_session_id_context(ssl_.get(), as_octets(kProtocol), kProtocol.size());
     return {};
   }
@@ -282,8 +282,8 @@ const SharedKey* TlsHandshake::key_to_dial() const {
   return credentials_->find_key(identity.substr(kKeyPrefix.size()));
 }
 
-// The first key that OpenSSL gets of a session is the only one: it is overwritten when the session
-// is freed, with the object of the handshake.
+// The first key that OpenSSL receives for a session is the only one. It is overwritten when the
+// session is freed, together with the handshake's object.
 CryptoOwned<ssl_session_st> TlsHandshake::session_of(Bytes key) const {
   CryptoOwned<ssl_session_st> made(SSL_SESSION_new());
   const SSL_CIPHER* const suite = SSL_CIPHER_find(ssl_.get(), kSuite.data());
@@ -315,7 +315,7 @@ Result<void> TlsHandshake::take_hello(Bytes input, std::vector<std::byte>& outpu
                                     input.size(), kMaxHandshakeInputBytes - hello_.size())));
   const auto verdict = look_at_client_hello(hello_);
   if (!verdict) {
-    // In plaintext, so that a peer which has forgotten its key is told: fatal, unexpected_message.
+    // In plaintext, so that a peer that has lost its key learns of it: fatal, unexpected_message.
     constexpr std::array kAlert{std::byte{21}, std::byte{3}, std::byte{3}, std::byte{0},
                                 std::byte{2},  std::byte{2}, std::byte{10}};
     output.insert(output.end(), kAlert.begin(), kAlert.end());
@@ -335,7 +335,7 @@ Result<void> TlsHandshake::answer(Bytes input, std::vector<std::byte>& output) {
                           " bytes before it was authenticated; legal are " +
                           std::to_string(kMaxHandshakeInputBytes)});
   const CryptoErrors errors;
-  // SSL_get_error() needs an empty queue, and SSL_do_handshake() empties it itself.
+  // SSL_get_error() needs an empty queue. SSL_do_handshake() would clear it in any case.
   ERR_clear_error();
   if (!input.empty() && BIO_write(SSL_get_rbio(ssl_.get()), input.data(),
                                   static_cast<int>(input.size())) != std::ssize(input))
@@ -422,7 +422,8 @@ Error TlsHandshake::explain_failure(const CryptoErrors& errors) {
   if (why_refused_.empty() && !is_about_identity(error))
     return Error{ErrorCode::protocol_violation, kWhere,
                  "this is no handshake of TLS 1.3 for " + std::string(kProtocol) + ": " + openssl};
-  // No credentials, but a place in a link; the peer hears what it would hear of a wrong key.
+  // A wrong key of a session is a failed lane, not failed credentials. The peer receives the same
+  // alert as for any wrong key.
   if (reason == SSL_R_BINDER_DOES_NOT_VERIFY && names_session_)
     return Error{ErrorCode::protocol_violation, kWhere,
                  client_identity_.empty()
@@ -435,7 +436,7 @@ Error TlsHandshake::explain_failure(const CryptoErrors& errors) {
     why = "the peer refused the credentials of this end (" + openssl +
           "): its log has the reason, compare the keys by `tendon key id`";
   } else if (reason == SSL_R_BINDER_DOES_NOT_VERIFY && client_identity_.empty()) {
-    // The name that it said is a stranger's text.
+    // The name that the peer sent is a stranger's text, so it is not repeated.
     why = "the peer named a key that this end does not have";
   } else if (reason == SSL_R_BINDER_DOES_NOT_VERIFY) {
     why = "the peer named '" + client_identity_ + "', and has not the key that this end has for it";

@@ -9,26 +9,26 @@
 
 namespace tendon::v0::detail {
 
-/// What a server takes before it has answered.
+/// Most bytes that a server takes before it has answered.
 inline constexpr std::size_t kMaxClientHelloBytes = std::size_t{4} << 10;
-/// What a handshake takes in all.
+/// Most bytes that a handshake takes in all.
 inline constexpr std::size_t kMaxHandshakeInputBytes = std::size_t{24} << 10;
-/// All certificates of the peer together, as they are sent.
+/// Most bytes of all certificates of the peer together, as they are sent.
 inline constexpr std::size_t kMaxCertificateBytes = std::size_t{16} << 10;
-/// A chain of an end, two authorities and a root: nobody asks for more.
+/// For a chain of a member, two authorities and a root; nobody needs more.
 inline constexpr int kMaxIssuersBetween = 2;
 
 /// The side that connected renews the session of a link at this age, or when the link has carried
 /// so many bytes of bodies since the last time.
 inline constexpr std::chrono::seconds kRenewalAge{3600};
 inline constexpr std::uint64_t kRenewalBytes = std::uint64_t{1} << 40;
-/// From the first word of a renewal until both ends have the session. A control lane waits as long
-/// as a program takes no messages, so this is no matter of seconds.
+/// The time from the first word of a renewal until both ends have the session. A control lane waits
+/// as long as a program takes no messages, so seconds are not enough.
 inline constexpr std::chrono::seconds kRenewalDeadline{600};
-/// More renewals that a peer begins in kRenewalsWithin are an attack on our processor.
+/// More renewals begun by a peer within kRenewalsWithin are an attack on our processor.
 inline constexpr std::uint32_t kMaxRenewals = 64;
 inline constexpr std::chrono::seconds kRenewalsWithin{32};
-/// Files of credentials are looked at no more often.
+/// The least time between two looks at files of credentials.
 inline constexpr std::chrono::seconds kCredentialLook{60};
 
 }  // namespace tendon::v0::detail
