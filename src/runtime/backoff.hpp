@@ -46,7 +46,7 @@ class Backoff {
 
  private:
   /// SplitMix64 (Steele, Lea, Flood 2014). It has eight bytes of state, because each dialled peer
-  /// has one, and neighbouring seeds give unlike numbers at once.
+  /// has one, and neighbouring seeds yield unlike numbers at once.
   struct Random {
     // NOLINTNEXTLINE(readability-identifier-naming): the standard's name.
     using result_type = std::uint64_t;

@@ -42,8 +42,8 @@ class Tickets {
   /// A ticket that opens pipes of `peer` at `listener` for at least kTicketAge, and less than twice
   /// as long.
   [[nodiscard]] Result<Nonce128> issue(std::uint32_t listener, const ContextId& peer);
-  /// Errors:  server_busy when no listener issued `ticket` to `peer`, or it is too old; unreachable
-  ///          when that listener is closed.
+  /// Errors: server_busy when no listener issued `ticket` to `peer`, or it is too old; unreachable
+  /// when that listener is closed.
   [[nodiscard]] Result<Entrance> find(const Nonce128& ticket, const ContextId& peer) const;
 
   /// Adds the time in which this Context listened to peers. Only that makes tickets older, because

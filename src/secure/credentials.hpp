@@ -28,7 +28,7 @@ struct CredentialParts {
 };
 
 /// How one end of secure links proves its identity, and which proofs it accepts: keys, certificates
-/// of given authorities, or both. The system's authorities are not trusted.
+/// of chosen authorities, or both. The system's authorities are not trusted.
 ///
 /// Owns:    the keys and OpenSSL's configuration for handshakes.
 /// Threads: immutable.

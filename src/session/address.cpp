@@ -42,14 +42,14 @@ bool is_name_character(char c) {
          c == '.';
 }
 
-// An interface after '%', as if_nametoindex(3) takes it.
+// An interface after '%', in the form that if_nametoindex(3) takes.
 bool is_scope(std::string_view text) {
   return !text.empty() && text.size() < 16 && std::all_of(text.begin(), text.end(), [](char c) {
     return is_name_character(c) || c == '@' || c == ':';
   });
 }
 
-// What is wrong with a host that is neither an IPv4 nor an IPv6 number; empty if it can be a name.
+// The fault of a host that is neither an IPv4 nor an IPv6 number; empty if it can be a name.
 std::string_view name_fault(std::string_view host) {
   if (host.empty()) return "has no host before the port (0.0.0.0 or [::] is every interface)";
   if (host.find(':') != std::string_view::npos) {
@@ -63,7 +63,7 @@ std::string_view name_fault(std::string_view host) {
     return "has a host with an empty label or a leading '-'";
   }
   if (host.back() == '.') host.remove_suffix(1);  // the root: "example.org."
-  // The resolver would read 127.1 or 10.0.0 as old short forms of IPv4, and 1.2.3.256 as a name.
+  // The resolver would take 127.1 or 10.0.0 for old short forms of IPv4, and 1.2.3.256 for a name.
   const std::string_view last = host.substr(host.rfind('.') + 1);
   if (std::all_of(last.begin(), last.end(), is_digit)) {
     return "has a host that ends in a number and is no IPv4 address of four numbers 0-255";

@@ -23,7 +23,7 @@ Result<DirectoryDoor> DirectoryDoor::open(const std::string& directory) {
   return DirectoryDoor(std::move(fd), std::move(path), directory);
 }
 
-// The descriptor keeps its number, and with it the path.
+// The descriptor keeps its number, so the path stays the same.
 Result<void> DirectoryDoor::lead(const OwnedFd& target) {
   if (dup3(target.get(), fd_.get(), O_CLOEXEC) >= 0) return {};
   return system_error(kWhere, "dup3", errno);
@@ -39,7 +39,7 @@ Result<void> DirectoryDoor::lead_to(const std::string& directory) {
   return lead(target);
 }
 
-// A file is no directory.
+// Leads to a file, which is no directory.
 Result<void> DirectoryDoor::lead_nowhere() {
   const OwnedFd target(::open("/dev/null", O_PATH | O_CLOEXEC));
   if (!target) return system_error(kWhere, "open('/dev/null')", errno);

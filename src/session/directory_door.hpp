@@ -10,12 +10,12 @@
 
 namespace tendon::v0::detail {
 
-/// A path that leads to a directory, whichever it is just now: for those that are told a path once
-/// and use it again later, as a session of Zenoh does. Nobody comes through it to a directory that
-/// is not ours alone, whatever takes its name.
+/// A path that leads to a directory, which can be changed. It serves users that read a path once
+/// and use it again later, such as a session of Zenoh. It never leads to a directory that is not
+/// ours alone, even if another directory takes the same name.
 ///
 /// Owns:    a descriptor, which stands for the directory.
-/// Threads: lead_to() and lead_nowhere() by one at a time; the path is used by any meanwhile.
+/// Threads: one at a time calls lead_to() and lead_nowhere(); any may use the path meanwhile.
 /// Errors:  as check_directory().
 /// Blocks:  never.
 /// Cost:    a descriptor.
@@ -23,11 +23,10 @@ class TENDON_API DirectoryDoor {
  public:
   [[nodiscard]] static Result<DirectoryDoor> open(const std::string& directory);
 
-  /// "/proc/self/fd/7". Where there is no /proc, the directory itself: then the path stays where it
-  /// is.
+  /// "/proc/self/fd/7". Without /proc it is the directory itself, and then the path cannot change.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
   [[nodiscard]] Result<void> lead_to(const std::string& directory);
-  /// From now on nothing is found behind the path.
+  /// From now on the path leads to nothing.
   [[nodiscard]] Result<void> lead_nowhere();
 
  private:
@@ -37,7 +36,7 @@ class TENDON_API DirectoryDoor {
 
   OwnedFd fd_;
   std::string path_;
-  std::string first_;  // where it led at first
+  std::string first_;  // the directory to which it led at first
 };
 
 }  // namespace tendon::v0::detail

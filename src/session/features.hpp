@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bits of `features` in a hello: what a side may be sent that 1.0 did not know. A link uses
-// what both of its hellos name: docs/protocol.md, "Features".
+// The bits of `features` in a hello: additions to 1.0 that a side understands. A link uses the
+// features that both of its hellos name: docs/protocol.md, "Features".
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,20 @@
 
 namespace tendon::v0::detail {
 
-/// Numbers are on the wire: append only.
+/// The numbers are on the wire: append only.
 enum class Feature : std::uint64_t {
-  /// `open` may name a purpose in the place of a ticket, and either side of a link opens: the side
+  /// `open` may name a purpose in place of a ticket, and either side of a link may open. The side
   /// that connected takes odd numbers, the other one even numbers.
   purposes = 1u << 0,
-  retire = 1u << 1,          ///< links that nothing uses end by agreement
+  retire = 1u << 1,          ///< unused links end by agreement
   clock = 1u << 2,           ///< kind `clock`
-  publish_pool = 1u << 3,    ///< takes slots that many may read, and gives holds of them back
-  window_in_open = 1u << 4,  ///< `open` says how much its sender lets lie untaken
+  publish_pool = 1u << 3,    ///< takes slots with several readers, and returns holds of them
+  window_in_open = 1u << 4,  ///< `open` says how much its sender leaves untaken
   devices = 1u << 5,         ///< offers of GPUs, and schemas that say which leaves lie on them
-  heads = 1u << 6,           ///< head pages and kind `head`: how far a publisher was when it ended
-  many_channels = 1u << 7,   ///< kMaxPipesPerLink pipes, and kMaxAnnouncements keys
-  // 8 and 9 are given to what is not built yet.
-  device_samples = 1u << 10,  ///< device parts whose bytes are there already: `word` 0
+  heads = 1u << 6,  ///< head pages and kind `head`: a publisher's last position when it ends
+  many_channels = 1u << 7,  ///< kMaxPipesPerLink pipes, and kMaxAnnouncements keys
+  // 8 and 9 are reserved for features that are not built yet.
+  device_samples = 1u << 10,  ///< device parts whose bytes are already there: `word` 0
   lanes_at_once = 1u << 11,   ///< one ticket of a link admits each of its lanes once, in any order
 };
 
@@ -30,7 +30,7 @@ class Features {
  public:
   constexpr Features() = default;
   explicit constexpr Features(std::uint64_t bits) : bits_(bits) {}
-  /// What this build knows of a minor version of the protocol.
+  /// The features that this build knows of a minor version of the protocol.
   [[nodiscard]] static constexpr Features of_minor(std::uint16_t minor) {
     constexpr auto kOfMinor1 = static_cast<std::uint64_t>(Feature::purposes) |
                                static_cast<std::uint64_t>(Feature::retire) |

@@ -16,7 +16,7 @@ struct Transition {
 };
 using enum HandshakeState;
 
-// The table of the header, cut in two by direction.
+// The table of the header, split by direction.
 constexpr std::array kSends = {
     Transition{start, HelloKind::hello, await_hello},
     Transition{start, HelloKind::lane, await_ready},
@@ -70,7 +70,7 @@ HandshakeStep Handshake::fail(Error error) {
 }
 
 HandshakeStep Handshake::refuse(Error error) {
-  // A peer that sends nonsense learns nothing from the answer; another version of us may be told.
+  // A peer that sends nonsense learns nothing from the answer; another version of Tendon is told.
   const Error told =
       error.code == ErrorCode::version_mismatch
           ? error
@@ -112,7 +112,7 @@ HandshakeStep Handshake::on_bytes(Bytes& input) {
     step.next = Next::done;
     return step;
   }
-  // What comes while a decision is due stays where it is: it may already belong to the link.
+  // Bytes that arrive while a decision is due are not taken: they may already belong to the link.
   if (!has_row(kReceives, state_)) {
     step.next = state_ == failed ? Next::failed : Next::decide;
     return step;

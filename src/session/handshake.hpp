@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order of the frames of hello.hpp, for both ends. It does no I/O: the transport moves the
-// bytes, takes the decisions (`Next::decide`), and passes descriptors beside the frames of kind
+// bytes, takes the decisions (`Next::decide`), and passes descriptors with the frames of kind
 // `attach`.
 //
 //   state          role       frame             next
@@ -23,8 +23,8 @@
 //   await_confirm  acceptor   receives ready    established
 //
 // `reject` may be received in every await_* but await_first, and sent in every state that may send;
-// it leads to `failed`. The connector chooses `path`, at the rendezvous `attach`. A lane is one
-// frame each way.
+// it leads to `failed`. The connector chooses `path`, or `attach` at the rendezvous. A lane takes
+// one frame each way.
 #pragma once
 
 #include <cstdint>
@@ -59,19 +59,19 @@ enum class HandshakeState : std::uint8_t {
 TENDON_WORDS(HandshakeState, start, await_hello, choose, await_ready, await_attach, confirm,
              await_first, answer, await_choice, admit, map, await_confirm, established, failed);
 
-/// What the transport does after an input.
+/// The transport's action after an input.
 enum class Next : std::uint8_t {
   read,    ///< wait for bytes
-  decide,  ///< look at `message`, then call reply() or reject()
+  decide,  ///< check `message`, then call reply() or reject()
   done,    ///< the rest of the input belongs to the link
-  failed,  ///< close the connection after `send`; `error` says why
+  failed,  ///< close the connection after `send`; `error` has the reason
 };
 
-/// What the machine does after one input. `send` goes out first, whatever is next.
+/// The machine's result for one input. Always send `send` first.
 struct HandshakeStep {
   Next next = Next::read;
   std::vector<std::byte> send;
-  std::optional<HelloMessage> message;  ///< the frame that came, for `decide` and `done`
+  std::optional<HelloMessage> message;  ///< the received frame, for `decide` and `done`
   std::optional<Error> error;           ///< for `failed`
 };
 
@@ -81,14 +81,15 @@ class Handshake {
   [[nodiscard]] static Handshake connector() { return Handshake(HandshakeState::start); }
   [[nodiscard]] static Handshake acceptor() { return Handshake(HandshakeState::await_first); }
 
-  /// Sends one of the frames that the state may send; any other is `internal`, for it is our own
-  /// mistake. A connector begins with it.
+  /// Sends one of the frames that the state may send; any other is `internal`, because it is a bug
+  /// of ours. A connector begins with it.
   [[nodiscard]] HandshakeStep reply(const HelloMessage& message);
-  /// Ends it with a `reject` frame that carries the error's code and detail.
+  /// Ends the handshake with a `reject` frame that carries the error's code and detail.
   [[nodiscard]] HandshakeStep reject(Error error);
-  /// Takes at most one frame from the front of `input` and nothing while a decision is due, so that
-  /// descriptors received with those bytes belong to that frame. An acceptor refuses bytes that
-  /// break the protocol with one uniform `reject`, and other versions with one that names ours.
+  /// Takes at most one frame from the front of `input`, and nothing while a decision is due, so
+  /// that descriptors received with those bytes belong to that frame. An acceptor refuses bytes
+  /// that break the protocol with one uniform `reject`, and other versions with one that names
+  /// ours.
   [[nodiscard]] HandshakeStep on_bytes(Bytes& input);
   /// The peer closed the connection.
   [[nodiscard]] HandshakeStep on_end();
@@ -96,7 +97,7 @@ class Handshake {
   [[nodiscard]] HandshakeStep on_timeout();
 
   [[nodiscard]] HandshakeState state() const noexcept { return state_; }
-  /// The peer's hello or lane, once it came.
+  /// The peer's hello or lane, once it has arrived.
   [[nodiscard]] const std::optional<HelloMessage>& peer() const noexcept { return peer_; }
 
  private:

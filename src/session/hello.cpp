@@ -26,7 +26,7 @@ constexpr std::size_t kHeaderBytes = 16;
 constexpr std::size_t kTlvHeaderBytes = 4;
 constexpr std::uint16_t kCritical = 0x8000;
 
-// Numbers are never reused. What a reader must understand to act rightly is critical.
+// Numbers are never reused. A field that a reader must understand to act correctly is critical.
 constexpr std::uint16_t kKind = 0x8001;
 constexpr std::uint16_t kProfile = 0x8002;
 constexpr std::uint16_t kContextId = 0x0003;
@@ -88,7 +88,7 @@ constexpr std::uint64_t bits_of(std::initializer_list<std::uint16_t> types) {
   return bits;
 }
 
-/// The fields without which a frame of this kind means nothing: the table in the header.
+/// The fields that a frame of this kind must have: the table in the header.
 std::uint64_t required_by(HelloKind kind) {
   switch (kind) {
     case HelloKind::hello:
@@ -211,7 +211,7 @@ Result<void> read_number(const Field& field, T& into) {
 Result<void> read_token(const Field& field, std::array<std::byte, 16>& into) {
   if (field.value.size() != into.size()) return wrong_size(field, "16");
   std::copy(field.value.begin(), field.value.end(), into.begin());
-  // Zero means absent, and no writer writes what is absent.
+  // Zero means absent, and a writer leaves absent fields out.
   if (is_none(into)) return violation(describe(field.type) + " is all zero; leave it out instead");
   return {};
 }
@@ -223,7 +223,7 @@ Result<void> read_text(const Field& field, std::size_t max_bytes, std::string& i
   if (!is_text(as_text(field.value))) {
     return violation(describe(field.type) + " is not UTF-8 without control characters");
   }
-  // Names of peers are part of errors, logs and events: here they become fit to be shown.
+  // Names of peers appear in errors, logs and events, so they are made printable here.
   into = cleaned(as_text(field.value));
   return {};
 }
@@ -384,7 +384,7 @@ struct Header {
   std::size_t body_bytes = 0;
 };
 
-/// Other protocols, by the first bytes that their servers and clients send.
+/// Other protocols, with the first bytes that their servers and clients send.
 struct OtherProtocol {
   std::string_view first_bytes;
   std::string_view name;
@@ -413,14 +413,14 @@ Result<void> check_magic(Bytes magic) {
                    to_hex(magic) + "; legal: " + to_hex(kMagic) + ", \"TNDN\")");
 }
 
-/// Precondition: kHeaderBytes in `bytes`.
+/// Precondition: `bytes` has kHeaderBytes.
 Result<Header> read_header(Bytes bytes) {
   TENDON_CHECK(check_magic(bytes.first(kMagic.size())));
   Header header;
   header.version = {.major = load<std::uint16_t>(bytes.data() + 4),
                     .minor = load<std::uint16_t>(bytes.data() + 6),
                     .min_major = load<std::uint16_t>(bytes.data() + 8)};
-  // First of all the version: another major may mean something else by everything that follows.
+  // Checks the version first, because another major may define everything after it differently.
   TENDON_CHECK(agree_on_major(ProtocolVersion{}, header.version));
   if (const auto reserved = load<std::uint16_t>(bytes.data() + 10); reserved != 0) {
     return violation("the reserved field of a frame is " + std::to_string(reserved) + "; legal: 0");
@@ -593,7 +593,8 @@ Result<std::optional<HelloMessage>> HelloReader::on_bytes(Bytes& input) {
     failure_ = std::move(error);
     return *failure_;
   };
-  // The magic is judged by itself: a client that sends "GET / HTTP/1.1" and waits gets an answer.
+  // The magic is checked by itself, so that a client that sends "GET / HTTP/1.1" and waits is
+  // answered.
   if (buffer_.size() < kMagic.size()) {
     if (!fill_to(kMagic.size())) return std::nullopt;
     if (auto checked = check_magic(buffer_); !checked) return fail(std::move(checked).error());

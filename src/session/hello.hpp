@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The frames of the handshake: docs/protocol.md, "Hello", has every byte.
 //
-//   offset 0  "TNDN"          4  u16 major   6  u16 minor   8  u16 lowest major spoken   10  u16
-//   zero
-//          12 u32 bytes that follow, at most kMaxHelloBytes - 16, then TLVs {u16 type, u16 length,
-//          bytes}
+//   offset 0  "TNDN"
+//          4  u16 major
+//          6  u16 minor
+//          8  u16 lowest major spoken
+//         10  u16 zero
+//         12  u32 bytes that follow, at most kMaxHelloBytes - 16
+//         16  TLVs {u16 type, u16 length, bytes}
 //
 // Little endian. A TLV of unknown type is skipped, unless its top bit says that it is critical.
 #pragma once
@@ -27,23 +30,23 @@
 
 namespace tendon::v0::detail {
 
-/// What a frame says. Numbers are on the wire.
+/// The meaning of a frame. The numbers are on the wire.
 enum class HelloKind : std::uint8_t {
-  hello = 1,  ///< the identity of its sender; both sides
-  attach =
-      2,      ///< my descriptors, passed beside this frame, and the nonce that lies in their memory
-  path = 3,   ///< connector: the path it chose, and why
-  ready = 4,  ///< the last frame: whatever follows belongs to the link
-  reject = 5,  ///< no, and why; the connection ends
-  lane = 6,    ///< connector: this connection is one more lane of a link that exists
+  hello = 1,   ///< the identity of its sender; both sides
+  attach = 2,  ///< my descriptors, passed with this frame, and the nonce in their memory
+  path = 3,    ///< connector: the path it chose, and why
+  ready = 4,   ///< the last frame: all later bytes belong to the link
+  reject = 5,  ///< a refusal with its reason; the connection ends
+  lane = 6,    ///< connector: this connection is a further lane of an existing link
 };
 TENDON_WORDS(HelloKind, hello, attach, path, ready, reject, lane);
-/// Does a thread answer for this Context while its user computes? `manual`: silence proves nothing.
+/// Whether a thread responds for this Context while its user computes. `manual`: silence proves
+/// nothing.
 enum class ProgressMode : std::uint8_t { service = 1, manual = 2 };
-/// Has this pair of Contexts a link already?
+/// Whether this pair of Contexts has a link already.
 enum class Reuse : std::uint8_t { fresh = 1, reuse = 2 };
 
-/// Says which versions of the protocol a side speaks: all majors in [min_major, major].
+/// The versions of the protocol that a side speaks: all majors in [min_major, major].
 struct ProtocolVersion {
   std::uint16_t major = kProtocolMajor;
   std::uint16_t minor = kProtocolMinor;
@@ -52,12 +55,12 @@ struct ProtocolVersion {
   friend bool operator==(const ProtocolVersion&, const ProtocolVersion&) = default;
 };
 
-/// The major that both speak, the highest one. Minors never separate: what one does not know it
-/// skips. Errors: version_mismatch naming both ranges; protocol_violation for a range that is none.
+/// The highest major that both speak. Minors never separate, because unknown additions are skipped.
+/// Errors: version_mismatch naming both ranges; protocol_violation for an invalid range.
 [[nodiscard]] Result<std::uint16_t> agree_on_major(const ProtocolVersion& ours,
                                                    const ProtocolVersion& theirs);
 
-/// What one side takes from the other on a link. None may be zero in a hello.
+/// The limits that one side sets for the other on a link. None may be zero in a hello.
 struct LinkLimits {
   std::uint64_t link_cap_bytes = 0;   ///< memory of all slots, per direction; <= kMaxPeerCapBytes
   std::uint32_t window_messages = 0;  ///< messages of one pipe not yet taken
@@ -69,7 +72,7 @@ struct LinkLimits {
 };
 
 // clang-format off
-/// One frame. Which fields must be there depends on the kind ("*": required, "o": used):
+/// One frame. The kind decides which fields are required ("*") or used ("o"):
 ///
 ///   field                 hello attach path ready reject lane
 ///   profile                 *
@@ -120,28 +123,29 @@ struct HelloMessage {
   friend bool operator==(const HelloMessage&, const HelloMessage&) = default;
 };
 
-/// The frame of `message`. Texts beyond their cap are cut at a character, and control characters
-/// become spaces: a reason may be built from anything.
+/// Encodes `message` as a frame. Texts beyond their cap are cut at a character, and control
+/// characters become spaces, because a reason may contain any text.
 [[nodiscard]] std::vector<std::byte> encode(const HelloMessage& message);
 /// Reads one whole frame. Errors: protocol_violation, version_mismatch.
 [[nodiscard]] Result<HelloMessage> decode(Bytes frame);
 
 /// The sender of this hello.
 [[nodiscard]] PeerIdentity identity_of(const HelloMessage& hello);
-/// The frame that refuses, with the error's code and detail.
+/// Makes the frame that refuses, with the error's code and detail.
 [[nodiscard]] HelloMessage rejection_of(const Error& error);
-/// The error that a `reject` frame becomes here. A peer may only choose among the codes that a
-/// refusal can have; any other is `unreachable`, with the number in the text.
+/// Converts a `reject` frame to an error. A peer may choose only among the codes of a refusal; any
+/// other becomes `unreachable`, with the number in the text.
 [[nodiscard]] Error error_of(const HelloMessage& reject);
 
-/// Cuts a byte stream into frames. The only door for bytes of a peer that has not been admitted.
+/// Cuts a byte stream into frames. It is the only entry for bytes of a peer that is not yet
+/// admitted.
 class HelloReader {
  public:
-  /// Takes what it needs from the front of `input` and leaves the rest to the next reader. A
-  /// message when one is complete, nothing when more bytes are needed. After an error every call
-  /// returns it again. Holds at most kMaxHelloBytes, and only bytes that came.
+  /// Takes the bytes it needs from the front of `input` and leaves the rest to the next reader.
+  /// Returns a message when one is complete, nothing when more bytes are needed. After an error
+  /// every call returns it again. Holds at most kMaxHelloBytes, and only bytes that have arrived.
   [[nodiscard]] Result<std::optional<HelloMessage>> on_bytes(Bytes& input);
-  /// Bytes of a frame that has begun.
+  /// The bytes held of an unfinished frame.
   [[nodiscard]] std::size_t buffered_bytes() const noexcept { return buffer_.size(); }
 
  private:

@@ -48,7 +48,7 @@ std::vector<std::string> listeners_at(std::uint16_t port) {
   return inodes;
 }
 
-/// One of the processes of this user that has the socket open; root sees all of them.
+/// A process of this user that has the socket open; root sees all processes.
 std::optional<pid_t> process_with(const std::vector<std::string>& inodes) {
   std::error_code ignored;
   for (const auto& process : fs::directory_iterator("/proc", ignored)) {
@@ -79,7 +79,7 @@ std::optional<pid_t> process_behind(int socket) {
   ucred credentials{};
   socklen_t size = sizeof credentials;
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return std::nullopt;
-  if (credentials.pid <= 0) return std::nullopt;  // it has another namespace for processes
+  if (credentials.pid <= 0) return std::nullopt;  // it is in another pid namespace
   return credentials.pid;
 }
 
@@ -88,7 +88,7 @@ std::string process_text(pid_t pid) {
   std::string text = "pid " + std::to_string(pid);
   const std::string name = first_line_of(folder + "/comm");
   if (!name.empty()) text += " (" + cleaned(name) + ')';
-  // The name of a program may have any character; its state comes behind the last bracket.
+  // The name of a program may have any character; its state follows the last bracket.
   const std::string stat = first_line_of(folder + "/stat");
   const std::size_t bracket = stat.rfind(") ");
   if (bracket == std::string::npos || bracket + 2 >= stat.size()) return text;

@@ -22,7 +22,7 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "session.interfaces";
-// Flags of a route: it is up, and it refuses packets, so that it leads nowhere.
+// Flags of a route: it is up, or it rejects packets, so that it leads nowhere.
 constexpr unsigned long kRouteUp = 0x0001;
 constexpr unsigned long kRouteReject = 0x0200;
 
@@ -30,7 +30,7 @@ bool leads_out(unsigned long flags, const std::string& interface) {
   return (flags & kRouteUp) != 0 && (flags & kRouteReject) == 0 && interface != "lo";
 }
 
-/// The lower, the earlier is an address announced.
+/// An address of a lower rank is announced earlier.
 enum class Rank : std::uint8_t { by_default_route, by_route, bridge };
 
 bool is_link_local(const in_addr& host) { return ntohl(host.s_addr) >> 16 == 0xa9fe; }
@@ -47,7 +47,7 @@ bool is_bridge(const std::string& interface) {
 
 InterfaceAddress read(const ifaddrs& entry) {
   InterfaceAddress address{.interface = entry.ifa_name, .host = {}};
-  // A further address may have a label behind the name: "eth0:1".
+  // A further address may have a label after the name: "eth0:1".
   address.interface.resize(std::min(address.interface.find(':'), address.interface.size()));
   constexpr unsigned kUp = IFF_UP | IFF_RUNNING;
   address.is_up = (entry.ifa_flags & kUp) == kUp;
@@ -148,7 +148,7 @@ std::vector<Route> parse_ipv6_routes(const std::string& text) {
     words >> destination >> length >> unused >> unused >> unused >> std::hex >> route.metric >>
         unused >> unused >> flags >> route.interface;
     if (!words || !leads_out(flags, route.interface)) continue;
-    // Each interface has routes to its own link, and to groups, whatever else it reaches.
+    // Each interface has routes to its own link and to multicast groups, whatever else it reaches.
     if (destination.starts_with("fe80") || destination.starts_with("ff")) continue;
     route.is_default = length == "00";
     routes.push_back(std::move(route));

@@ -10,13 +10,13 @@
 namespace tendon::v0::detail {
 namespace {
 
-// A child has a gate of its own, so a fork changes nothing in the child.
+// A child has its own gate, so a fork changes nothing in the child.
 constinit PerProcess<LookupGate> gate_of_process;
 
 }  // namespace
 
 /// The functions that fork() calls. The attributes cannot express a lock that one function takes
-/// and another one gives back.
+/// and another releases.
 struct LookupForks {
   static void prepare() TENDON_UNCHECKED_LOCKS {
     LookupGate& gate = gate_of_process.get();
@@ -30,7 +30,7 @@ struct LookupForks {
 
 namespace {
 
-// While the program or library is loaded: before any look-up.
+// Registered when the program or library is loaded, before any look-up.
 [[maybe_unused]] const int kRegistered =
     pthread_atfork(&LookupForks::prepare, &LookupForks::parent, nullptr);
 

@@ -6,13 +6,13 @@
 
 namespace tendon::v0::detail {
 
-/// Keeps fork() apart from the look-ups of names of this process.
+/// Keeps fork() apart from the name look-ups of this process.
 ///
-/// The C library takes locks of its own inside getaddrinfo, and a forked child finds them as they
-/// were: one that another thread held is never free there, and the child's first look-up waits for
-/// ever (glibc 2.36: the lock of resolv.conf, that of the interfaces). So fork() waits until no
-/// look-up is inside. It waits for kForkWaits at most: a look-up that takes longer waits for a
-/// server, which it does without those locks.
+/// getaddrinfo takes locks of the C library, and a forked child inherits their state. A lock that
+/// another thread held is never released there, so the child's first look-up would wait forever
+/// (glibc 2.36: the lock of resolv.conf, that of the interfaces). So fork() waits until no look-up
+/// is inside. It waits for kForkWaits at most, because a longer look-up waits for a server, without
+/// those locks.
 ///
 /// Owns:    a count.
 /// Threads: thread-safe; one for each process.
@@ -21,7 +21,7 @@ namespace tendon::v0::detail {
 /// Cost:    two locks for each look-up.
 class LookupGate {
  public:
-  /// A look-up is inside as long as this lives.
+  /// A look-up is inside while this object lives.
   class Inside {
    public:
     Inside();

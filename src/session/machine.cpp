@@ -26,7 +26,7 @@ int hex_value(char c) {
   return -1;
 }
 
-// The 16 bytes of 32 hexadecimal digits, dashes ignored; all zero for anything else.
+// The 16 bytes of 32 hexadecimal digits, ignoring dashes; all zero for anything else.
 Nonce128 parse_uuid(std::string_view text) {
   Nonce128 token{};
   std::size_t digits = 0;
@@ -40,7 +40,7 @@ Nonce128 parse_uuid(std::string_view text) {
   return digits == kTokenDigits ? token : Nonce128{};
 }
 
-// The longest name of a socket there: that of a node.
+// The longest socket name there, which is that of a node.
 constexpr std::size_t kLongestName = kTokenDigits + kNodeSuffix.size();
 
 std::string system_directory() { return "/tmp/tendon-" + std::to_string(user_id()); }
@@ -57,11 +57,11 @@ Error unusable(std::string_view asked, const std::string& why) {
                "TENDON_RUNTIME_DIR='" + std::string(asked) + "' " + why};
 }
 
-// What the environment asks for, where it does.
+// Checks the directory that TENDON_RUNTIME_DIR names. Precondition: it is not empty.
 Result<std::string> asked_directory(std::string_view asked) {
   std::string directory(asked);
   if (directory.front() != '/') return unusable(asked, "is relative; legal is an absolute path");
-  // With a slash at its end a symbolic link would look like the directory behind it.
+  // With a slash at its end, a symbolic link would look like its target directory.
   while (directory.size() > 1 && directory.back() == '/') directory.pop_back();
   const std::size_t longest = kMaxUnixPathBytes - 1 - kLongestName;
   if (directory.size() > longest) {
@@ -123,7 +123,7 @@ Nonce128 read_boot_id() {
 
 }  // namespace
 
-// It stays while the process lives; one that could not be read is tried again.
+// The id is kept while the process lives; a failed read is tried again.
 Nonce128 boot_id() {
   static const Nonce128 kFirst = read_boot_id();
   return kFirst == Nonce128{} ? read_boot_id() : kFirst;
@@ -131,7 +131,7 @@ Nonce128 boot_id() {
 
 std::string host_name() {
   std::array<char, kMaxIdentityTextBytes + 1> text{};
-  // Without room for the final zero gethostname may leave it out; the last byte stays zero.
+  // Without room for the final zero gethostname may omit it; the last byte stays zero.
   if (gethostname(text.data(), text.size() - 1) != 0 || text[0] == '\0') return "unknown";
   return text.data();
 }
@@ -175,7 +175,7 @@ Result<std::string> runtime_directory(std::string_view asked) {
     return made;
   }
   if (is_our_directory(user_base())) {
-    // A /run that is full or read-only is no reason to have no rendezvous: /tmp serves as well.
+    // A full or read-only /run must not prevent a rendezvous: /tmp serves as well.
     std::string directory = user_directory();
     if (mkdir(directory.c_str(), 0700) == 0 || errno == EEXIST) {
       TENDON_CHECK(check_directory(directory));

@@ -10,7 +10,7 @@ namespace tendon::v0::detail {
 
 std::string own_host_towards(const std::string& host, Deadline deadline) {
   if (host.empty()) return {};
-  // Any port: a datagram socket that connects chooses its interface, and sends nothing.
+  // Any port works: connecting a datagram socket chooses its interface, and sends nothing.
   const auto address = Address::parse(host + ":9");
   if (!address) return {};
   const auto found = resolve(*address, deadline, ResolveFor::connect);

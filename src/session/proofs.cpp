@@ -7,7 +7,7 @@ namespace tendon::v0::detail {
 
 PeerIdentity with_proofs(PeerIdentity claims, const Proofs& proofs) {
   claims.identity = proofs.identity;
-  // No name of a certificate begins so: names_in() leaves it out.
+  // No name of a certificate begins like this, because names_in() leaves such names out.
   if (proofs.is_by_key())
     claims.proof = IdentityProof::key;
   else if (!proofs.identity.empty())

@@ -13,18 +13,18 @@
 
 namespace tendon::v0::detail {
 
-/// What a link has shown of the process at its other end, whichever listener let it in. A profile
-/// is what a listener requires of it.
+/// The facts that a link has shown about the process at its other end, whichever listener admitted
+/// it. A profile is a listener's requirement for them.
 struct Proofs {
   enum class Host : std::uint8_t {
     unknown,
     same_user,  ///< this user on this host: each end mapped memory that the other passed, or the
-                ///< kernel said so of a unix socket
+                ///< kernel confirmed it for a unix socket
   };
   Host host = Host::unknown;
-  /// The peer, as a handshake of TLS has proved it; empty: none has.
+  /// The peer's identity, as a TLS handshake has proved it; empty: unproved.
   std::string identity{};
-  /// Which key or certificate proved it: two of one name are two.
+  /// The key or certificate that proved it, because two of one name differ.
   std::string credential{};
 
   [[nodiscard]] bool is_same_peer(const Proofs& other) const {
@@ -45,24 +45,24 @@ struct Proofs {
       case Profile::secure:
         return !identity.empty();
     }
-    return false;  // what this Context does not know is not proved
+    return false;  // an unknown profile is not satisfied
   }
 
   friend bool operator==(const Proofs&, const Proofs&) = default;
 };
 
-/// `claims`, with the identity and the proof that `proofs` have of the peer.
+/// Adds to `claims` the identity and the proof that `proofs` have of the peer.
 [[nodiscard]] TENDON_API PeerIdentity with_proofs(PeerIdentity claims, const Proofs& proofs);
 
-/// invalid_argument for a `secure` without credentials, and for credentials beside another profile;
-/// `forked` for those that a parent of this process loaded.
+/// invalid_argument for a `secure` without credentials, and for credentials with another profile;
+/// `forked` for credentials that a parent of this process loaded.
 [[nodiscard]] TENDON_API Result<void> check_credentials(const Security& security,
                                                         std::string_view where);
-/// not_supported for a `secure` where there is none yet, naming `what`; check_credentials().
+/// not_supported for a `secure` where it does not exist yet, naming `what`; check_credentials().
 [[nodiscard]] TENDON_API Result<void> refuse_secure(const Security& security,
                                                     std::string_view where, std::string_view what);
 
-/// The protection that options ask for, by its former name too.
+/// The protection that options request, also under its former name.
 template <class Options>
 [[nodiscard]] Security security_of(Options options) {
   Security security = std::move(options.security);
@@ -70,7 +70,7 @@ template <class Options>
   return security;
 }
 
-/// The profile that options ask for, by its former name too.
+/// The profile that options request, also under its former name.
 template <class Options>
 [[nodiscard]] Profile profile_of(const Options& options) {
   return options.profile.over(options.security.profile);

@@ -28,8 +28,7 @@ constexpr std::string_view kWhere = "session.resolve";
 
 static_assert(kMaxUnixPathBytes == sizeof(sockaddr_un::sun_path) - 1);
 
-// sockaddr_storage is the type that may be looked at as any of its kinds; memcpy keeps it legal
-// C++.
+// sockaddr_storage may be read as any of its kinds; memcpy keeps that legal C++.
 template <class T>
 T as(const SocketAddress& address) {
   static_assert(sizeof(T) <= sizeof(sockaddr_storage));
@@ -109,7 +108,7 @@ Result<std::vector<SocketAddress>> resolve_name(const Address& address, Deadline
                      " look-ups, the limit, still wait for the resolver"};
   }
   const auto pending = std::make_shared<Pending>();
-  // getaddrinfo cannot be interrupted: past the deadline the thread is left to finish alone.
+  // getaddrinfo cannot be interrupted, so after the deadline the thread is left to finish alone.
   const std::string task = "that looks up '" + address.host() + "'";
   auto thread = Thread::start(
       {.name = "tendon-lookup", .where = kWhere, .task = task},
@@ -135,7 +134,7 @@ Result<std::vector<SocketAddress>> resolve_name(const Address& address, Deadline
   return to_result(address, *std::move(pending->result));
 }
 
-// An IPv4 address inside IPv6 as what it is.
+// Converts an IPv4 address inside IPv6 to plain IPv4.
 SocketAddress unmapped(const SocketAddress& address) {
   if (address.family() != AF_INET6) return address;
   const auto v6 = as<sockaddr_in6>(address);
@@ -152,7 +151,7 @@ SocketAddress unmapped(const SocketAddress& address) {
 
 bool is_loopback_ipv4(std::uint32_t host_order) { return host_order >> 24 == IN_LOOPBACKNET; }
 
-// An address for both versions shows an IPv4 peer as mapped.
+// A socket for both versions shows an IPv4 peer as mapped.
 Source source_of(const SocketAddress& address) {
   Source source{};
   if (address.family() == AF_INET6) {
@@ -176,7 +175,7 @@ std::string SocketAddress::to_string() const {
       return std::string(text) + ":" + std::to_string(ntohs(v4.sin_port));
     }
     case AF_INET6: {
-      char host[INET6_ADDRSTRLEN + 32] = {};  // with "%interface" for a link-local one
+      char host[INET6_ADDRSTRLEN + 32] = {};  // with "%interface" for a link-local address
       const auto v6 = as<sockaddr_in6>(*this);
       if (getnameinfo(get(), length, host, sizeof host, nullptr, 0, NI_NUMERICHOST) != 0) {
         return "?";
@@ -276,7 +275,7 @@ std::optional<Source> remote_source(int fd) {
       (there.family() != AF_INET && there.family() != AF_INET6) || there.is_loopback()) {
     return {};
   }
-  // The kernel dials an address of this host from that address.
+  // The kernel dials an address of this host from that same address.
   const Source source = source_of(there);
   if (source == source_of(here)) return {};
   return source;

@@ -16,7 +16,7 @@
 
 namespace tendon::v0::detail {
 
-/// An address as the kernel takes it.
+/// An address in the kernel's form.
 struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t length = 0;
@@ -25,7 +25,7 @@ struct SocketAddress {
     return reinterpret_cast<const sockaddr*>(&storage);
   }
   [[nodiscard]] int family() const noexcept { return storage.ss_family; }
-  /// The form that Address::parse takes; "?" for a family that is none of ours.
+  /// The form that Address::parse takes; "?" for an unknown family.
   [[nodiscard]] std::string to_string() const;
   /// True for 127.0.0.0/8, ::1, their mapped forms, and unix sockets: bytes stay on this machine.
   [[nodiscard]] bool is_loopback() const;
@@ -38,10 +38,10 @@ enum class ResolveFor : std::uint8_t {
   bind,     ///< addresses to listen on
 };
 
-/// What `address` stands for, best first; never empty. Numbers and unix sockets never block. Names
-/// go to getaddrinfo on a thread of its own, which a look-up that outlives the deadline leaves
-/// behind (kMaxPendingLookups at most, then resource_exhausted). Errors: invalid_argument, timeout,
-/// unreachable (the name is not known; says why).
+/// The addresses of `address`, best first; never empty. Numbers and unix sockets never block. Names
+/// are looked up by getaddrinfo on a separate thread, which continues if the look-up outlives the
+/// deadline (at most kMaxPendingLookups, then resource_exhausted). Errors: invalid_argument,
+/// timeout, unreachable (the name is unknown; says why).
 [[nodiscard]] TENDON_API Result<std::vector<SocketAddress>> resolve(const Address& address,
                                                                     Deadline deadline,
                                                                     ResolveFor purpose);
@@ -49,8 +49,8 @@ enum class ResolveFor : std::uint8_t {
 enum class ConnectionEnd : std::uint8_t { connector, acceptor };
 
 /// The two addresses of a connected TCP socket, the connector's first: "127.0.0.1:40312 >
-/// 127.0.0.1:7000". Both ends of one connection say the same, unless a process between them ends
-/// it and makes another. Empty for a socket of another kind.
+/// 127.0.0.1:7000". Both ends of one connection have the same text, unless a process between them
+/// ends it and makes another. Empty for a socket of another kind.
 [[nodiscard]] TENDON_API std::string connection_text(int fd, ConnectionEnd end);
 
 /// The host of a connected socket's own address: "10.0.0.2", "[::1]"; empty for a unix socket.
@@ -58,11 +58,11 @@ enum class ConnectionEnd : std::uint8_t { connector, acceptor };
 
 /// The address of another host, IPv4 in its IPv6 form.
 using Source = std::array<std::byte, 16>;
-/// Where a connected socket was dialled from; nothing for loopback, for unix sockets and for this
-/// very host, whichever of its addresses was used.
+/// The host from which a connected socket was dialled; nothing for loopback, for unix sockets and
+/// for any address of this very host.
 [[nodiscard]] TENDON_API std::optional<Source> remote_source(int fd);
 
-/// The address of a unix socket: a path, or a name in the abstract namespace with its '@'.
+/// The address of a unix socket: a path, or a name in the abstract namespace with its '@'. Errors:
 /// invalid_argument beyond kMaxUnixPathBytes.
 [[nodiscard]] Result<SocketAddress> unix_socket_address(std::string_view path);
 

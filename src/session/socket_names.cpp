@@ -29,7 +29,8 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "session.socket_names";
-// The name of a socket that does not listen yet. Its process may be stopped then, or killed.
+// The name of a socket that does not listen yet. Its process may be stopped or killed at that
+// point.
 constexpr std::string_view kUnnamed = "new-";
 constexpr std::size_t kUnnamedDigits = 16;
 constexpr std::chrono::seconds kUnnamedFor{60};
@@ -37,7 +38,7 @@ constexpr std::size_t kTokenDigits = 2 * sizeof(Nonce128);
 // The place where nodes of a domain meet, and the one that serves while its holder is stopped.
 constexpr std::size_t kStarDigits = 16;
 constexpr std::array<std::string_view, 2> kStarSuffixes = {".zenoh", ".zenoh2"};
-// Beside a star: the lock of the process that serves, and Zenoh's own.
+// Files beside a star: the lock of the process that serves, and Zenoh's own.
 constexpr std::string_view kServes = ".serves";
 constexpr std::string_view kLock = ".lock";
 constexpr std::size_t kNamesOfStar = 3;
@@ -70,7 +71,7 @@ class Sweep {
 
   [[nodiscard]] Swept run(DIR* entries) {
     read(entries);
-    // By chance, so that living ones at the beginning do not keep the others from their turn.
+    // Starts at random, so that living names at the beginning do not always exclude the others.
     const std::size_t count = names_.size();
     const std::size_t first = count <= most_ ? 0 : any_below(count);
     for (std::size_t i = 0; i < count; ++i) {
@@ -116,11 +117,11 @@ class Sweep {
            (facts.st_mode & S_IFMT) == type && facts.st_uid == user_id();
   }
 
-  // Asks with a datagram socket, so that no connection arrives: a rendezvous takes one visitor
-  // only. unix(7): EPROTOTYPE where a stream socket is bound, ECONNREFUSED where none is.
+  // Asks with a datagram socket, so that no connection arrives, because a rendezvous takes only one
+  // visitor. unix(7): EPROTOTYPE where a stream socket is bound, ECONNREFUSED where none is.
   [[nodiscard]] static bool is_bound(const std::string& path) {
     const auto address = unix_socket_address(path);
-    if (!address) return true;  // not a path we could have bound: leave it alone
+    if (!address) return true;  // we could not have bound such a path: leave it alone
     const OwnedFd probe(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!probe) return true;
     if (connect(probe.get(), address->get(), address->length) == 0) return true;
@@ -135,13 +136,13 @@ class Sweep {
     ++swept_.looked_at;
     struct stat facts {};
     if (!is_our_file(name, S_IFSOCK, facts)) return;
-    // The kernel's stamp may be finer than time(), and a clock may be set back: no age is below 0.
+    // The kernel's stamp may be finer than time(), and a clock may be set back, so clamp at 0.
     const std::int64_t age = std::max<std::int64_t>(std::time(nullptr) - facts.st_ctime, 0);
     if (is_unnamed(name) && age < kUnnamedFor.count()) return;
     if (!is_bound(path_of(name))) remove(name);
   }
 
-  // Under both locks, so that nobody begins to serve meanwhile.
+  // Holds both locks, so that nobody begins to serve meanwhile.
   void sweep_star(const std::string& name) {
     swept_.looked_at += kNamesOfStar;
     const std::string serves = name + std::string(kServes);
