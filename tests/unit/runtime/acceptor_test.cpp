@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What strangers at a listener may cost before they are known.
+// The cost that strangers at a listener may cause before they are known.
 #include "runtime/acceptor.hpp"
 
 #include <fcntl.h>
@@ -65,7 +65,7 @@ TEST(AcceptorLimits, AtMostSixteenConnectionsAreTakenInOneEvent) {
       eventually([&] { return open_descriptors() - before == 40; }, [&] { context.progress(); }));
 }
 
-// Takes all the time of one turn.
+// Uses up the time of one turn.
 class Busy final : public detail::FdHandler {
  public:
   void on_ready(int fd, std::uint32_t) override {
@@ -76,7 +76,7 @@ class Busy final : public detail::FdHandler {
   }
 };
 
-// A hello costs as much as a handshake, most of all with TLS: links are served first.
+// A hello costs as much as a handshake, most of all with TLS, so links are served first.
 TEST(AcceptorLimits, HellosAreReadInTurns) {
   Context context = Context::create({.progress = Progress::manual}).value();
   Listener listener =
@@ -87,7 +87,7 @@ TEST(AcceptorLimits, HellosAreReadInTurns) {
   ASSERT_TRUE(succeeds(loop.watch_in_turns(begins.get(), EPOLLIN, busy)));
   const std::size_t before = open_descriptors();
   RawWire stranger(connect_raw(listener.address()));
-  // Its own descriptor, and that of the listener's side.
+  // Waits for its own descriptor and for that of the listener's side.
   ASSERT_TRUE(
       eventually([&] { return open_descriptors() == before + 2; }, [&] { context.progress(); }));
   eventfd_write(begins.get(), 1);
@@ -127,7 +127,7 @@ TEST(AcceptorLimits, AnotherUserOfAUnixSocketIsRefusedBeforeItSaysAnything) {
   Context context = Context::create({}).value();
   Listener listener = Listener::bind(context, "unix:" + abstract_name()).value();
   std::thread stranger([&] {
-    // The plain system call concerns this thread only.
+    // The raw system call affects this thread only.
     ASSERT_EQ(syscall(SYS_setresuid, 65534, 65534, 65534), 0);
     RawWire wire(connect_unix(abstract_name()));
     EXPECT_TRUE(is_refusal(wire.hear(), ErrorCode::permission_denied, {"uid"}));
@@ -136,15 +136,15 @@ TEST(AcceptorLimits, AnotherUserOfAUnixSocketIsRefusedBeforeItSaysAnything) {
   stranger.join();
 }
 
-// More than any table of a listener should hold; a sanitizer takes too long for as many.
+// More than any table of a listener should hold; a sanitizer is too slow for that many.
 constexpr int kFloodOfHellos = TENDON_SANITIZED ? 1000 : 6000;
 
-/// A listener, an honest peer of it, and connections that want nothing good.
+/// A listener, an honest peer of it, and hostile connections.
 class CrowdedDoor : public testing::Test {
  protected:
-  /// Says hello and reads the answer, and nothing more.
+  /// Sends a hello, reads the answer, and closes.
   void discard_hello() { EXPECT_TRUE(RawClient(listener_.address(), claims()).answer); }
-  /// Connections that have said hello, heard the answer, and go no further.
+  /// Connections that have sent a hello, received the answer, and then stall.
   [[nodiscard]] std::vector<std::unique_ptr<RawClient>> stall(std::size_t count) {
     std::vector<std::unique_ptr<RawClient>> stalled;
     while (stalled.size() < count)
@@ -197,7 +197,7 @@ TEST_F(CrowdedDoor, EveryHonestConnectSucceedsDuringAFloodOfHellos) {
     }
     do {
       Context client = Context::create({.name = "client"}).value();
-      // The second time on the link of the first.
+      // The second time uses the link of the first.
       for (int time = 0; time < 2; ++time) an_honest_peer_comes_through(client);
     } while (left.load() > 0 && !HasFailure());
     left = 0;
@@ -250,17 +250,17 @@ TEST(UnixDoor, AFullBacklogIsWaitedFor) {
     connecting = 0;
   });
   EXPECT_TRUE(eventually([&] { return connecting != 0; }));
-  // Until it tries again; one that does not has an error by then.
+  // Waits until it tries again; a connector that does not has an error by then.
   EXPECT_TRUE(eventually([&] { return connecting == 0 || is_asleep(connecting); }));
   EXPECT_TRUE(eventually([&] { return connecting == 0; }, [&] { server.progress(); }));
   connector.join();
 }
 
-// Its last share goes while a pipe is opened, as that of a group's may whose members leave.
+// Drops its last share while a pipe is opened, as a group may whose members leave.
 class Vanishing final : public detail::OpenHandler {
  public:
   explicit Vanishing(std::promise<bool>& can_lock) : can_lock_(can_lock) {}
-  // What an end does: it takes the lock of a link, to leave it.
+  // Takes the lock of a link, as the end of a group does to leave it.
   ~Vanishing() override {
     auto can_lock = std::async(std::launch::async, [this] {
       return eventually([this] {

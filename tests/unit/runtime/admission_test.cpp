@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The accepting side over streams with less room than a frame takes: it goes on when there is some.
+// The accepting side over streams with less room than a frame: it continues when there is room.
 #include "runtime/admission.hpp"
 
 #include <gtest/gtest.h>
@@ -33,14 +33,14 @@ class AnyPeer final : public detail::OpenHandler {
 
 class AdmissionWithLittleRoom : public testing::TestWithParam<MemoryStream::Manner> {
  protected:
-  // A connection of the peer.
+  // Opens a connection of the peer.
   HandshakeStream come() { return come(GetParam()); }
   HandshakeStream come(MemoryStream::Manner manner) {
     auto streams = MemoryStream::make_pair(manner);
     acceptor_->admit(std::move(streams.second), std::nullopt);
     return {std::move(streams.first), Handshake::connector()};
   }
-  // Says it and takes the step that follows.
+  // Sends `question` and takes the step that follows.
   static HandshakeStep take_step(HandshakeStream& peer, const HelloMessage& question) {
     HandshakeStep step = peer.reply(question);
     EXPECT_TRUE(eventually([&] {
@@ -49,7 +49,7 @@ class AdmissionWithLittleRoom : public testing::TestWithParam<MemoryStream::Mann
     }));
     return step;
   }
-  // Says it and hears the answer.
+  // Sends `question` and returns the answer.
   static HelloMessage ask(HandshakeStream& peer, const HelloMessage& question) {
     HelloMessage nothing;
     nothing.kind = HelloKind::reject;
@@ -89,7 +89,7 @@ TEST_P(AdmissionWithLittleRoom, MakesALinkAndItsLane) {
   joins.context_id = hello.context_id;
   joins.ticket = ready.ticket;
   EXPECT_EQ(ask(lane, joins).kind, HelloKind::ready);
-  // The stream is the link's: it does not end with the handshake.
+  // The link owns the stream, so it does not end with the handshake.
   char byte = 0;
   const iovec piece{&byte, 1};
   EXPECT_EQ(lane.stream()->read({&piece, 1}).state, detail::StreamIo::State::later);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a callback throws ends nothing.
+// An exception of a callback ends nothing.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A machine on the path sees all of a plaintext link, and nothing that is said on a secure one.
+// A machine on the path sees all of a plaintext link, and no content of a secure one.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <linux/if_ether.h>
@@ -26,10 +26,10 @@
 namespace tendon::test {
 namespace {
 
-/// All that TCP carries over loopback from and to one port, while it lives.
+/// All that TCP carries over loopback from and to one port, while this object lives.
 class Capture {
  public:
-  /// Nothing where this user may not.
+  /// Nothing if this user may not capture.
   [[nodiscard]] static std::optional<Capture> begin() {
     Capture made;
     made.packets_ = detail::OwnedFd(
@@ -83,7 +83,7 @@ class Capture {
   unsigned lost_ = 0;
 };
 
-/// As a frame of the handshake has it: docs/protocol.md, "Fields".
+/// A field in the form of a frame of the handshake: docs/protocol.md, "Fields".
 std::string field(std::uint16_t type, std::string_view value) {
   const auto size = static_cast<std::uint16_t>(value.size());
   std::string text(4, '\0');
@@ -113,7 +113,7 @@ TEST_P(OnTheWire, NothingIsSeenOfASecureLinkAndAllOfAPlaintextOne) {
   auto to = listener.accept(kPatience).value();
   capture->read(port);
 
-  // Beside its descriptor, and over a bulk lane.
+  // One payload with the descriptor, and one over a bulk lane.
   std::string small = "a planted small payload";
   std::string large(100'000, '.');
   large += "a planted large payload";
@@ -155,7 +155,7 @@ TEST_P(OnTheWire, NothingIsSeenOfASecureLinkAndAllOfAPlaintextOne) {
        }) {
     EXPECT_EQ(capture->has(planted.bytes), !is_secure) << planted.what;
   }
-  // The label of a key is seen: SECURITY.md says so.
+  // The label of a key is visible: SECURITY.md says so.
   EXPECT_EQ(capture->has("key:fleet"), is_secure);
 }
 

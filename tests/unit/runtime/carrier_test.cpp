@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Links over what another layer carries. Both ends are on one host, and must not find it out: a
-// socketpair between says nothing of the peer.
+// Links over streams of another layer. Both ends are on one host, but must not find that out: the
+// socketpair between them reveals nothing about the peer.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -31,7 +31,7 @@ class AnyPeer final : public OpenHandler {
 
 class Carried : public testing::Test {
  protected:
-  // How the two are told of their streams.
+  // `here` and `there` are the kinds that the two ends see of their streams.
   [[nodiscard]] Result<Connected> connect_as(Profile profile, PathKind here, PathKind there) {
     return connect_as({profile}, {profile}, server_.id(), here, there);
   }
@@ -56,7 +56,7 @@ class Carried : public testing::Test {
         }};
     return connect(*ContextCore::of(client_), carrier, of_client, kPatience);
   }
-  /// The proofs of the link at this end to the other one; none while there is no link.
+  /// The proofs at this end of the link to the other one; none while there is no link.
   [[nodiscard]] static Proofs proofs_at(const Context& end, const Context& other) {
     LinkTable& links = ContextCore::of(end)->links();
     for (const auto& link : *links.all()) {
@@ -81,7 +81,7 @@ TEST_F(Carried, ALinkIsRoutedAndHasTwoConnections) {
   ASSERT_TRUE(succeeds(connected));
   EXPECT_EQ(connected->link->path().to_string(), "routed: no wire");
   EXPECT_EQ(opened_, 2);
-  // Either side uses it, and no second one is made.
+  // Either side uses it, and no second link is made.
   const auto again = connect_as(Profile::plaintext, PathKind::routed, PathKind::routed);
   ASSERT_TRUE(succeeds(again));
   EXPECT_EQ(again->link, connected->link);

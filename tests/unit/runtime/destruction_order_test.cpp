@@ -19,7 +19,7 @@ class DestructionOrder : public PipeTest {};
 TENDON_ON_BOTH_PATHS(DestructionOrder);
 
 TEST_P(DestructionOrder, IsFree) {
-  // Every order of the five handles; a view and a loan are read after each step.
+  // Tries every order of the five handles; a view and a loan are read after each step.
   std::array<int, 5> order{0, 1, 2, 3, 4};
   do {
     PipePair pair = connect();
@@ -81,7 +81,7 @@ TEST_P(DestructionOrder, ClosingAPipeWhileViewsLiveIsNormalAndTheirSlotsComeBack
   }
   ASSERT_TRUE(is_patterned(*view, 1, 400'000));
   view.reset();
-  // Both slots of the cap can be had again by another pipe of the link.
+  // Another pipe of the link can take both slots of the cap again.
   Loan first = pair.client.loan(bytes_schema(400'000), kPatience).value();
   EXPECT_TRUE(succeeds(pair.client.loan(bytes_schema(400'000), kPatience)));
 }

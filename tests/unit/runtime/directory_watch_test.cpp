@@ -62,7 +62,7 @@ TEST_F(Watching, TheKernelTellsOfTheDirectoryAndOfItsFiles) {
   EXPECT_TRUE(eventually([&] { return looks_->load() > before; }));
 }
 
-// A bound socket keeps the kernel from saying so of the directory itself.
+// A bound socket keeps the kernel from reporting the removal for the directory itself.
 TEST_F(Watching, TheParentTellsOfARemovedDirectory) {
   watch(DirectoryWatch::Notices::by_kernel);
   watch_->follow(directory_, {});

@@ -27,7 +27,7 @@ constexpr std::optional<Source> kExempt;
 
 class DoorTest : public testing::Test {
  protected:
-  /// A further connection; its number, or nothing when it has no place.
+  /// Enters a further connection; returns its number, or nothing when it has no place.
   std::optional<Door::Number> enter(const std::optional<Source>& source = kExempt) {
     const Door::Number number = next_++;
     last_ = door_.enter(number, source, now_);
@@ -42,7 +42,7 @@ class DoorTest : public testing::Test {
     last_ = door_.answer(number, now_);
     return last_.stays;
   }
-  /// Fills the places of the handshake; the first of them.
+  /// Fills the places of the handshake; returns the first number.
   Door::Number fill_handshakes() {
     const Door::Number first = next_;
     for (std::size_t i = 0; i < kHandshakesPerListener; ++i) EXPECT_TRUE(hear(enter().value()));
@@ -113,7 +113,7 @@ TEST_F(DoorTest, TheOneThatHasStalledForLongestGoesFirst) {
   EXPECT_FALSE(is_gone(first));
 }
 
-// Anybody may say a ClientHello, and with certificates anybody gets an answer.
+// Anybody can send a ClientHello, and with certificates anybody receives an answer.
 TEST_F(DoorTest, TheFirstThatWasAnsweredGoesForAFurtherOne) {
   const Door::Number first = next_;
   for (std::size_t i = 0; i < kHandshakesPerListener; ++i) ASSERT_TRUE(answer(enter().value()));
@@ -199,7 +199,7 @@ TEST_F(DoorTest, RandomCrowdsAgreeWithTheRules) {
   for (int step = 0; step < 5'000 && !HasFatalFailure(); ++step) {
     now_ += milliseconds(random() % 20);
     const auto choice = random() % 9;
-    Door::Number newest = 0;  // the one that has gone on
+    Door::Number newest = 0;  // the one that has advanced
     if (choice < 5 || inside.empty()) {
       const auto source = random() % 2 == 0 ? kExempt : std::optional(host(random() % 30));
       const auto number = enter(source);

@@ -76,7 +76,7 @@ TEST_F(EventLoops, ForgetsADescriptorWhoseHandlerHasGone) {
   EXPECT_FALSE(loop_.dispatch(0).any);
 }
 
-// Both came with one call of the kernel; the number is given to another file meanwhile.
+// One call of the kernel returned both events; another file takes the number meanwhile.
 TEST_F(EventLoops, AnEventOfAForgottenDescriptorReachesNoOther) {
   OwnedFd first{eventfd(1, EFD_CLOEXEC)};
   OwnedFd second{eventfd(1, EFD_CLOEXEC)};
@@ -92,7 +92,7 @@ TEST_F(EventLoops, AnEventOfAForgottenDescriptorReachesNoOther) {
 
 using std::chrono::microseconds;
 
-/// Handshakes that arrive at once, in an engine whose clock they alone move.
+/// Handshakes that arrive at once, in an engine whose clock only they advance.
 class Turns : public testing::Test {
  protected:
   static TurnQueue::Time now() { return now_; }
@@ -100,7 +100,7 @@ class Turns : public testing::Test {
     now_ = {};
     EXPECT_TRUE(test::succeeds(loop_.open()));
   }
-  /// Each takes so long, and has read what it got.
+  /// Each handler takes `each`, and reads its event.
   void arrive(std::size_t count, microseconds each) {
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t number = ready_.size();
@@ -135,7 +135,7 @@ TEST_F(Turns, HaveTwoMillisecondsAndTheRestGoesFirstInTheNext) {
   arrive(5, microseconds(700));
   EXPECT_EQ(served_in_a_turn(), (Numbers{0, 1}));
   EXPECT_LE(now_.time_since_epoch(), TurnQueue::kMostTime);
-  // A thread that would sleep there does not.
+  // A thread that tries to sleep there wakes at once.
   pollfd sleeper{loop_.fd(), POLLIN, 0};
   EXPECT_EQ(poll(&sleeper, 1, 0), 1);
   arrive(1, microseconds(700));
@@ -155,7 +155,7 @@ TEST_F(Turns, OfWhatIsCheapHaveAllOfIt) {
   EXPECT_EQ(served_in_a_turn().size(), 30u);
 }
 
-// More of them than one call of the kernel tells of.
+// There are more of them than one call of the kernel returns.
 TEST_F(Turns, KeepNoLinkWaiting) {
   arrive(100, microseconds(1900));
   (void)served_in_a_turn();

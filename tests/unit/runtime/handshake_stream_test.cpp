@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handshake over streams: in crumbs, and where descriptors travel beside it.
+// The handshake over streams: in small pieces, and with descriptors beside it.
 #include "runtime/handshake_stream.hpp"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ HelloMessage frame_of(HelloKind kind) {
   return message;
 }
 
-// Until it has something to say.
+// Advances until the stream has a result.
 HandshakeStep advance(HandshakeStream& stream) {
   HandshakeStep step;
   (void)eventually([&] { return (step = stream.advance()).next != Next::read; });
@@ -56,7 +56,7 @@ TEST_P(HandshakeInCrumbs, ReachesItsEndAndReadsNotAByteMore) {
   ASSERT_EQ(connector.reply(frame_of(HelloKind::path)).next, Next::read);
   ASSERT_EQ(advance(acceptor).message.value().kind, HelloKind::path);
   ASSERT_EQ(acceptor.reply(frame_of(HelloKind::ready)).next, Next::done);
-  // The link's first bytes come right behind.
+  // The link's first bytes follow immediately.
   const std::string words = "the first words of the link";
   const iovec said{const_cast<char*>(words.data()), words.size()};
   const auto from = acceptor.release();
@@ -93,10 +93,10 @@ TEST(HandshakeStream, AStreamThatEndsOrBreaksIsAPeerThatClosed) {
   }
 }
 
-// Less room than any frame takes.
+// A stream with less room than any frame needs.
 class HandshakeWithLittleRoom : public testing::TestWithParam<MemoryStream::Manner> {
  protected:
-  // What `to` hears at last, while `from` sends what waits.
+  // Returns the frame that `to` receives at last, while `from` sends pending bytes.
   static HelloKind hears(HandshakeStream& to, HandshakeStream& from) {
     HandshakeStep step;
     EXPECT_TRUE(eventually([&] {

@@ -36,7 +36,7 @@ secure::Secret<kSharedKeyBytes> key_of_lanes() {
   return key;
 }
 
-/// Dials over socket pairs; the other ends are the test's.
+/// Dials over socket pairs; the test holds the other ends.
 class LanesDialled : public ::testing::Test {
  protected:
   void dial(LaneDialOptions options) {
@@ -47,7 +47,7 @@ class LanesDialled : public ::testing::Test {
       return LaneDials(*ContextCore::of(context_), options).run();
     });
   }
-  /// The connection is there at once, over TLS by `session_key_` where that is set.
+  /// The connection is open at once, over TLS by `session_key_` if that is set.
   Result<std::unique_ptr<ByteStream>> open() {
     std::array<int, 2> ends{};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
@@ -85,7 +85,7 @@ class LanesDialled : public ::testing::Test {
     pollfd waited{other.stream()->fd(), POLLIN, 0};
     return poll(&waited, 1, 0) == 1;
   }
-  /// The question that arrives at the other end, which says nothing.
+  /// Returns the request that arrives at the other end, without a reply.
   [[nodiscard]] static HelloMessage hear(HandshakeStream& other) {
     HandshakeStep step;
     EXPECT_TRUE(eventually([&] {
@@ -115,16 +115,16 @@ class LanesDialled : public ::testing::Test {
   std::future<Result<Streams>> dialled_;
 };
 
-// A connection, the hellos of TLS, the question to join: after each the other ends wait until all
-// sixteen have said their part, and only then answer. Dialled one after another, or with a further
-// round trip, they would wait for ever.
+// The steps are a connection, the hellos of TLS, and the request to join. After each, the other
+// ends wait until all sixteen have sent their part, and only then answer. Lanes dialled one after
+// another, or with a further round trip, would wait forever.
 TEST_F(LanesDialled, SixteenOverTlsTakeThreeRoundTrips) {
   is_secure_ = true;
   dial({.count = 16, .deadline = kPatience});
   ASSERT_TRUE(eventually([&] { return opened() == 16; }));
   for (std::size_t n = 0; n < 16; ++n)
     ASSERT_TRUE(eventually([&] { return has_input(other(n)); })) << n;
-  // The question may arrive while the end of TLS is read.
+  // The request may arrive while the end of TLS is read.
   std::vector<std::optional<HelloMessage>> questions(16);
   for (std::size_t n = 0; n < 16; ++n) {
     ASSERT_TRUE(eventually([&] {
@@ -165,7 +165,7 @@ TEST_F(LanesDialled, NoneIsNoWork) {
   EXPECT_TRUE(succeeds(dialled_.get()));
 }
 
-// A listener has so many places for one address.
+// A listener has a limited number of places for one address.
 TEST_F(LanesDialled, OneThatIsClosedBeforeItsFirstByteIsDialledAgain) {
   dial({.count = 4, .deadline = kPatience});
   const std::uint32_t closed = hear(other(1)).lane_index;

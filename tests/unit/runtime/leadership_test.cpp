@@ -59,7 +59,7 @@ TEST_F(Leading, AFollowerLooksAgainWhenSomethingMovedOrTheLeaderLeaves) {
     if (moves) leadership_.wake_followers();
     leadership_.leave();
     follower.join();
-    leadership_.leave();  // it may have come so late that it leads
+    leadership_.leave();  // it may have arrived so late that it leads
   }
 }
 
@@ -73,11 +73,12 @@ TEST_F(Leading, AWakeUpOfTheOthersReachesALeaderInTheEpoll) {
   EXPECT_TRUE(loop_.dispatch(0).rung);
 }
 
-// The leader plays, the service thread answers.
+// The test plays the leader, and the service thread answers.
 TEST_F(Leading, ARingThatTheLeaderHeardIsPassedOnToTheServiceThread) {
   ASSERT_TRUE(enter(Deadline::never()));
   leadership_.note_ring_taken();
-  leadership_.pass_ring_on(Deadline::never());  // it does not sleep: nothing to wait for
+  leadership_.pass_ring_on(Deadline::never());  // the service thread does not sleep, so this waits
+                                                // for nothing
   EXPECT_FALSE(loop_.dispatch(0).rung);
 
   leadership_.note_ring_taken();
@@ -91,7 +92,7 @@ TEST_F(Leading, ARingThatTheLeaderHeardIsPassedOnToTheServiceThread) {
   EXPECT_TRUE(heard);
   service.join();
 
-  // With no thread there the deadline ends it, and so does leave().
+  // With no thread there, the deadline ends it, and so does leave().
   leadership_.note_ring_taken();
   leadership_.service_enters_epoll();
   leadership_.pass_ring_on(Deadline(1ms));

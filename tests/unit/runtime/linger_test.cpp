@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// docs/fork.md, "Exit": what was sent and not yet delivered when a pipe or its Context ends.
+// docs/fork.md, "Exit": messages sent and not yet delivered when a pipe or its Context ends.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -47,7 +47,7 @@ TEST_P(Linger, AsyncSendsWhoseCompletionsAreDroppedAreSentToo) {
 }
 
 TEST_P(Linger, WhatCannotBeSentIsAnUnsentEventAndATimeout) {
-  // The peer makes progress only in its calls, and it makes none: its window stays full.
+  // The peer makes progress only in its calls, and it makes none, so its window stays full.
   PipePair pair = connect_pair({"", way().transport, Progress::manual});
   std::mutex mutex;
   std::vector<MemberEvent> events;

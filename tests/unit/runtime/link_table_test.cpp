@@ -26,7 +26,7 @@ PeerIdentity numbered(std::uint64_t number) {
   return identity;
 }
 
-/// A link of which the table sees no more than counters.
+/// A link that shows the table only its counters.
 class CountedLink final : public Link {
  public:
   explicit CountedLink(std::uint64_t number) : CountedLink(numbered(number), LinkRole::acceptor) {}
@@ -71,7 +71,7 @@ Source source_of(std::uint8_t number) {
   return source;
 }
 
-/// A process that says that it is peer 7.
+/// A process that claims to be peer 7.
 PeerIdentity claim(std::int64_t pid) {
   PeerIdentity identity = numbered(7);
   identity.pid = pid;
@@ -85,7 +85,7 @@ struct Table {
     links.started(*link);
     return link;
   }
-  /// As add_link() does, without proofs.
+  /// Adds a link without proofs, as add_link() does.
   Result<std::shared_ptr<CountedLink>> add(const PeerIdentity& peer, LinkRole role,
                                            const LinkOrigin& origin = {}) {
     TENDON_CHECK(links.may_add(peer, role, {}, origin));
@@ -113,7 +113,7 @@ TEST(LinkTable, AnEndedLinkWithHoldsCountsAsALink) {
   for (std::size_t i = 1; i < most_links(kStreams); ++i) ASSERT_NE(table.add(), nullptr) << i;
   EXPECT_EQ(table.add(), nullptr);
   EXPECT_TRUE(table.links.candidates_to_end(numbered(77'777), {}).has_value());
-  // Not before a tick, which asks it.
+  // The link counts until a tick has asked it.
   EXPECT_TRUE(table.links.collect_returns(LinkTable::Of::ended_with_holds));
   EXPECT_EQ(table.add(), nullptr);
   (void)table.links.take_tick(Clock::now());
@@ -170,17 +170,17 @@ TEST(LinkTable, LinksFromOneAddressHaveALimit) {
   const PeerIdentity more = numbered(kMaxLinksPerSource + 1);
   EXPECT_TRUE(fails_with(table.add(more, LinkRole::acceptor, one), ErrorCode::server_busy,
                          "64 links of one address"));
-  // Another address has room, and what gives way is the crowd's own.
+  // Another address has room, and the crowd's own links are the ones to end.
   const LinkOrigin other{.source = source_of(2)};
   EXPECT_FALSE(table.links.candidates_to_end(more, other).has_value());
   ASSERT_TRUE(succeeds(table.add(more, LinkRole::acceptor, other)));
   const auto candidates = table.links.candidates_to_end(numbered(1000), one);
   ASSERT_TRUE(candidates);
   EXPECT_EQ(candidates->size(), kMaxLinksPerSource);
-  // A peer that is known takes its own place.
+  // A known peer takes its own place.
   EXPECT_FALSE(table.links.candidates_to_end(numbered(1), one).has_value());
   EXPECT_TRUE(succeeds(table.add(numbered(1), LinkRole::acceptor, one)));
-  // Loopback, and what this side made, do not count.
+  // Loopback, and links made by this side, do not count.
   EXPECT_TRUE(succeeds(table.add(numbered(1001), LinkRole::acceptor)));
 }
 
@@ -194,7 +194,7 @@ TEST(LinkTable, KeepsTheLinksApartOfThoseWhoClaimOneId) {
   elsewhere.host = "elsewhere";
   const auto third = table.add(elsewhere, LinkRole::acceptor).value();
   EXPECT_EQ(table.links.all()->size(), 3u);
-  // Each takes its own place again, whatever the boot id of others.
+  // Each takes its own place again, whatever the boot ids of others.
   const auto again = table.add(claim(2), LinkRole::acceptor).value();
   EXPECT_EQ(table.links.all()->size(), 3u);
   EXPECT_FALSE(table.links.entry_of(*honest));
@@ -217,7 +217,7 @@ TEST(LinkTable, RefusesAClaimToAnIdThatIsProved) {
   EXPECT_EQ(table.usable(ReachBy::address), proved);
 }
 
-/// Peer 7, whose link in this role has proved `proofs`.
+/// Adds peer 7, whose link in this role has proved `proofs`.
 Result<std::shared_ptr<Link>> add_proved(Table& table, LinkRole role, const Proofs& proofs) {
   const auto link = std::make_shared<CountedLink>(claim(1), role);
   auto inserted = table.links.insert(link, proofs, {});
@@ -244,13 +244,13 @@ TEST(LinkTable, AContextHasOneName) {
   EXPECT_TRUE(succeeds(table.links.may_reuse(claim(1).context, Profile::secure, renewed)));
   EXPECT_TRUE(fails_with(table.links.may_reuse(claim(1).context, Profile::secure, eight),
                          ErrorCode::permission_denied));
-  // With its last link the name is free.
+  // After its last link ends, the name is free.
   table.links.all()->front()->fail({ErrorCode::peer_lost, "test", "it went"}, Death::not_proved);
   EXPECT_TRUE(succeeds(table.links.may_be(claim(1).context, LinkRole::acceptor, eight)));
 }
 
-// Where keys are changed, a host that has the new one first dials with it, and hosts that have it
-// second still dial with the old one.
+// While keys are replaced, a host that lists the new key first dials with it, and hosts that list
+// it second still dial with the old one.
 TEST(LinkTable, EachSideOfALinkMayUseAnotherKey) {
   const Proofs old{.identity = "key:fleet", .credential = "k1"};
   const Proofs renewed{.identity = "key:fleet-2", .credential = "k2"};
@@ -275,7 +275,7 @@ TEST(LinkTable, OpensOnLinksThatThisSideMadeWhoeverClaimsTheId) {
   const auto made = table.add(claim(2), LinkRole::connector).value();
   for (const ReachBy by : {ReachBy::address, ReachBy::context, ReachBy::any})
     EXPECT_EQ(table.usable(by), made);
-  // A second process that answers at an address of ours under that id is not the same.
+  // A second process that answers under that id at an address of ours is another peer.
   EXPECT_TRUE(fails_with(table.add(claim(3), LinkRole::connector), ErrorCode::permission_denied));
 }
 

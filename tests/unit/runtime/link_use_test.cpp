@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What protocol 1.1 adds to a link: pipes for a purpose, opened by either side; one link for both
-// directions of connecting; words about the link itself. Each with a peer that speaks 1.0, too.
+// The additions of protocol 1.1 to a link: pipes for a purpose, opened by either side; one link for
+// both directions of connecting; messages about the link itself. Each is tested with a 1.0 peer,
+// too.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -28,7 +29,7 @@ using detail::MessageKind;
 using detail::Purpose;
 using detail::Retirement;
 
-/// Keeps what comes on a pipe.
+/// Keeps the messages of a pipe.
 class Sink final : public detail::MessageSink {
  public:
   void on_message(detail::Incoming&& incoming) override {
@@ -148,7 +149,7 @@ TEST_P(LinkUse, EitherSideOpensPipesForAPurpose) {
   EXPECT_EQ(at_client->pipes(), std::vector<std::uint32_t>{2});
   EXPECT_EQ(at_server->pipes(), std::vector<std::uint32_t>{3});
   EXPECT_FALSE(sink->refused());
-  // The pipe of the pair is none the worse.
+  // The pipe of the pair is unharmed.
   ASSERT_TRUE(succeeds(pair.client.send(numbered(1), kPatience)));
   EXPECT_TRUE(pair.server.recv(kPatience));
 }
@@ -257,7 +258,7 @@ TEST_P(LinkUse, APeerThatSpeaks10IsNotAskedForItsTime) {
 /// A link whose pipes are closed, ten seconds later.
 class Retiring : public LinkUse {
  protected:
-  // What a tick does once the link was idle for long enough.
+  // Does what a tick does once the link was idle for long enough.
   static void let_time_pass(const Context& context) {
     ContextCore& core = core_of(context);
     const auto links = core.links().all();
@@ -297,7 +298,7 @@ TEST_P(Retiring, BothSidesEndItAndNobodyHasLeft) {
   EXPECT_TRUE(at_client->retired());
   EXPECT_TRUE(eventually([&] { return link_count(pair.server_context) == 0; }));
   EXPECT_EQ(link_count(pair.client_context), 0u);
-  // A later connect makes another link, and says so.
+  // A later connect makes another link, and reports it.
   auto [from, to] = another_pipe(pair);
   ASSERT_TRUE(succeeds(from.send(numbered(1), kPatience)));
   EXPECT_TRUE(to.recv(kPatience));
@@ -316,7 +317,7 @@ TEST_P(Retiring, NotWhileThePeerHasAPipe) {
   let_time_pass(pair.server_context);
   let_time_pass(pair.client_context);
   ASSERT_EQ(state_of(pair.client_context), Retirement::State::asked);
-  // The peer has taken in all that was sent before.
+  // The peer has processed all earlier messages.
   ASSERT_TRUE(clock_offset(pair.client_context, *link));
   EXPECT_FALSE(link->ended());
   EXPECT_EQ(state_of(pair.server_context), Retirement::State::used);
@@ -338,7 +339,7 @@ TEST_P(Retiring, NotBeforeTheLastViewHasGone) {
   EXPECT_FALSE(link->ended());
   view.reset();
   EXPECT_EQ(link_of(pair.server_context)->stats().view_count, 0u);
-  // No send looks for the slot that has come back.
+  // No send looks for the slot that has returned.
   EXPECT_TRUE(eventually([&] {
     if (link->retired()) return true;
     let_time_pass(pair.server_context);
@@ -365,7 +366,7 @@ TEST_P(Retiring, APeerThatSpeaks10HearsNoWord) {
   EXPECT_FALSE(link_of(pair.client_context)->features().has(detail::Feature::retire));
 }
 
-// The word of one side is no agreement: what it leaves is looked at as that of any peer that goes.
+// One side's claim is no agreement: its goodbye is handled like that of any leaving peer.
 TEST(LinkUseWithoutProof, AGoodbyeThatClaimsAgreementIsALeavingWhileThereArePipes) {
   for (const std::uint16_t minor : {std::uint16_t{0}, std::uint16_t{1}}) {
     MemberEventLog seen;
@@ -401,7 +402,7 @@ TEST(LinkUseWithoutProof, APurposeForThisUserIsRefused) {
                  .schema = static_cast<std::uint32_t>(Purpose::fabric)},
                 {});
   EXPECT_TRUE(is_error(stranger.next(), 1, ErrorCode::permission_denied, {"stranger"}));
-  // Nor does this side take its link for that of whatever Context it names.
+  // Nor does this side use the stranger's link as one of the Context that it names.
   detail::LinkTable& links = core_of(server).links();
   using detail::ReachBy;
   EXPECT_EQ(links.usable(hello.context_id, Profile::plaintext, ReachBy::address), nullptr);

@@ -13,7 +13,7 @@ namespace {
 
 using detail::ContextParts;
 
-/// Counts how many live at a time; the end of one may be held up.
+/// Counts how many live at a time; its end can be delayed.
 class Part {
  public:
   explicit Part(ContextParts& parts, std::atomic<int>& alive) : parts_(parts), alive_(alive) {

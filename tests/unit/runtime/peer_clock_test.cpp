@@ -83,15 +83,18 @@ TEST(PeerClock, LeavesOutWhatNoExchangeCanBe) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
   PeerClock clock;
-  clock.add({.sent = 100, .arrived = 50, .returned = 40, .received = 200});   // back before there
-  clock.add({.sent = 100, .arrived = 50, .returned = 250, .received = 200});  // longer than all
+  clock.add({.sent = 100, .arrived = 50, .returned = 40, .received = 200});   // returned before it
+                                                                              // arrived
+  clock.add({.sent = 100, .arrived = 50, .returned = 250, .received = 200});  // the stay there
+                                                                              // exceeds the round
+                                                                              // trip
   clock.add({.sent = 100, .arrived = kLeast, .returned = kMost, .received = 200});
   clock.add({.sent = 100, .arrived = kMost, .returned = kMost, .received = 200});
   clock.add({.sent = -1, .arrived = 1, .returned = 1, .received = 2});
   EXPECT_FALSE(clock.offset(300));
 }
 
-// What is promised: the true offset lies within the error, however unlike the two ways are.
+// The promise: the true offset lies within the error, however unlike the two ways are.
 TEST(PeerClock, TheErrorCoversTheTruth) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));

@@ -34,8 +34,7 @@ TEST_P(ManualProgress, NothingHappensBetweenCalls) {
   PipePair pair = connect();
   Completion<TensorDict> received = pair.client.recv_async();
   ASSERT_TRUE(succeeds(pair.server.send(numbered(1), kPatience)));
-  // The descriptor shows that there is something to do; until somebody does it the completion is
-  // pending.
+  // The descriptor shows that there is work; the completion is pending until somebody does it.
   ASSERT_TRUE(!pair.client_context.arm() || readable(pair.client_context.fd(), kPatience));
   EXPECT_FALSE(received.done());
   ASSERT_TRUE(eventually([&] { return received.done(); }, [&] { pair.client_context.progress(); }));
@@ -64,7 +63,7 @@ TEST_P(ManualProgress, AHandshakeWaitsForTheManualListener) {
                          [&] {
                            if (gave_up) server.progress();
                          }));
-  // The attempt that gave up may have left a pipe behind; the live one is the last.
+  // The attempt that timed out may have left a pipe; the live one is the last.
   std::optional<Pipe> accepted;
   for (auto next = listener.accept(kPatience); next; next = listener.accept(0s))
     accepted = *std::move(next);
@@ -129,7 +128,7 @@ TEST_P(ServiceProgress, WhoAsksForTheDescriptorAfterwardsIsToldToo) {
 }
 
 TEST_P(ServiceProgress, AProgramThatComputesStillAnswers) {
-  // No call of this process' user is waiting, and yet: handshakes, transfers and flushes go on.
+  // No call of this process' user is waiting, and yet handshakes, transfers and flushes continue.
   PipePair pair = connect();
   for (int i = 0; i < 3; ++i) {
     Pipe further = Pipe::connect(pair.client_context, pair.listener.address(), kPatience).value();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a Context publishes from its own pool, between two Contexts of this process.
+// A Context publishes from its own pool, between two Contexts of this process.
 #include "runtime/publishing.hpp"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ class PublishingTest : public testing::Test {
   [[nodiscard]] Publishing& publishing() { return core().publishing(); }
   [[nodiscard]] std::string describe() const { return pair_.client_context.describe(); }
 
-  /// Publishes a sample on the pipe, which a publisher of its own would do on many.
+  /// Publishes a sample on the pipe; a real publisher would use many pipes.
   Result<Sent> publish(float value) {
     auto slot = publishing().acquire(kBytes);
     if (!slot) return std::move(slot).error();
@@ -104,8 +104,8 @@ TEST_F(PublishingTest, AReaderThatClosesItsContextKeepsItsViews) {
   EXPECT_EQ(publishing().pool()->stats().slots.loaned_count, 0u);
 }
 
-// A segment is shared once, and nobody shows a slot of it before it is: a second announcement, and
-// a descriptor that comes first, would end the link.
+// A segment is shared once, and nobody shows a slot of it earlier. A second announcement, or a
+// descriptor that arrives first, would end the link.
 TEST_F(PublishingTest, ManyThreadsMayPublishFirst) {
   const auto link = core().links().all()->front();
   std::atomic<int> failures{0};
@@ -118,7 +118,7 @@ TEST_F(PublishingTest, ManyThreadsMayPublishFirst) {
         BodyPart part{0, Bytes(slot->memory()).first(bytes), nullptr, bytes};
         SendOp op;
         op.descriptor.kind = MessageKind::bytes;
-        op.descriptor.pipe = 9;  // nobody's: dropped, and returned
+        op.descriptor.pipe = 9;  // an unknown pipe: dropped, and returned
         op.descriptor.payload_bytes = bytes;
         op.parts = {&part, 1};
         op.published = slot.get();
@@ -156,7 +156,7 @@ TEST_F(SmallPool, AFullPoolTakesWhatCameBack) {
   EXPECT_TRUE(test::succeeds(publishing().acquire(kBytes)));
 }
 
-// Only between two that speak 1.1 has a link holds.
+// A link has holds only if both ends speak 1.1.
 TEST(PublishingFeature, IsLeftOutWithAPeerThatSpeaks10) {
   for (const std::uint16_t minor : {std::uint16_t{0}, std::uint16_t{1}}) {
     const test::PipePair pair = connect_pair(test::kShm, {}, {.protocol_minor = minor});

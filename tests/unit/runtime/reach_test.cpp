@@ -52,7 +52,7 @@ TEST_P(Reach, MakesALinkAtTheAddressWhereTheContextIs) {
   EXPECT_EQ(link_count(here), 1u) << "none to the stranger";
 }
 
-// Hosts have addresses in common: those of bridges, for one.
+// Hosts share addresses, such as those of bridges.
 TEST_P(Reach, GoesOnBehindAStrangerWhoRefuses) {
   Context here = Context::create({.transport = way().transport}).value();
   Context wanted = Context::create({.name = "wanted", .transport = way().transport}).value();
@@ -68,7 +68,7 @@ TEST_P(Reach, GoesOnBehindAStrangerWhoRefuses) {
     }
   });
   const auto link = reach(here, wanted.id(), {stranger.address(), of_wanted.address()});
-  // Behind it nobody listens, which says less.
+  // Nobody listens at the next address, which is the weaker error.
   EXPECT_TRUE(fails_with(reach(here, id_of(7), {stranger.address(), "127.0.0.1:1"}),
                          ErrorCode::permission_denied, "this user only"));
   stranger.close();
@@ -105,7 +105,7 @@ TEST_P(Reach, SaysWhatItTriedLast) {
   Context here = Context::create({.transport = way().transport}).value();
   Context other = Context::create({.name = "other", .transport = way().transport}).value();
   Listener of_other = Listener::bind(other, "127.0.0.1:0").value();
-  // A busy machine may not have heard of it within the deadline.
+  // On a busy machine the answer may miss the deadline.
   EXPECT_TRUE(eventually([&] {
     const auto link = reach(here, id_of(7), {of_other.address()}, 100ms);
     return fails_with(link, ErrorCode::timeout, "other") &&

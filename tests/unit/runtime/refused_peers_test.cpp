@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peers that a secure listener refuses, and listeners that a client refuses, with the error that a
-// program gets for it.
+// program receives.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>
@@ -37,7 +37,7 @@ class RefusedPeers : public testing::Test {
     std::string name;
     SharedCredentials dials;
     SharedCredentials listens;
-    std::string why;  // a part of what the end says that found it
+    std::string why;  // a part of the error at the end that detected the fault
   };
   void expect_refused(const Row& row) {
     SCOPED_TRACE(row.name);
@@ -49,7 +49,7 @@ class RefusedPeers : public testing::Test {
     EXPECT_TRUE(fails_with(pipe, ErrorCode::authentication_failed));
     EXPECT_TRUE(fails_with(listener.accept(std::chrono::milliseconds(0)), ErrorCode::timeout));
     if (pipe || pipe.error().detail.find(row.why) != std::string::npos) return;
-    // It was the listener that found it: in its log, or counted there.
+    // The listener detected it: its log has it, or counts it.
     EXPECT_TRUE(eventually([&] {
       detail::tell_refused_strangers();
       return lines.have(row.why) || lines.have("more that have no line");
@@ -117,10 +117,10 @@ TEST_F(RefusedPeers, ByCertificates) {
     expect_refused(row);
 }
 
-// So the rows above are refused for what is wrong with them.
+// Shows that the rows above are refused only for their fault.
 TEST_F(RefusedPeers, AreNotThoseWithNothingWrong) {
   for (const auto& holder : {good(), holder_of_key("fleet", 'a')}) {
-    // A Context has one name: another one has the other credentials.
+    // A Context has one name, so another Context has the other credentials.
     Context client = Context::create({.transport = Transport::tcp}).value();
     Listener listener =
         Listener::bind(server_, "127.0.0.1:0", {.security = secured_by(holder)}).value();
@@ -161,7 +161,7 @@ TEST_F(RefusedPeers, HaveALineASecondAndAreAllCounted) {
   EXPECT_LT(said, kRefused);
 }
 
-/// An end of OpenSSL alone, over a connection, which may do what ours never does.
+/// An end that uses OpenSSL alone, over a connection; it may do things that ours never does.
 class Foreign {
  public:
   explicit Foreign(const SSL_METHOD* method)
@@ -171,7 +171,7 @@ class Foreign {
     EXPECT_EQ(SSL_CTX_use_certificate(context_.get(), own.certificate().get()), 1);
     EXPECT_EQ(SSL_CTX_use_PrivateKey(context_.get(), own.key().get()), 1);
   }
-  /// Any of them: no protocol of the application is checked.
+  /// Accepts any protocol of the application.
   void agree_to_any_protocol() const {
     SSL_CTX_set_alpn_select_cb(
         context_.get(),
@@ -183,7 +183,7 @@ class Foreign {
         },
         nullptr);
   }
-  /// To the end of the handshake and of what is said behind it.
+  /// Runs the handshake and reads until the peer stops.
   void meet(int fd, bool is_server) const {
     const detail::CryptoOwned<SSL> ssl(SSL_new(context_.get()));
     SSL_set_bio(ssl.get(), BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));
@@ -255,8 +255,8 @@ TEST_F(RefusedPeers, ThatDialAndShowNothing) {
   EXPECT_TRUE(fails_with(listener.accept(std::chrono::milliseconds(0)), ErrorCode::timeout));
 }
 
-/// A member that stands between two others: it has a session with each, and passes on what they say
-/// inside, of which it has all.
+/// A member between two others. It has a session with each, and relays their plaintext, which it
+/// sees completely.
 class MemberBetween {
  public:
   MemberBetween(std::string to, SharedCredentials credentials)
@@ -267,7 +267,7 @@ class MemberBetween {
     thread_.join();
   }
   [[nodiscard]] const std::string& address() const { return listener_.address(); }
-  /// The bytes that were said inside, both ways.
+  /// The number of relayed plaintext bytes, both ways.
   [[nodiscard]] std::size_t passed_bytes() const { return passed_bytes_; }
 
  private:
@@ -326,8 +326,8 @@ class MemberBetween {
   std::thread thread_;
 };
 
-// Else it had a link of shared memory with each: what the two prove at the rendezvous is for a
-// connection and a session that both have.
+// Without this, it would have a link of shared memory with each. The proof of the two at the
+// rendezvous covers a connection and a session that both have.
 TEST_F(RefusedPeers, ThatPassOnAProofOfTheSameHost) {
   const auto fleet = holder_of_key("fleet", 'a');
   const LogLines lines;
@@ -335,7 +335,7 @@ TEST_F(RefusedPeers, ThatPassOnAProofOfTheSameHost) {
       Listener::bind(server_, "127.0.0.1:0", {.security = secured_by(fleet)}).value();
   const MemberBetween between(listener.address(), fleet);
   Context here = Context::create({.name = "here"}).value();
-  // Each call tries the proof once, and the line of the first may be beyond the pace of the log.
+  // Each call tries the proof once, and the line of the first may exceed the pace of the log.
   EXPECT_TRUE(eventually([&] { return lines.have("which has the credentials, stands between"); },
                          [&] {
                            EXPECT_TRUE(fails_with(Pipe::connect(here, between.address(), kPatience,

@@ -22,9 +22,9 @@ class RetirementTest : public testing::Test {
   Action word(LinkRole role, Use use, std::chrono::seconds after = 20s) {
     return side_.on_word(role, use, begin_ + after);
   }
-  /// The acceptor has had no use for it for long enough.
+  /// Makes the acceptor's side unused for long enough.
   void idle() { ASSERT_EQ(tick(kAcceptor, Use::unused, 0s), Action::nothing); }
-  /// The connector has said `retire`.
+  /// The connector has sent `retire`.
   void ask() {
     ASSERT_EQ(tick(kConnector, Use::unused, 0s), Action::nothing);
     ASSERT_EQ(tick(kConnector, Use::unused, 10s), Action::say_retire);
@@ -74,7 +74,7 @@ TEST_F(RetirementTest, TheAcceptorSaysNothingWhileItUsesTheLink) {
   EXPECT_TRUE(side_.may_open());
 }
 
-// Between finding a link and opening a pipe on it lies a handshake.
+// There is a handshake between finding a link and opening a pipe on it.
 TEST_F(RetirementTest, TheAcceptorDoesNotAgreeWhileACallerMayBeAboutToOpen) {
   EXPECT_EQ(word(kAcceptor, Use::unused, 0s), Action::nothing) << "it was used";
   idle();
@@ -92,7 +92,7 @@ TEST_F(RetirementTest, AnOpenOfThePeerTakesTheAgreementBack) {
   EXPECT_TRUE(side_.may_open());
 }
 
-// The connector had a word on its way when the agreement came, opened no pipe, and asks again.
+// The connector had a word in flight when the agreement arrived, opened no pipe, and asks again.
 TEST_F(RetirementTest, TheAcceptorAgreesAgainWhenAskedAgain) {
   idle();
   ASSERT_EQ(word(kAcceptor, Use::unused), Action::say_retire);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A crowd in front of a secure listener: silence, noise and hellos that lead nowhere. Loopback is
-// exempt from the limit of an address, so this is the worst that one host can do.
+// A crowd before a secure listener: silence, noise and useless hellos. Loopback is exempt from the
+// limit of an address, so this is the worst that one host can do.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -77,7 +77,7 @@ class SecureFlood : public testing::Test {
     return {{"silence", "", false},
             {"noise", "GET / HTTP/1.1\r\nHost: here\r\n\r\n", false},
             {"hellos by a key that nobody has", hello_by(holder_of_key("fleet", 'b')), false},
-            // Somebody has heard it, and repeats it: it is answered.
+            // A replay of an overheard hello: it is answered.
             {"hellos of others", hello_by(fleet), false},
             {"parts of hellos", hello_by(fleet).substr(0, 100), false},
             {"silence that is held", "", true},
@@ -91,7 +91,7 @@ class SecureFlood : public testing::Test {
     EXPECT_TRUE(succeeds(pipe));
     return pipe ? std::optional(*std::move(pipe)) : std::nullopt;
   }
-  /// One connects, and its message arrives; so does one of the pipe that stood before.
+  /// A new client connects, and its message arrives; so does one of an older pipe.
   void expect_service() {
     for (const bool is_new : {true, false}) {
       auto fresh = is_new ? connect("honest") : std::nullopt;
@@ -107,9 +107,9 @@ class SecureFlood : public testing::Test {
     }
     clients_.erase(clients_.begin() + 1, clients_.end());
   }
-  /// A sanitizer alone may keep a peer silent for as long.
+  /// Only a sanitizer may make a peer silent for that long.
   void expect_no_suspect() const { EXPECT_TRUE(TENDON_SANITIZED || suspects_ == 0) << suspects_; }
-  /// One connection of the crowd.
+  /// Makes one connection of the crowd.
   void visit(const Flood& flood) {
     detail::OwnedFd fd = connect_raw(listener_.address());
     send_all(fd.get(), flood.says);
@@ -145,7 +145,7 @@ TEST_F(SecureFlood, ShutsNobodyOutAndCostsLittle) {
   expect_no_suspect();
 }
 
-// Not in `make test`: it is about times, which it prints and does not judge.
+// Not in `make test`: it measures times, which it prints and does not judge.
 TEST_F(SecureFlood, ForLonger) {
   if (std::getenv("TENDON_TEST_LONG") == nullptr) GTEST_SKIP() << "TENDON_TEST_LONG is not set";
   using Clock = std::chrono::steady_clock;
@@ -171,7 +171,7 @@ TEST_F(SecureFlood, ForLonger) {
             ended.wait_until(lock, begun + std::chrono::seconds(1) * number / kEachSecond,
                              [&] { return !goes_on; });
           }
-          // Without a wait: where the kernel has no room for it, it comes to nothing.
+          // Does not wait: without room in the kernel, the connection is dropped.
           detail::OwnedFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
           const sockaddr_in peer = loopback(Address::parse(listener_.address()).value().port());
           (void)::connect(fd.get(), reinterpret_cast<const sockaddr*>(&peer), sizeof peer);

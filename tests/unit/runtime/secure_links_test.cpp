@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections that join a secure link, or say that they are of the Context at its other end.
+// Connections that join a secure link, or claim to be of the Context at its other end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
@@ -36,7 +36,7 @@ Security secured_by(SharedCredentials credentials, std::string peer = {}) {
       .profile = Profile::secure, .credentials = std::move(credentials), .peer = std::move(peer)};
 }
 
-/// A link stands in the table soon after its `ready`.
+/// A link appears in the table soon after its `ready`.
 bool has_one_member(const Context& context) {
   return eventually([&] { return context.members().size() == 1; });
 }
@@ -47,7 +47,7 @@ SharedCredentials fleet() { return with_key("fleet", 'a'); }
 
 class LanesOfASession : public ::testing::TestWithParam<std::string_view> {
  protected:
-  /// A lane of the session that `control` has, and what it is answered. One that joins stays.
+  /// Joins a lane to the session of `control` and returns the answer. A joined lane stays open.
   HandshakeStep join(const SecurePeer& control, const HelloMessage& lane) {
     return lanes_.emplace_back(listener_.address(), fleet(), control.session()).ask(lane);
   }
@@ -96,7 +96,7 @@ TEST_P(LanesOfASession, OfAnotherAreRefused) {
         lane_of(others, ticket, 1), lane_of(hello, {std::byte{1}}, 1)})
     EXPECT_TRUE(is_refused(join(control, wrong), ErrorCode::protocol_violation,
                            "of another session than its link"));
-  // Nothing of the other one was used up.
+  // Nothing of the other session was used up.
   EXPECT_TRUE(join(other, lane_of(others, others_ticket, 0)).message);
   EXPECT_TRUE(join(control, lane_of(hello, ticket, 0)).message);
 }
@@ -180,7 +180,7 @@ TEST(SecureConnect, TheDeadlineNamesReady) {
   Context there = tcp_context("there");
   const auto listener =
       Listener::bind(there, "127.0.0.1:0", {.security = secured_by(fleet())}).value();
-  // Long enough to come so far on any machine.
+  // Doubles the deadline until it is long enough to reach this point on any machine.
   for (std::chrono::milliseconds deadline = 50ms; deadline < kPatience; deadline *= 2) {
     Relay relay(listener.address(), kRecordsToPath);
     const auto connected =
@@ -193,14 +193,14 @@ TEST(SecureConnect, TheDeadlineNamesReady) {
   FAIL() << "the path was never said";
 }
 
-// ---- one context id, and several that say they have it
+// ---- one context id that several claim
 
 struct TwoNames {
   std::string_view kind;
   SharedCredentials own;      // of the Context
-  SharedCredentials another;  // of somebody else, whom its peer knows as well
-  SharedCredentials of_peer;  // takes both
-  std::string own_name;       // as the one that dials it expects
+  SharedCredentials another;  // of another member that its peer also knows
+  SharedCredentials of_peer;  // accepts both
+  std::string own_name;       // the name that a dialler of it expects
   std::string another_name;
 };
 
@@ -248,14 +248,14 @@ TEST_P(AContextsName, IsKeptByItsListener) {
   SecurePeer impostor(listener.address(), names_.another);
   EXPECT_TRUE(is_refused(impostor.ask(hello), ErrorCode::protocol_violation,
                          "by another key or certificate"));
-  // It loses nothing, and is let in again by its own name.
+  // It loses nothing, and is admitted again by its own name.
   SecurePeer lane(listener.address(), names_.own, honest.session());
   EXPECT_TRUE(lane.ask(lane_of(hello, ticket, 0)).message);
   EXPECT_TRUE(SecurePeer(listener.address(), names_.own).ask(hello).message);
   EXPECT_EQ(server.members().size(), 1u);
 }
 
-/// Answers one hello over TLS as `answer` says, and hears the end.
+/// Answers one hello over TLS with `answer`, and waits for the end.
 class SecureAnswer {
  public:
   SecureAnswer(SharedCredentials credentials, HelloMessage answer)
@@ -293,7 +293,7 @@ TEST_P(AContextsName, IsKeptByItsDialler) {
   Context there = tcp_context("there");
   Listener listener =
       Listener::bind(there, "127.0.0.1:0", {.security = secured_by(names_.own)}).value();
-  // A dialler with a key proves that one, and dials each by the key that it has for it.
+  // A dialler with a key proves that key, and dials each peer by the key that it has for it.
   const bool is_key = !GetParam();
   auto out = Pipe::connect(
       here, listener.address(), kPatience,
@@ -383,8 +383,8 @@ TEST(SameHostOverTls, ThroughARelayItIsRefused) {
   EXPECT_THAT(pipe->path().to_string(), HasSubstr("relays bytes"));
 }
 
-// A member that ends TLS on both sides can say the addresses that the listener sees. It cannot say
-// what the session of another connection has exported.
+// A member that ends TLS on both sides can claim the addresses that the listener sees. It cannot
+// produce the value that the session of another connection has exported.
 TEST(SameHostOverTls, IsForTheSessionOfItsConnection) {
   Context server = Context::create({}).value();
   const auto listener =

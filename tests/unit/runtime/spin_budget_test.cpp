@@ -17,7 +17,7 @@ constexpr microseconds kWakeUp = 40us;
 constexpr microseconds kBrief = 4us;
 constexpr microseconds kLong = 2 * kWakeUp;
 
-/// One end of a pipe: how long it waits for what comes `after` its wait began.
+/// One end of a pipe: how long it waits for an event that arrives `after` its wait began.
 microseconds wait_for(SpinBudget& budget, microseconds after) {
   const microseconds spun = budget.rests() ? 0us : budget.now();
   if (after <= spun) {
@@ -31,7 +31,7 @@ microseconds wait_for(SpinBudget& budget, microseconds after) {
 
 TEST(SpinBudget, SpinsForAMomentAtFirst) { EXPECT_EQ(SpinBudget(kWakeUp).now(), kBrief); }
 
-// A spin of a moment never meets the answer, so hits alone would teach it nothing.
+// A brief spin never meets the answer, so hits alone would teach nothing.
 TEST(SpinBudget, AnAnswerBeyondTheBriefSpinIsSoonSpunFor) {
   SpinBudget budget(kWakeUp);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(wait_for(budget, 13us), 13us + kWakeUp);
@@ -39,7 +39,7 @@ TEST(SpinBudget, AnAnswerBeyondTheBriefSpinIsSoonSpunFor) {
   EXPECT_EQ(wait_for(budget, 13us), 13us);
 }
 
-// Each waits for the other's waking: neither would ever find an answer within its own.
+// Each waits for the other's waking, so neither would ever find an answer within its own.
 TEST(SpinBudget, TwoThatWakeEachOtherComeToSpin) {
   SpinBudget one(kWakeUp);
   SpinBudget other(kWakeUp);
@@ -47,7 +47,7 @@ TEST(SpinBudget, TwoThatWakeEachOtherComeToSpin) {
   microseconds of_other = kWork + kWakeUp;
   microseconds of_one{};
   for (int i = 0; i < 10; ++i) {
-    // What is not spent asleep by the one is waited by the other.
+    // One side's sleep becomes the other side's wait.
     of_one = wait_for(one, kWork + (other.now() < of_other ? kWakeUp : 0us));
     of_other = wait_for(other, kWork + (of_one > one.now() ? kWakeUp : 0us));
   }
@@ -55,7 +55,7 @@ TEST(SpinBudget, TwoThatWakeEachOtherComeToSpin) {
   EXPECT_EQ(of_other, kWork);
 }
 
-// Threads that sleep are woken before those that yield, where others want the CPUs.
+// Where others want the CPUs, threads that sleep are woken before those that yield.
 TEST(SpinBudget, AfterEachLossOfTheCpuTwiceAsManyWaitsAreBrief) {
   SpinBudget budget(kWakeUp);
   const auto brief_waits = [&] {
@@ -78,7 +78,7 @@ TEST(SpinBudget, AfterEachLossOfTheCpuTwiceAsManyWaitsAreBrief) {
   EXPECT_EQ(brief_waits(), 64 + 3) << "long spins that end well are remembered too";
 }
 
-/// The waits that sleep at once, from here on.
+/// Counts the following waits that sleep at once.
 int rests_of(SpinBudget& budget) {
   int count = 0;
   for (; budget.rests(); ++count) budget.slept(13us + kWakeUp);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The log names each stranger that a listener turns away, at a pace that no flood changes.
+// The log names each stranger that a listener refuses, at a pace that no flood changes.
 #include "runtime/strangers.hpp"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ using detail::OwnedFd;
 using detail::stranger_at;
 using detail::StrangerLog;
 
-/// Each stranger comes from an address of its own, 127.0.0.N: loopback has many.
+/// Each stranger connects from a different address, 127.0.0.N: loopback has many.
 OwnedFd connect_from(int last_byte, const std::string& address) {
   OwnedFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in here = loopback(0);
@@ -42,7 +42,7 @@ OwnedFd connect_from(int last_byte, const std::string& address) {
   return fd;
 }
 std::string source_of(int last_byte) { return "127.0.0." + std::to_string(last_byte); }
-/// With its port, as a line has it.
+/// The address with its port, as in a line.
 std::string address_of(const OwnedFd& fd) {
   sockaddr_in here{};
   socklen_t size = sizeof here;
@@ -60,7 +60,7 @@ class RefusedStrangers : public testing::Test {
   };
 
   RefusedStrangers() {
-    detail::tell_refused_strangers();  // what others have left
+    detail::tell_refused_strangers();  // counts left by other tests
     set_log_callback(LogLevel::warn, [this](const LogLine& line) {
       const std::lock_guard lock(mutex_);
       lines_.push_back({line.level, std::string(line.context), std::string(line.text)});
@@ -74,8 +74,8 @@ class RefusedStrangers : public testing::Test {
         lines_, [&](const Line& line) { return line.text.find(text) != std::string::npos; });
     return found == lines_.end() ? std::nullopt : std::optional(*found);
   }
-  /// `come` connects from this source and is turned away, until that has a line: other tests of
-  /// this process may have used up the second.
+  /// `come` connects from this source and is refused. Repeats it until there is a line, because
+  /// other tests of this process may have used up the second.
   template <class F>
   [[nodiscard]] testing::AssertionResult names(int source, std::string_view why, F come) {
     std::optional<Line> line;
@@ -148,7 +148,7 @@ TEST_F(RefusedStrangers, InAFloodHaveALineASecondAndAreAllCounted) {
   }
   int line_count = 0;
   int count = 0;
-  // Nobody else comes: a timer tells the rest.
+  // Nobody else connects, so a timer reports the rest.
   EXPECT_TRUE(eventually([&] {
     const std::lock_guard lock(mutex_);
     line_count = count = 0;

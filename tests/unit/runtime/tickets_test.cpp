@@ -83,7 +83,7 @@ TEST_F(TicketsTest, OfAClosedListenerSaySo) {
 
 TEST_F(TicketsTest, AreGoodForTheirAgeAndLessThanTwice) {
   const std::uint32_t listener = add();
-  // Given at the beginning and at the end of a key's time.
+  // Issued at the beginning and at the end of a key's time.
   for (const milliseconds later : {milliseconds(0), milliseconds(kTicketAge) - milliseconds(1)}) {
     (void)tickets_.issue(listener, peer_).value();
     tickets_.advance(later);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a thread waits for what no descriptor tells of: it spins, is told that it goes to sleep, and
-// sleeps until there is a reason to look again.
+// A thread waits for events that no descriptor signals: it spins, announces its sleep, and sleeps
+// until there is a reason to look again.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <unistd.h>
@@ -30,7 +30,7 @@ bool spins(const Context& context) {
 
 class WaitForFlags : public testing::Test {
  protected:
-  // As a collective waits for the lines of others.
+  // Waits as a collective does for the lines of others.
   template <class F, class G>
   bool wait(Deadline deadline, F attempt, G announce) {
     if (core_->spin_for_flags(deadline, attempt, &moves_)) return true;
@@ -43,7 +43,7 @@ class WaitForFlags : public testing::Test {
   Progression moves_;
 };
 
-// Only one that yields may look more than once there: the others need the CPU.
+// Only a thread that yields may look more than once there, because the others need the CPU.
 TEST(Crowds, YieldBetweenLooksOnOneCpu) {
   cpu_set_t before;
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
@@ -64,7 +64,7 @@ TEST(Crowds, YieldBetweenLooksOnOneCpu) {
   EXPECT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
-// Each time again: a thread that stops spinning leaves room for the next.
+// Repeated, because a thread that stops spinning must leave room for the next.
 TEST_F(WaitForFlags, WhatMovesIsSpunForHoweverLongItTakes) {
   if (!spins(context_)) GTEST_SKIP() << "one core: nobody spins";
   for (int again = 0; again < 40; ++again) {
@@ -118,7 +118,7 @@ TEST_F(WaitForFlags, WhatHasMovedOnceLetsItSleepAgain) {
     EXPECT_TRUE(wait(
         Deadline::never(),
         [&] {
-          // The third one comes right before the sleep.
+          // Moves at the third look, right before the sleep.
           if (announced && ++looks == 3) ++moves_.moves;
           return over.load();
         },
@@ -131,7 +131,7 @@ TEST_F(WaitForFlags, WhatHasMovedOnceLetsItSleepAgain) {
   waiter.join();
 }
 
-// Between the look of a waiting thread and its sleep, whichever look it is.
+// The event arrives between a look of the waiting thread and its sleep, for each of the looks.
 TEST_F(WaitForFlags, WhatComesRightAfterALookIsNotSleptOver) {
   for (int which = 1; which <= 10; ++which) {
     bool come = false;
@@ -149,7 +149,7 @@ TEST_F(WaitForFlags, WhatComesRightAfterALookIsNotSleptOver) {
   }
 }
 
-// Its input shows to has_input() alone: no descriptor wakes anybody.
+// Only has_input() shows its input: no descriptor wakes anybody.
 class Countdown final : public Work {
  public:
   bool progress() override { return ++count_ < kCount; }
@@ -179,7 +179,7 @@ TEST(ManualWork, AWorkThatHasInputKeepsTheUserFromSleeping) {
   EXPECT_TRUE(test::eventually([&] { return context.arm(); }, [&] { context.progress(); }));
 }
 
-// It was in the epoll before the caller came, and one ring wakes one of the two.
+// The service thread was in the epoll before the caller, and one ring wakes one of the two.
 TEST(Waiting, TheServiceThreadRunsCallbacksWhileACallerSleepsInTheEpoll) {
   Context context = context_that(WaitPolicy::blocking);
   const std::shared_ptr<ContextCore> core = ContextCore::of(context);

@@ -35,7 +35,7 @@ TEST(WorkList, CallsUntilItIsFinished) {
   EXPECT_TRUE(list.all().empty());
 }
 
-// As another thread does that queues something between the last look and the end.
+// As another thread does that queues work between the last look and the end.
 TEST(WorkList, WhatIsAddedAgainWhileItEndsStays) {
   WorkList list;
   std::shared_ptr<Calls> work;
@@ -50,7 +50,7 @@ TEST(WorkList, WhatIsAddedAgainWhileItEndsStays) {
   EXPECT_EQ(work->count(), 2);
 }
 
-// Nobody is woken for it, so a thread that goes to sleep has to hear of it.
+// Nobody is woken for it, so a thread that is about to sleep must see it.
 TEST(WorkList, WhatWasNotCalledYetIsInput) {
   WorkList list;
   EXPECT_FALSE(list.has_input());
@@ -84,7 +84,7 @@ TEST(WorkList, WhoeverIsAtItGoesOnForTheOthers) {
   EXPECT_EQ(work->count(), 2);
 }
 
-// A thread that began to go through the list before the end meets it there.
+// A thread that began its pass before the end still has the finished item in its list.
 TEST(WorkList, WhatHasFinishedIsNotCalledAgain) {
   WorkList list;
   std::latch begun(1);
@@ -108,7 +108,7 @@ TEST(WorkList, WhatHasFinishedIsNotCalledAgain) {
   EXPECT_EQ(list.all().size(), 1u);
 }
 
-// Registered while there is something to do, as pipes and meshes are; some threads queue, others
+// Work is added while there is something to do, as pipes and meshes do; some threads queue, others
 // run.
 TEST(WorkList, NothingQueuedIsLost) {
   WorkList list;
