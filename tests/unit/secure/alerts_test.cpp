@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The alerts that a refused client of OpenSSL alone reads: one for keys, one for
-// certificates, whatever was wrong; and that such a client is not let in by older TLS.
+// The alerts that a refused client of OpenSSL alone reads: one for keys, one for certificates,
+// whatever the fault. Such a client is not admitted over older TLS either.
 #include <gtest/gtest.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -19,7 +19,7 @@ namespace {
 using detail::CryptoOwned;
 using detail::secure::TlsHandshake;
 
-/// A key as a client of OpenSSL says it.
+/// A key, as a client of OpenSSL sends it.
 struct SaidKey {
   std::string identity;
   char fill;
@@ -48,7 +48,7 @@ class AlertedClient {
 
   struct Met {
     std::optional<ErrorCode> code;  // of the server
-    int alert = 0;                  // that the client has heard
+    int alert = 0;                  // received by the client
   };
   Met meet(SharedCredentials credentials) {
     const CryptoOwned<SSL> ssl(SSL_new(context_.get()));
@@ -61,7 +61,7 @@ class AlertedClient {
     for (int turn = 0; turn < 6; ++turn) {
       ERR_clear_error();
       std::array<char, 100> heard{};
-      // A client of TLS 1.3 is done before it hears of its certificate.
+      // A client of TLS 1.3 finishes before it learns about its certificate.
       const int done = SSL_read(ssl.get(), heard.data(), heard.size());
       if (done <= 0 && SSL_get_error(ssl.get(), done) == SSL_ERROR_SSL) {
         const int reason = ERR_GET_REASON(ERR_peek_error());

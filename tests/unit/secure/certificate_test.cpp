@@ -51,7 +51,7 @@ CertificateChain chain_of(Credential member) {
   return chain;
 }
 
-/// What is wrong with it for a peer that trusts `ca`; each fault on a line.
+/// The faults of a chain for a peer that trusts `ca`, one per line.
 std::string faults_of(const CertificateChain& chain, const Credential* ca) {
   std::vector<X509*> trusted;
   if (ca != nullptr) trusted.push_back(ca->certificate.get());
@@ -77,7 +77,7 @@ void sign_again(const Credential& member, const Credential& by) {
   ASSERT_GT(X509_sign(member.certificate.get(), by.key.get(), EVP_sha256()), 0);
 }
 
-/// By libcrypto alone, as any other program would.
+/// Verifies with libcrypto alone, as any other program would.
 bool is_trusted(X509* certificate, X509* ca, int purpose) {
   const detail::CryptoOwned<X509_STORE> store(X509_STORE_new());
   const detail::CryptoOwned<X509_STORE_CTX> context(X509_STORE_CTX_new());

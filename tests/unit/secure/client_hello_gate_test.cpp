@@ -23,7 +23,7 @@ using detail::secure::TlsHandshake;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-/// As long as that in all, and right as far as the gate looks.
+/// A hello of `bytes` in all, valid as far as the gate checks.
 std::vector<std::byte> hello_of(std::size_t bytes) {
   std::vector<std::byte> hello(bytes);
   const auto put = [&](std::size_t at, std::size_t value, std::size_t width) {
@@ -77,7 +77,7 @@ TEST(ClientHelloGate, RefusesOtherBytesAsSoonAsTheyAreThere) {
   }
 }
 
-/// A server that has answered a client, and how much it has taken.
+/// A server that has answered a client, and the number of bytes it has taken.
 struct Answered {
   std::unique_ptr<TlsHandshake> server;
   std::size_t taken_bytes = 0;
@@ -98,7 +98,7 @@ struct Answered {
 TEST(HandshakeInput, IsTwentyFourKibibytesAndNotAByteMore) {
   for (const std::size_t over : {0u, 1u}) {
     Answered answered;
-    // OpenSSL gets what is within the limit, and nothing of what is beyond.
+    // OpenSSL receives the bytes within the limit, and none beyond it.
     std::vector<std::byte> junk(kMaxHandshakeInputBytes - answered.taken_bytes + over,
                                 std::byte{0x17});
     std::vector<std::byte> output;

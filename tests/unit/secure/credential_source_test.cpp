@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of credentials that change while a program has read them.
+// Files of credentials that change after a program has read them.
 #include "secure/credential_source.hpp"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The key schedule and the nonces, by the values of RFC 8448, section 3 ("Simple 1-RTT Handshake").
-// Its suite is TLS_AES_128_GCM_SHA256, as in all its traces, so its records are opened here by
-// OpenSSL; ours are held against OpenSSL's in openssl_test.cpp.
+// The key schedule and the nonces, against the values of RFC 8448, section 3 ("Simple 1-RTT
+// Handshake"). All its traces use TLS_AES_128_GCM_SHA256, so OpenSSL opens its records here;
+// openssl_test.cpp compares our records with OpenSSL's.
 #include "secure/expand_label.hpp"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ std::vector<Side> sides() {
            "1703030043a23f7054b62c94d0affafe8228ba55cbefacea42f914aa66bcab3f2b9819a8a5b46b395bd5"
            "4a9a20441e2b62974e1f5a6292a2977014bd1e3deae63aeebb21694915e4"),
        from_hex("1703030013c9872760655666b74d7ff1153efd6db6d0b0e3")},
-      // Its record 0 is a ticket.
+      // The server's record 0 is a ticket.
       {"server", from_hex("a11af9f05531f856ad47116b45a950328204b4f44bfb6b3a4b4f1f3fcb631643"),
        from_hex("9f02283b6c9c07efc26bb9f2ac92e356"), from_hex("cf782b88dd83549aadf1e984"), 1,
        from_hex(
@@ -54,7 +54,7 @@ std::vector<Side> sides() {
   };
 }
 
-// What is inside `record`, its type last.
+// The contents of `record`, with the type last.
 Buffer open_by_openssl(const Buffer& key, const Nonce& nonce, Buffer record) {
   const std::unique_ptr<EVP_CIPHER_CTX, decltype(&EVP_CIPHER_CTX_free)> context(
       EVP_CIPHER_CTX_new(), EVP_CIPHER_CTX_free);

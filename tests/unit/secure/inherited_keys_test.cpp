@@ -19,7 +19,7 @@ namespace {
 
 const std::string kLine = "tendon-key-v1 fleet AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n";
 
-/// As a parent leaves it to a program: exec does not close its reading end.
+/// A pipe as a parent leaves it to a program: exec does not close its reading end.
 struct InheritedPipe {
   InheritedPipe() {
     std::array<int, 2> ends{};
@@ -31,7 +31,7 @@ struct InheritedPipe {
   void say(const std::string& text) const {
     EXPECT_EQ(write(writing.get(), text.data(), text.size()), std::ssize(text));
   }
-  int reading;  // of the one that reads it
+  int reading;  // owned by the reader
   detail::OwnedFd writing;
 };
 

@@ -36,7 +36,7 @@ std::string line_of(const std::string& label, const std::string& key) {
 Result<Keys> parse(std::string_view text) {
   return detail::parse_keys(as_bytes(text), "fleet.key");
 }
-/// The error names the file, the line and `why`, and has no key in it.
+/// True if the error names the file, the line and `why`, and contains no key.
 testing::AssertionResult refused(std::string_view text, std::size_t line, std::string_view why) {
   const auto keys = parse(text);
   const std::string place = "'fleet.key' line " + std::to_string(line) + ": ";
@@ -280,7 +280,7 @@ TEST_F(KeyFiles, ASecretOfKubernetesIsReadThroughTheGroupOfItsPod) {
   set_mode(path("..dated/fleet.key"), 0440);
   std::filesystem::create_symlink("..dated", path("..data"));
   std::filesystem::create_symlink("..data/fleet.key", path());
-  // The code of the error, or 0.
+  // Returns the code of the error, or 0.
   const auto load_in = [&](gid_t group) {
     return run_in_child([&] {
       if (setgroups(1, &group) != 0 || setgid(kUser) != 0 || setuid(kUser) != 0) return 255;

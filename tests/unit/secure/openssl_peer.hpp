@@ -18,7 +18,7 @@ namespace tendon::test {
 
 using Buffer = std::vector<std::byte>;
 
-/// "00ff" as bytes.
+/// Parses "00ff" into bytes.
 inline Buffer from_hex(std::string_view text) {
   Buffer bytes;
   for (std::size_t at = 0; at + 1 < text.size(); at += 2)
@@ -27,11 +27,11 @@ inline Buffer from_hex(std::string_view text) {
   return bytes;
 }
 
-/// Which end of a connection is OpenSSL's; the other one is to be ours.
+/// The end of a connection that is OpenSSL's; the other one will be ours.
 enum class OpensslEnd { client, server };
 
-/// One end of a TLS 1.3 connection after its handshake, whose other end was OpenSSL's as well and
-/// left its traffic secrets.
+/// One end of a TLS 1.3 connection after its handshake. OpenSSL was also the other end, and
+/// exported its traffic secrets.
 class OpensslPeer {
  public:
   explicit OpensslPeer(OpensslEnd end) {
@@ -57,10 +57,10 @@ class OpensslPeer {
   OpensslPeer(const OpensslPeer&) = delete;
   OpensslPeer& operator=(const OpensslPeer&) = delete;
 
-  /// Those of the end that is to be ours; once.
+  /// Returns the secrets of the end that will be ours; once.
   detail::secure::RecordSecrets take_secrets() { return std::move(secrets_); }
 
-  /// What it sends for `content`.
+  /// Returns the records for `content`.
   Buffer write(Bytes content) {
     if (!content.empty()) {
       EXPECT_EQ(SSL_write(ssl_.get(), content.data(), static_cast<int>(content.size())),
@@ -68,7 +68,7 @@ class OpensslPeer {
     }
     return sent();
   }
-  /// What it reads of what arrives. It stops at the first error, which last_error() tells.
+  /// Returns the contents of the arriving records. It stops at the first error; see last_error().
   Buffer read(Bytes arriving) {
     BIO_write(SSL_get_rbio(ssl_.get()), arriving.data(), static_cast<int>(arriving.size()));
     Buffer read;
@@ -80,7 +80,7 @@ class OpensslPeer {
     return read;
   }
   [[nodiscard]] int last_error() const { return last_error_; }
-  /// What it has to send beside content: answers and alerts.
+  /// Returns its pending output besides content: answers and alerts.
   Buffer sent() {
     Buffer bytes(BIO_ctrl_pending(SSL_get_wbio(ssl_.get())));
     BIO_read(SSL_get_wbio(ssl_.get()), bytes.data(), static_cast<int>(bytes.size()));
@@ -109,7 +109,7 @@ class OpensslPeer {
     while ((size = BIO_read(SSL_get_wbio(from), part.data(), part.size())) > 0)
       BIO_write(SSL_get_rbio(to), part.data(), size);
   }
-  // The key that both have before: no certificate takes time here.
+  // The key that both ends share in advance, so that no certificate takes time here.
   static SSL_SESSION* shared_session(SSL* ssl) {
     const std::array<unsigned char, 48> key{1, 2, 3};
     constexpr std::array<unsigned char, 2> kSuite{0x13, 0x02};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Our records against those of OpenSSL, which makes the handshake and stays at one end, while a
-// RecordLayer takes the place of the other one.
+// RecordLayer replaces the other end.
 #include <gtest/gtest.h>
 #include <openssl/err.h>
 
@@ -26,7 +26,7 @@ class AgainstOpenssl : public testing::TestWithParam<std::tuple<SealerKind, Open
     peer_ = std::make_unique<OpensslPeer>(std::get<1>(GetParam()));
     return RecordLayer::make(peer_->take_secrets(), kind(), limits).value();
   }
-  // Both ways, once.
+  // Exchanges data once in both directions.
   void exchange(unsigned seed) {
     const Buffer there = random_bytes(100 + seed, seed);
     EXPECT_EQ(peer_->read(sealed(*ours_, there)), there);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the keys of a link's records are, how long, and in which process.
+// Where the keys of a link's records are stored, how long, and in which process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ using ::testing::IsEmpty;
 constexpr unsigned kSeedThere = 1;
 constexpr unsigned kSeedBack = 2;
 
-// Made in its place: no copy of it is left.
+// Constructed in place, so no copy of it is left.
 TrafficSecret traffic_secret(unsigned seed) {
   TrafficSecret secret;
   std::minstd_rand random(seed);
@@ -31,7 +31,7 @@ TrafficSecret traffic_secret(unsigned seed) {
   return secret;
 }
 
-// That secret and the key of its records. The IV is no secret: nonces are made of it.
+// That secret and the key of its records. The IV is no secret, because nonces are made of it.
 SoughtBytes sought_of(unsigned seed) {
   const TrafficSecret secret = traffic_secret(seed);
   AeadKey key;
@@ -104,7 +104,7 @@ TEST_P(RecordKeys, AreWipedWhenTheNextOneIsDerived) {
   EXPECT_EQ(first.count_inside(), 0U);
 }
 
-// It shares the sequence with its parent, and the socket: nothing may be sealed there.
+// A child shares the sequence and the socket with its parent, so nothing may be sealed there.
 TEST_P(RecordKeys, AreOfOneProcess) {
   auto sender = end_with(kSeedThere, kSeedBack);
   auto receiver = end_with(kSeedBack, kSeedThere);

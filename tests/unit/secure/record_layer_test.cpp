@@ -30,7 +30,7 @@ class Records : public EachSealer {
   [[nodiscard]] RecordLayer receiver(const RecordLimits& limits = {}) const {
     return end_of(GetParam(), kBack, kThere, limits);
   }
-  // A record that no RecordLayer writes, the first of the sender.
+  // A record that no RecordLayer writes, as the first of the sender.
   [[nodiscard]] Buffer record_of(ContentType type, Bytes content) const {
     auto protection = RecordProtection::make(secret_of(kThere), GetParam()).value();
     Buffer record(content.size() + kRecordOverheadBytes);
@@ -38,7 +38,7 @@ class Records : public EachSealer {
     record.resize(protection.seal(type, pieces, record).value());
     return record;
   }
-  // What an end that gets it says to the peer.
+  // The alert with which an end that receives `record` answers the peer.
   std::optional<Alert> answer_to(const Buffer& record, ErrorCode code, std::string_view why) {
     RecordLayer end = receiver();
     EXPECT_TRUE(fails_with(opened(end, record), code, why));
@@ -84,7 +84,7 @@ TEST_P(Records, PiecesOfAnySizeArriveAsOneStream) {
     Bytes first;
     std::size_t taken_bytes = 0;
     while (taken_bytes < all.size()) {
-      // As the caller does: what was not taken is given again.
+      // As a caller does: bytes that were not taken are passed again.
       std::vector<Bytes> given(left.begin(), left.end());
       const auto done = from.seal(given, room, kNow).value();
       ASSERT_GT(done.written_bytes, 0U);
@@ -173,7 +173,7 @@ TEST_P(Records, RoomIsFilledAndNeverExceeded) {
 
 // --- what an attacker on the path can do
 
-// In front of so many bytes that no length makes the record incomplete.
+// Bytes follow the record, so that no flipped length makes it incomplete.
 void refuse_each_flip(const Buffer& record, const auto& receiver) {
   Buffer destination(2000);
   for (std::size_t bit = 0; bit < 8 * record.size(); ++bit) {
@@ -241,7 +241,7 @@ TEST_P(Records, NothingBehindCloseNotifyIsRead) {
   EXPECT_EQ(done.state, State::ended);
   EXPECT_EQ(done.taken_bytes, 0U);
   EXPECT_EQ(more, random_bytes(100, 1));
-  // The other direction goes on, and ends by itself.
+  // The other direction continues, and ends separately.
   EXPECT_EQ(opened(from, sealed(to, more)).value(), more);
   EXPECT_TRUE(fails_with(from.seal({}, {}, kNow), ErrorCode::pipe_closed));
   EXPECT_EQ(sealed_end(from), Buffer());
@@ -449,7 +449,7 @@ TEST_P(Records, CloseNotifyIsTheSwitchThatIsExpected) {
   EXPECT_FALSE(to.expects_switch());
   EXPECT_TRUE(succeeds(to.end_of_stream()));
 
-  // Cut anywhere, it has no orderly end.
+  // Cut at any point, the stream has no orderly end.
   for (std::size_t size = 0; size < all.size(); size += size < 6000 ? 97 : 1) {
     RecordLayer cut = receiver();
     cut.expect_switch(secret_of(kRenewed));
@@ -463,13 +463,13 @@ TEST_P(Records, BehindASwitchTheFormerKeysAreNone) {
   RecordLayer old = sender();
   RecordLayer to = receiver();
   to.expect_switch(secret_of(kRenewed));
-  (void)sealed_switch(old, kThere);  // as far as `from`
+  (void)sealed_switch(old, kThere);  // as `from` does
   ASSERT_TRUE(opened(to, sealed_switch(from, kRenewed)));
   EXPECT_TRUE(
       fails_with(opened(to, sealed(old, random_bytes(10, 1))), ErrorCode::protocol_violation));
 }
 
-// It has sealed nothing yet, so no KeyUpdate is due.
+// The new key has sealed nothing yet, so no KeyUpdate is due.
 TEST_P(Records, ASwitchIsAFreshKey) {
   RecordLayer from = sender({.records = 4});
   RecordLayer to = receiver();
@@ -478,7 +478,7 @@ TEST_P(Records, ASwitchIsAFreshKey) {
   ASSERT_TRUE(opened(to, sealed(from, content)));
   ASSERT_TRUE(opened(to, sealed(from, content)));
   ASSERT_TRUE(opened(to, sealed_switch(from, kRenewed)));
-  // One record each: no KeyUpdate before the second one.
+  // Each is one record: no KeyUpdate precedes the second one.
   for (int n = 0; n < 2; ++n) {
     const Buffer record = sealed(from, content);
     EXPECT_EQ(record.size(), content.size() + kRecordOverheadBytes);

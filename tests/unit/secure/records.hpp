@@ -15,7 +15,7 @@ namespace tendon::test {
 
 using detail::secure::SealerKind;
 
-/// A time for what does not depend on it.
+/// A time for tests that do not depend on it.
 inline constexpr detail::secure::RecordLayer::TimePoint kNow{std::chrono::hours(1)};
 
 inline detail::secure::TrafficSecret secret_of(int seed) {
@@ -24,7 +24,7 @@ inline detail::secure::TrafficSecret secret_of(int seed) {
   return secret;
 }
 
-/// One end of a connection; the secrets of the other are those of the other `seed`.
+/// One end of a connection; the other end has the same two seeds, swapped.
 inline detail::secure::RecordLayer end_of(SealerKind kind, int sends, int receives,
                                           const detail::secure::RecordLimits& limits = {}) {
   return detail::secure::RecordLayer::make(
@@ -66,7 +66,7 @@ inline Buffer sealed_switch(detail::secure::RecordLayer& end, int to) {
   return room;
 }
 
-/// All that whole records in `received` have inside, or the error of the first bad one.
+/// The contents of all whole records in `received`, or the error of the first bad one.
 inline Result<Buffer> opened(detail::secure::RecordLayer& end, Buffer received,
                              std::size_t destination_bytes = detail::secure::kMaxContentBytes,
                              detail::secure::RecordLayer::TimePoint now = kNow) {

@@ -65,7 +65,7 @@ struct Said {
   std::vector<std::byte> bytes;
 };
 
-/// One end of a link: what its renewal says, and the keys that its two directions have.
+/// One end of a link: the words of its renewal, and the keys of its two directions.
 struct RenewingEnd {
   explicit RenewingEnd(RenewalTerms terms) : renewal(std::move(terms), kBegin) {}
 
@@ -101,7 +101,7 @@ struct RenewingLink {
       : RenewingLink(terms_of(Role::client, fleet_keys({{"fleet", 'a'}})),
                      terms_of(Role::server, fleet_keys({{"fleet", 'a'}}))) {}
 
-  /// The next word of `from`, in order; then what `to` reads may have switched.
+  /// Delivers the next word of `from`, in order; then the input of `to` may have switched.
   void deliver(RenewingEnd& from, RenewingEnd& to) {
     if (from.said.empty()) return;
     const Said next = std::move(from.said.front());
@@ -114,7 +114,7 @@ struct RenewingLink {
     if (!end.error && end.expects != 0 && end.reads_under == end.expects)
       end.act(end.renewal.note_switched());
   }
-  /// The close_notify of `from` arrives.
+  /// Delivers the close_notify of `from`.
   void deliver_switch(RenewingEnd& from, RenewingEnd& to) {
     if (to.reads_under == from.sends_under || to.error) return;
     EXPECT_EQ(to.expects, from.sends_under) << "a switch that is not expected is an end";
@@ -131,7 +131,7 @@ struct RenewingLink {
   }
 };
 
-/// Time passes for an end that looks at the clock every second.
+/// Lets time pass for an end that looks at the clock every second.
 void pass_time(RenewingEnd& end, std::chrono::nanoseconds time) {
   for (auto left = time; left > 0ns && !end.error; left -= 1s)
     end.act(end.renewal.check_time(end.checked += 1s));
@@ -181,7 +181,7 @@ TEST(Renewal, IsDueByAgeAndByBytes) {
   terms.role = Role::server;
   EXPECT_FALSE(Renewal(terms, kBegin).is_due(1000, kBegin + 60min));
 
-  // The next one counts from the last one.
+  // The next renewal counts from the last one.
   RenewalTerms both = terms_of(Role::client, fleet_keys({{"fleet", 'a'}}));
   both.limits.bytes = 1000;
   RenewingLink link(both, terms_of(Role::server, both.credentials));
@@ -193,8 +193,8 @@ TEST(Renewal, IsDueByAgeAndByBytes) {
   EXPECT_TRUE(link.client.renewal.is_due(5000, kBegin + 61min));
 }
 
-// Words and switches are independent streams: whatever overtakes whatever, no switch arrives where
-// none is expected.
+// Words and switches are independent streams. In whatever order they arrive, no switch arrives
+// unexpected.
 TEST(Renewal, InEachOrderOfWordsAndSwitches) {
   for (unsigned order = 0; order < 24; ++order) {
     std::array<int, 4> moves{0, 1, 2, 3};
@@ -216,7 +216,7 @@ TEST(Renewal, InEachOrderOfWordsAndSwitches) {
   }
 }
 
-// The bytes of TLS come in words as a link cuts them.
+// The bytes of TLS arrive in words of the size that a link chooses.
 TEST(Renewal, InWordsOfAByteEach) {
   RenewingLink link;
   link.client.act(link.client.renewal.begin(0, link.now));
@@ -239,7 +239,7 @@ TEST(Renewal, InWordsOfAByteEach) {
   expect_renewed(link, 1);
 }
 
-// An end that has heard nothing more has gone over to nothing.
+// An end that receives nothing more has not switched.
 TEST(Renewal, CutAfterEachWordLeavesNoEndUnderKeysThatTheOtherDoesNotExpect) {
   for (int words = 0; words < 5; ++words) {
     RenewingLink link;
@@ -264,7 +264,7 @@ TEST(Renewal, HasADeadline) {
   terms.limits.deadline = 5s;
   RenewingLink link(terms, terms_of(Role::server, terms.credentials));
   link.client.act(link.client.renewal.begin(0, link.now));
-  // Time in which nothing ran here does not count.
+  // Time in which this process did not run does not count.
   link.client.act(link.client.renewal.check_time(link.now + 1h));
   link.client.act(link.client.renewal.check_time(link.now + 1h + 4s - 1ns));
   EXPECT_FALSE(link.client.error);
@@ -276,7 +276,7 @@ TEST(Renewal, HasADeadline) {
 /// A word that is not due, in each state.
 TEST(Renewal, RefusesAWordThatIsNotDue) {
   const std::vector<std::byte> noise(10, std::byte{1});
-  // How far a link is, and which words may arrive at which end then.
+  // The progress of a link, and the words that may arrive at an end at that point.
   struct Point {
     int deliveries;
     Role end;
@@ -337,7 +337,7 @@ TEST(Renewal, RefusesNoiseAndTooMuchOfIt) {
   EXPECT_EQ(link.server.error->code, ErrorCode::protocol_violation);
   EXPECT_TRUE(link.server.said.empty()) << "not even an alert";
 
-  // A client takes 24 KiB in all, though each record may be legal so far.
+  // A client takes 24 KiB in all, although each record may be legal so far.
   RenewingLink flood;
   flood.client.act(flood.client.renewal.begin(0, flood.now));
   std::vector<std::byte> record(8000, std::byte{0});
@@ -371,7 +371,7 @@ TEST(Renewal, IsBegunOnlySoOften) {
 
 // --- identities
 
-/// Both ends end, the one that looks with a name and the other one without.
+/// Both ends fail: the one that checks has the name in its error, the other one has not.
 void expect_refused(RenewingLink& link, RenewingEnd& by, const std::string& why) {
   link.client.act(link.client.renewal.begin(0, link.now));
   link.run();
@@ -393,7 +393,7 @@ TEST(Renewal, UnderAnotherKeyIsRefused) {
   expect_refused(link, link.server, "has not the key");
 }
 
-// It has both keys, and takes the other one for that of the link.
+// The peer has both keys, but takes the other one for the key of the link.
 TEST(Renewal, UnderAnotherLabelIsRefused) {
   RenewalTerms of_client = terms_of(Role::client, fleet_keys({{"fleet", 'a'}, {"other", 'b'}}));
   of_client.own_identity = of_client.identity = "key:other";
@@ -402,7 +402,7 @@ TEST(Renewal, UnderAnotherLabelIsRefused) {
   expect_refused(link, link.server, "proved to be 'key:other' (key), and was 'key:fleet' (key)");
 }
 
-// Both files got another key under the label of the link's.
+// Both files received another key under the label of the link's key.
 TEST(Renewal, UnderAnotherKeyOfTheSameLabelIsRefused) {
   RenewingLink link;
   link.client.renewal.use(fleet_keys({{"fleet", 'b'}}));
@@ -410,7 +410,7 @@ TEST(Renewal, UnderAnotherKeyOfTheSameLabelIsRefused) {
   expect_refused(link, link.server, "the key behind 'key:fleet' (key) has changed");
 }
 
-// A rotation of keys makes another one the first to dial with: the link stays with its own.
+// A rotation makes another key the first to dial with, but the link keeps its own.
 TEST(Renewal, GoesOnWithTheKeyOfTheLinkUntilThatIsRemoved) {
   RenewingLink link;
   link.client.renewal.use(fleet_keys({{"next", 'b'}, {"fleet", 'a'}}));
@@ -444,7 +444,7 @@ TEST(Renewal, OfCertificatesTakesARenewedOneOfTheSameName) {
     link.client.act(link.client.renewal.begin(0, link.now));
     link.run();
     expect_renewed(link, count);
-    // A key beside it changes nothing: the link was proved by a certificate.
+    // An additional key changes nothing, because the link was proved by a certificate.
     link.client.renewal.use(fleet_keys({{"fleet", 'a'}}, &robot_2, &authority));
     link.server.renewal.use(fleet_keys({{"fleet", 'a'}}, &server, &authority));
   }

@@ -30,7 +30,7 @@ Nonce nonce_from(const Buffer& bytes) {
   return nonce;
 }
 
-// `text` in two pieces.
+// Seals `text` in two pieces.
 Buffer seal(Sealer& sealer, const Nonce& nonce, Bytes header, Bytes text, std::size_t first_bytes) {
   std::vector<Bytes> pieces;
   for (const Bytes piece : {text.first(first_bytes), text.subspan(first_bytes)})
@@ -40,7 +40,7 @@ Buffer seal(Sealer& sealer, const Nonce& nonce, Bytes header, Bytes text, std::s
   return sealed;
 }
 
-// Its first bytes beside it, the others in place; empty if the tag is wrong.
+// Opens the first bytes into a front buffer, and the others in place; empty if the tag is wrong.
 Buffer open(Sealer& sealer, const Nonce& nonce, Bytes header, Buffer sealed,
             std::size_t front_bytes) {
   Buffer text(front_bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel's facts about the memory of keys, and its contents once they have ended.
+// The kernel's facts about the memory of keys, and its contents after they have ended.
 #include "secure/secret_memory.hpp"
 
 #include <gmock/gmock.h>
@@ -35,7 +35,7 @@ bool is_zero(Bytes bytes) {
 }
 void fill_up(MutableBytes bytes) { std::ranges::fill(bytes, std::byte{0x7e}); }
 
-// Blocks of both sizes, and pages of their own.
+// Blocks of both sizes, and separate pages.
 constexpr std::size_t kSizes[] = {1, 32, 48, 64, 65, 1152, 1153, 5000, 65537};
 
 TEST(SecretMemory, IsNeitherSwappedNorDumpedNorForked) {
@@ -48,7 +48,7 @@ TEST(SecretMemory, IsNeitherSwappedNorDumpedNorForked) {
       const Mapping mapping = mapping_of(byte);
       EXPECT_TRUE(mapping.is_undumped) << mapping.name;
       EXPECT_TRUE(mapping.is_wiped) << mapping.name;
-      // A sanitizer lets mlock() do nothing.
+      // Under a sanitizer, mlock() does nothing.
       EXPECT_TRUE(mapping.is_locked || TENDON_SANITIZED) << mapping.name;
     }
     SecretMemory::give_back(memory);
@@ -112,7 +112,7 @@ TEST(SecretMemory, ThreadsTakeAndGiveBack) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// By the C library, whose handlers run, and past it, where the kernel alone wipes.
+// Forks by the C library, whose handlers run, and without it, so that only the kernel wipes.
 TEST(SecretMemory, AChildHasZerosAndMemoryOfItsOwn) {
   SecretBytes small(32);
   SecretBytes expanded(1100);
@@ -123,7 +123,7 @@ TEST(SecretMemory, AChildHasZerosAndMemoryOfItsOwn) {
     SecretBytes own(32);
     if (mapping_of(own.bytes().data()).is_secret() == false) return 2;
     fill_up(own.writable());
-    // It gives nothing back to memory that it does not have.
+    // It returns nothing to memory that it does not have.
     small = SecretBytes();
     expanded = SecretBytes();
     text = SecretBytes();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Both ends of a handshake in one thread, and ends that are not ours by OpenSSL alone.
+// Both ends of a handshake in one thread, and foreign ends that use OpenSSL alone.
 #include "secure/tls_handshake.hpp"
 
 #include <gmock/gmock.h>
@@ -22,7 +22,7 @@ using State = TlsHandshake::State;
 using ::testing::HasSubstr;
 using namespace std::string_view_literals;
 
-/// Two ends, and what they have said.
+/// Two ends, and the bytes that they have sent.
 struct Ends {
   std::unique_ptr<TlsHandshake> client;
   std::unique_ptr<TlsHandshake> server;
@@ -54,7 +54,7 @@ struct Ends {
     server_bytes += from_server.size() - before;
     server_last_bytes = from_server.size() - before;
   }
-  /// Until nobody says anything.
+  /// Runs until neither end sends anything.
   void run() {
     turn_client({});
     while (!from_client.empty() || !from_server.empty()) {
@@ -191,7 +191,7 @@ TEST(TlsHandshake, ACertificateForAServerOfKeysIsRefused) {
 
 class Certificates : public ::testing::Test {
  protected:
-  /// The client shows `client`, and the server a certificate as it should be.
+  /// The client shows `client`, and the server a valid certificate.
   Ends show_to_server(const Certificate& client,
                       const std::vector<const Certificate*>& issuers = {}) {
     Ends ends = Ends::between(Credentials::make(parts_of(client, issuers, authority_)).value(),
@@ -209,7 +209,8 @@ class Certificates : public ::testing::Test {
       ASSERT_TRUE(error) << why;
       EXPECT_EQ(error->code, ErrorCode::authentication_failed);
       EXPECT_THAT(error->detail, HasSubstr(why));
-      // A client is done before the server has looked at its certificate, and hears an alert then.
+      // A client finishes before the server has checked its certificate, and then receives an
+      // alert.
       if (!is_client) {
         EXPECT_FALSE(ends.are_done());
       }
@@ -260,7 +261,7 @@ TEST_F(Certificates, OfOthersOrOutOfDateAreRefused) {
   expect_refused(Certificate::authority("foreign").sign({}), "issuer");
   expect_refused(authority_.sign({.names = "email:a@robot.example"}), "names nobody");
   expect_refused(authority_.sign({.names = "URI:key:fleet, URI:session:17"}), "names nobody");
-  // Each reason has the same alert.
+  // Every reason has the same alert.
   EXPECT_THAT(alerts_, ::testing::Each(alerts_.front()));
 }
 
@@ -279,7 +280,7 @@ TEST_F(Certificates, ThreeFitInAFirstFlightAndFourAreTooMany) {
   const Certificate end = second.sign({});
   Ends ends = show_to_server(end, {&second, &first});
   expect_agreement(ends);
-  // The asking end of a cable has room for so much before it is answered.
+  // The asking end of a cable has room for this many bytes before it is answered.
   EXPECT_LE(ends.client_bytes, 8192u);
   EXPECT_LE(ends.server_bytes, 8192u);
   const Certificate far = third.sign({});
@@ -321,7 +322,8 @@ TEST(TlsHandshake, ALaneJoinsItsSessionAlone) {
   EXPECT_FALSE(std::ranges::equal(lane.sending.bytes(), of_server.sending.bytes()));
   Ends unknown = dial("18", session.lane_key.bytes());
   Ends wrong = dial("17", session.host_key.bytes());
-  // No credentials are wrong, so it is no question of who the peer is. It hears the alert of keys.
+  // No credentials are wrong, so the error is not about identity. The client receives the alert for
+  // keys.
   for (Ends* refused : {&unknown, &wrong}) {
     EXPECT_FALSE(refused->are_done());
     ASSERT_TRUE(refused->server_error && refused->client_error);
@@ -339,7 +341,7 @@ TEST(TlsHandshake, WhatIsNotTlsIsRefusedByItsFirstBytes) {
     const auto done = server->advance(as_bytes(said), output);
     ASSERT_FALSE(done) << said;
     EXPECT_EQ(done.error().code, ErrorCode::protocol_violation);
-    // An alert in plaintext: a peer that has forgotten its key sees that this is TLS.
+    // The alert is in plaintext, so that a peer that has lost its key sees that this is TLS.
     EXPECT_EQ(as_text(output), "\x15\x03\x03\x00\x02\x02\x0a"sv);
   }
 }
@@ -367,7 +369,7 @@ TEST(TlsHandshake, CutAtEachByteItIsNotDone) {
   }
 }
 
-// But the version in the header of the server's first record, which says nothing (RFC 8446, 5.1).
+// Except the version in the header of the server's first record, which is ignored (RFC 8446, 5.1).
 TEST(TlsHandshake, AFlippedBitAnywhereEndsIt) {
   const auto credentials = with_key("fleet", 'a');
   for (std::size_t at = 0;; ++at) {
@@ -391,8 +393,8 @@ TEST(TlsHandshake, AFlippedBitAnywhereEndsIt) {
   }
 }
 
-// A member of the CA that stands on the path declines the key of a lane's session, and shows a
-// certificate of its own.
+// A member of the CA on the path declines the key of a lane's session, and shows its own
+// certificate.
 TEST(TlsHandshake, ALaneIsNotAnsweredByAnotherMember) {
   const Certificate authority = Certificate::authority("ours");
   const Certificate member = authority.sign({});
@@ -433,7 +435,7 @@ TEST(TlsHandshake, ALaneIsNotAnsweredByAnotherMember) {
   EXPECT_THAT(done.error().detail, HasSubstr("not of its session"));
 }
 
-// A client of OpenSSL that may do what ours does not.
+// A client of OpenSSL that may do things that ours never does.
 struct ForeignClient {
   CryptoOwned<SSL_CTX> context;
   CryptoOwned<SSL> ssl;
@@ -460,7 +462,7 @@ struct ForeignClient {
     *bytes = kIdentity.size();
     return 1;
   }
-  /// What our server says to it in the end.
+  /// Returns our server's final result.
   Result<void> meet() {
     ssl.reset(SSL_new(context.get()));
     SSL_set_bio(ssl.get(), BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));

@@ -47,7 +47,7 @@ TEST_F(Door, LeadsWhereItIsToldUnderOnePath) {
   EXPECT_TRUE(leads(door, "one"));
 }
 
-// The door leads to a directory, and to nothing that takes its place.
+// The door leads to a directory, and to nothing that replaces it.
 TEST_F(Door, IsNotMovedByOthers) {
   const std::string one = make("one");
   auto door = DirectoryDoor::open(one).value();

@@ -47,7 +47,7 @@ HandshakeStep feed(Handshake& machine, HelloKind kind) {
   return feed(machine, encode(message_of(kind, "peer")));
 }
 
-// Brings a fresh machine to `state` by the shortest way.
+// Brings a fresh machine to `state` by the shortest sequence.
 Handshake machine_in(HandshakeState state) {
   const auto send = [](Handshake& machine, HelloKind kind) {
     EXPECT_NE(machine.reply(message_of(kind)).next, Next::failed);
@@ -108,7 +108,7 @@ constexpr HandshakeState kStates[] = {
     HandshakeState::admit,       HandshakeState::map,          HandshakeState::await_confirm,
     HandshakeState::established, HandshakeState::failed};
 
-// The table of docs/protocol.md, written out once more.
+// The table of docs/protocol.md, written a second time.
 struct Row {
   HandshakeState from;
   char direction;
@@ -228,7 +228,8 @@ TEST(Handshake, RejectsWhereverItMaySend) {
   }
 }
 
-// Two machines and a wire, one byte at a time: what each end sends must be what the other expects.
+// Two machines and a wire that carries one byte at a time. Each end must send frames that the other
+// expects.
 class Wire {
  public:
   void connector_sends(HandshakeStep step) { carry(std::move(step), acceptor_, from_connector_); }
@@ -236,7 +237,7 @@ class Wire {
 
   Handshake connector_ = Handshake::connector();
   Handshake acceptor_ = Handshake::acceptor();
-  HandshakeStep from_connector_;  // what the acceptor made of it
+  HandshakeStep from_connector_;  // the acceptor's step for it
   HandshakeStep from_acceptor_;
 
  private:
@@ -351,7 +352,7 @@ TEST(Handshake, NonsenseGetsOneUniformAnswerFromAnAcceptor) {
     EXPECT_EQ(silent.next, Next::failed);
     EXPECT_TRUE(silent.send.empty());
   }
-  // The wrong frame in the wrong state is told no more.
+  // A wrong frame in a wrong state receives the same answer.
   Handshake acceptor = machine_in(S::await_choice);
   EXPECT_EQ(feed(acceptor, K::lane).send, uniform);
 }

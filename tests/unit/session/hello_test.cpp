@@ -116,8 +116,8 @@ HelloMessage lane_message() {
   return message;
 }
 
-// What is on the wire today must be readable for ever: these bytes were written by hand from
-// docs/protocol.md, not by the code under test.
+// Today's frames must be readable forever. These bytes were written by hand from docs/protocol.md,
+// not by the code under test.
 struct Golden {
   HelloMessage message;
   const char* hex;
@@ -161,7 +161,7 @@ Buffer from_hex(std::string_view hex) {
   return bytes;
 }
 
-// A frame built by hand, to break any rule with.
+// A frame built by hand, which can break any rule.
 class Frame {
  public:
   Frame& field(std::uint16_t type, Bytes value) {
@@ -617,7 +617,7 @@ TEST(Hello, OtherMajorsAreRefusedUnlessTheySpeakOurs) {
   EXPECT_EQ(older.code, ErrorCode::version_mismatch);
   EXPECT_THAT(older.detail, HasSubstr("peer speaks version 0.9"));
   expect_violation(ready_frame().version(1, 0, 2).error(), "no range");
-  // Another major may mean anything by what follows: its version is what is complained about.
+  // Another major may define all later bytes differently, so the error is about its version.
   EXPECT_EQ(ready_frame().version(2, 0, 2).reserved(1).announced(0xFFFFFFFF).error().code,
             ErrorCode::version_mismatch);
 }
@@ -645,7 +645,7 @@ TEST(Hello, RejectionsCarryTheError) {
 
 TEST(Hello, APeerCannotChooseAnyErrorItLikes) {
   HelloMessage message = reject_message();
-  // The first three would say what this process did, or that it should just call again.
+  // The first three would describe this process, or suggest that it simply call again.
   for (const auto code : {ErrorCode::timeout, ErrorCode::busy, ErrorCode::context_closed,
                           ErrorCode::end_of_stream, ErrorCode::internal, ErrorCode::corrupt_data}) {
     message.error_code = static_cast<std::uint16_t>(code);
@@ -656,7 +656,7 @@ TEST(Hello, APeerCannotChooseAnyErrorItLikes) {
   EXPECT_EQ(error_of(message).detail, "the peer refused: no (TD-E9999)");
 }
 
-// Any bytes, cut anywhere: the same messages or the same error as in one piece.
+// Any bytes, cut anywhere, yield the same messages or the same error as in one piece.
 TEST(Hello, SplitsChangeNothing) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));

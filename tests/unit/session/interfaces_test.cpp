@@ -33,7 +33,7 @@ TEST(Interfaces, ThoseOfADefaultRouteComeFirst) {
       ElementsAre("10.1.0.2", "10.0.0.2", "192.168.0.2"));
 }
 
-// Container engines give one address to the bridges of all hosts.
+// Container engines use one address for the bridges of all hosts.
 TEST(Interfaces, BridgesComeLast) {
   InterfaceAddress docker = at("docker0", "172.17.0.1");
   docker.is_bridge = true;

@@ -61,7 +61,7 @@ TEST(Machine, FactsOfThisProcess) {
   EXPECT_LE(tendon::detail::host_name().size(), tendon::kMaxIdentityTextBytes);
 }
 
-// A private TENDON_RUNTIME_DIR for each test, put back afterwards.
+// A private TENDON_RUNTIME_DIR for each test, restored afterwards.
 class RuntimeDirectory : public testing::Test {
  protected:
   void SetUp() override {
@@ -89,7 +89,7 @@ class RuntimeDirectory : public testing::Test {
   std::optional<std::string> former_;
 };
 
-// What a user without TENDON_RUNTIME_DIR has: a user who exists in no other test.
+// The directories of a user without TENDON_RUNTIME_DIR, who exists in no other test.
 class DefaultDirectory : public RuntimeDirectory {
  protected:
   void SetUp() override {
@@ -101,7 +101,7 @@ class DefaultDirectory : public RuntimeDirectory {
     ASSERT_FALSE(fs::exists(user_base_)) << "somebody has that uid";
     ASSERT_FALSE(fs::exists(in_tmp_)) << "somebody has that uid";
     unsetenv("TENDON_RUNTIME_DIR");
-    setenv("XDG_RUNTIME_DIR", base_.c_str(), 1);  // which does not count
+    setenv("XDG_RUNTIME_DIR", base_.c_str(), 1);  // which has no effect
     ASSERT_EQ(seteuid(uid_), 0);
   }
   void TearDown() override {
@@ -113,7 +113,7 @@ class DefaultDirectory : public RuntimeDirectory {
     fs::remove_all(in_tmp_, ignored);
     RuntimeDirectory::TearDown();
   }
-  /// What a login makes.
+  /// Does what a login does.
   void make_user_base(uid_t owner) const {
     ASSERT_EQ(seteuid(0), 0);
     ASSERT_TRUE(fs::create_directories(user_base_));
@@ -182,7 +182,7 @@ TEST_F(RuntimeDirectory, SomebodyElsesIsRefused) {
   EXPECT_THAT(found.error().detail, HasSubstr("belongs to uid 12345"));
 }
 
-// Nothing takes the place of what was asked for.
+// Nothing replaces the requested directory.
 TEST_F(RuntimeDirectory, WhatCannotBeHadIsAnErrorThatNamesTheVariable) {
   const auto refused = [](const std::string& value, ErrorCode code, std::string_view reason) {
     ask_for(value);
@@ -267,7 +267,7 @@ TEST_F(DefaultDirectory, APlaceOfAnotherUserIsNoPlace) {
   EXPECT_EQ(runtime_directory().value(), in_tmp_);
 }
 
-// One without the right to write stands for one that is full or read-only.
+// A directory without the right to write stands for a full or read-only one.
 TEST_F(DefaultDirectory, APlaceThatTakesNothingIsReplacedByTmp) {
   make_user_base(uid_);
   ASSERT_EQ(chmod(user_base_.c_str(), 0500), 0);
@@ -291,7 +291,7 @@ TEST_F(RuntimeDirectory, OnlyASocketIsARendezvous) {
   fs::remove(path);
   const OwnedFd socket = bound_socket(path);
   EXPECT_EQ(find_rendezvous(token).value(), path);
-  // In a directory that others can enter anybody could have put it there.
+  // In a directory that others can enter, anybody could have put it there.
   ASSERT_EQ(chmod(ours().c_str(), 0777), 0);
   EXPECT_FALSE(find_rendezvous(token));
 }
@@ -308,7 +308,7 @@ TEST_F(RuntimeDirectory, ErrorsSayWhatToMend) {
               HasSubstr("set TENDON_RUNTIME_DIR to a directory that uid"));
 }
 
-// Those that look again do not follow what the program does to its environment meanwhile.
+// Repeated looks do not follow changes that the program makes to its environment meanwhile.
 TEST_F(RuntimeDirectory, IsToldForWhatWasAsked) {
   const std::string asked = tendon::detail::asked_runtime_directory();
   EXPECT_EQ(asked, ours());

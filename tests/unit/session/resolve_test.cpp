@@ -45,7 +45,7 @@ HangingResolver& hanging_resolver() {
   return *instance;
 }
 
-// A resolver that has a lock, as that of the C library has some, and works under it.
+// A resolver that works under a lock, as the C library's does.
 constinit std::mutex resolver_mutex;
 void work_under_the_lock() {
   const std::lock_guard lock(resolver_mutex);
@@ -56,7 +56,7 @@ void work_under_the_lock() {
 
 }  // namespace
 
-// Stands before the one of libc for the library under test, which is linked into this program.
+// Replaces the function of libc for the library under test, which is linked into this program.
 extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints,
                            addrinfo** result) {
   if (std::string_view(node) == "hang.test" && (hints->ai_flags & AI_NUMERICHOST) == 0) {
@@ -152,7 +152,7 @@ TEST(Resolve, ChildrenOfAProcessThatLooksNamesUpLookThemUpToo) {
   for (std::thread& one : busy) one.join();
 }
 
-// Such a look-up waits for a server: without a lock of the C library.
+// Such a look-up waits for a server without a lock of the C library.
 TEST(Resolve, AForkDoesNotWaitForAResolverThatHangs) {
   if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer's malloc keeps its locks over a fork";
   hanging_resolver().set(true);
@@ -166,7 +166,7 @@ TEST(Resolve, AForkDoesNotWaitForAResolverThatHangs) {
 
 TEST(Resolve, AResolverThatHangsHoldsNobodyAndIsBounded) {
   hanging_resolver().set(true);
-  // Threads of look-ups that earlier tests began may still be about to end.
+  // Threads of look-ups that earlier tests began may still be ending.
   int pending = 0;
   EXPECT_TRUE(tendon::test::eventually([&] {
     const auto found = resolve(address("hang.test:1"), 1ms, ResolveFor::connect);

@@ -43,7 +43,7 @@ class SocketNames : public testing::Test {
   [[nodiscard]] std::string star(const std::string& suffix = ".zenoh") const {
     return directory() + "/0123456789abcdef" + suffix;
   }
-  /// A killed process leaves this: nobody listens there.
+  /// The file of a killed process: nobody listens there.
   static void leave_socket(const std::string& path) {
     ASSERT_EQ(mknod(path.c_str(), S_IFSOCK | 0600, 0), 0) << path;
   }
@@ -81,12 +81,12 @@ TEST_F(SocketNames, ASweepTakesOnlyWhatNobodyListensOn) {
   EXPECT_FALSE(fs::exists(dead));
   EXPECT_FALSE(fs::exists(dead_node));
   EXPECT_EQ(dir_.names().size(), names - 2);
-  // The probe filled the backlog of the first living one: it still counts as alive.
+  // The probe filled the backlog of the first living one, which still counts as alive.
   EXPECT_EQ(sweep_leftovers(directory()).removed, 0u);
   EXPECT_EQ(sweep_leftovers(directory() + "/missing").looked_at, 0u);
 }
 
-// A rendezvous takes one visitor: a sweep that connected to it would keep the right one out.
+// A rendezvous takes one visitor, so a sweep that connected to it would keep the right one out.
 TEST_F(SocketNames, ASweepConnectsToNobody) {
   const auto alive = detail::listen_at(fresh_path(), 1).value();
   const auto star_server = detail::listen_at(star(), 1).value();
@@ -160,7 +160,7 @@ TEST_F(SocketNames, ANameTakesThePlaceOfALeftover) {
   const OwnedFd peer(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const auto address = detail::unix_socket_address(path).value();
   EXPECT_EQ(connect(peer.get(), address.get(), address.length), 0);
-  // Another one may have the name by now.
+  // Another socket may have the name by now.
   detail::remove_name(path, *before);
   EXPECT_TRUE(fs::exists(path));
   detail::remove_name(path, listening.file);
@@ -189,7 +189,7 @@ TEST_F(SocketNames, ALockIsThatOfTheFileThatOthersSee) {
   EXPECT_TRUE(take_file_lock(path).value());
 }
 
-// Those who sweep remove it under its lock, while others have it open already.
+// Sweepers remove the file under its lock, while others have it open already.
 TEST_F(SocketNames, ALockWhoseFileIsRemovedIsTakenAnew) {
   const std::string path = directory() + "/lock";
   std::atomic<int> stale = 0;
@@ -207,7 +207,7 @@ TEST_F(SocketNames, ALockWhoseFileIsRemovedIsTakenAnew) {
   EXPECT_EQ(stale, 0);
 }
 
-// Once for each directory that the environment names.
+// It sweeps once for each directory that the environment names.
 TEST_F(SocketNames, AProcessSweepsAtItsStart) {
   const char* const former = getenv("TENDON_RUNTIME_DIR");
   const std::optional<std::string> kept =
