@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where one may listen and connect, and what is refused, each by its name.
+// Where a program may listen and connect, and the error that names each refusal.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -85,7 +85,7 @@ TEST_P(Addresses, APathInUseIsAddressInUseAndItsFileStays) {
 }
 
 TEST_P(Addresses, OneThatIsNotThisHostsIsSaidToBeSo) {
-  // 192.0.2.0/24 is for documents.
+  // 192.0.2.0/24 is reserved for documentation.
   EXPECT_TRUE(
       fails_with(Listener::bind(*server_, "192.0.2.7:0", {.security = {Profile::plaintext}}),
                  ErrorCode::invalid_argument, "no interface of this host has this address"));
@@ -285,8 +285,7 @@ TEST_P(Addresses, APeerThatHasAPlaceAgainIsReached) {
 }
 
 TEST_P(Addresses, AnotherMajorVersionIsAVersionMismatchAtBothEnds) {
-  // A peer of major version 77 that speaks nothing older: header of the hello, and nothing more
-  // needed.
+  // The header of the hello of a peer that speaks major version 77 only; the rest is not needed.
   const std::string hello("TNDN\x4d\x00\x00\x00\x4d\x00\x00\x00\x04\x00\x00\x00\x01\x00\x00\x00",
                           20);
   RawListener newer;
@@ -302,7 +301,7 @@ TEST_P(Addresses, AnotherMajorVersionIsAVersionMismatchAtBothEnds) {
   Listener listener = Listener::bind(*server_, "127.0.0.1:0").value();
   detail::OwnedFd peer = connect_raw(listener.address());
   send_all(peer.get(), hello);
-  read_to_end(peer.get());  // it is answered or dropped, not left hanging
+  read_to_end(peer.get());  // it is answered or dropped, not left waiting
   EXPECT_TRUE(succeeds(Pipe::connect(*client_, listener.address(), kPatience))) << "others live on";
 }
 

@@ -20,8 +20,8 @@ std::atomic<std::uint64_t> allocations{0};
 }  // namespace
 
 #if !TENDON_SANITIZED
-// malloc itself is counted: operator new, the C library and every other library come here.
-// glibc's own names for what is replaced; the GNU C library manual, "Replacing malloc".
+// Counts malloc itself, which operator new, the C library and all other libraries call. These are
+// glibc's names for the replaced functions; the GNU C library manual, "Replacing malloc".
 extern "C" {
 void* __libc_malloc(std::size_t);
 void* __libc_calloc(std::size_t, std::size_t);
@@ -69,12 +69,12 @@ class Allocation : public PipeTest {
     if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer has its own malloc";
   }
   /// Runs `round` until warm, then counts. Failures inside the measured part would allocate
-  /// themselves, so `round` answers bool.
+  /// themselves, so `round` returns bool.
   template <class Round>
   static std::uint64_t allocations_of(Round round) {
     // The counter sees every thread, and the service thread prefaults, ticks and grows its tables a
-    // few times a second: a window that happens to hold none of that tells. What a message
-    // allocates is in each window.
+    // few times a second. So the smallest window counts, which has none of that; each window has
+    // the allocations of a message.
     std::uint64_t fewest = ~0ull;
     for (int window = 0; window < kWindows && fewest != 0; ++window) {
       for (int i = 0; i < kWarmUp; ++i)

@@ -178,7 +178,7 @@ TEST_P(Async, CallbacksRunOutsideCallsAndLocks) {
   std::thread::id runner;
   Completion<TensorDict> next = pair.client.recv_async();
   next.on_done([&](Result<TensorDict> received) {
-    // A callback may call Tendon: no lock is held.
+    // A callback may call Tendon, because no lock is held.
     EXPECT_TRUE(fails_with(pair.client.recv(0s), ErrorCode::timeout));
     (void)pair.client_context.describe();
     std::lock_guard lock(mutex);
@@ -188,7 +188,7 @@ TEST_P(Async, CallbacksRunOutsideCallsAndLocks) {
   });
   ASSERT_TRUE(succeeds(pair.server.send(numbered(5), kPatience)));
   if (way().client_progress == Progress::manual) {
-    // Nothing happens between calls of this thread's own.
+    // Nothing happens between calls of this thread.
     EXPECT_TRUE(seen.empty());
     ASSERT_TRUE(eventually([&] { return !seen.empty(); }, [&] { pair.client_context.progress(); }));
     EXPECT_EQ(runner, std::this_thread::get_id());
@@ -233,7 +233,7 @@ TEST_P(Async, WhatACallbackStartsAtTheEndOfItsContextEndsToo) {
       if (++failures < 3) start();
     });
   };
-  // Where the Context has no thread, this runs inside close() only.
+  // Where the Context has no thread, this runs only inside close().
   sent.on_done([&](const Result<void>&) { start(); });
   EXPECT_TRUE(succeeds(pair.client_context.close(kPatience)));
   EXPECT_EQ(failures, 3);

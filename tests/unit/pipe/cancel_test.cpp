@@ -68,7 +68,7 @@ TEST_P(Cancel, DropsAndCountsUnreadMessages) {
   auto last = pair.server.send_async(Storage::allocate(1).value());
   EXPECT_TRUE(succeeds(last.wait(kPatience)));
   EXPECT_EQ(number_of(pair.client.recv(kPatience).value()), 0);
-  // The peer's flush says that all of them lie here, in shared memory at least in the ring.
+  // The peer's flush shows that all messages are here; in shared memory, at least in the ring.
   std::atomic<bool> flushed{false};
   std::thread flushing([&] {
     EXPECT_TRUE(succeeds(pair.server.flush(kPatience)));
@@ -77,13 +77,12 @@ TEST_P(Cancel, DropsAndCountsUnreadMessages) {
   ASSERT_TRUE(eventually([&] { return flushed.load(); },
                          [&] {
                            pair.client_context.progress();
-                           // A shared-memory link without a service thread is looked at by calls
-                           // only.
+                           // Only calls look at a shared-memory link without a service thread.
                            TensorDict other = patterned(0, 3);
                            (void)pair.client.recv_into(other, 0s);
                          }));
   flushing.join();
-  // Takes in what lies in the ring.
+  // Takes in the messages in the ring.
   EXPECT_TRUE(succeeds(pair.client.flush(kPatience)));
   TensorDict other = patterned(0, 3);
   EXPECT_TRUE(fails_with(pair.client.recv_into(other, 0s), ErrorCode::schema_mismatch));
@@ -99,7 +98,7 @@ TEST_P(Cancel, ReleasesAThreadThatWaits) {
       received = pair.server.recv(Deadline::never());
     EXPECT_TRUE(fails_with(received, ErrorCode::cancelled));
   });
-  // Only once the other thread is inside recv() does a second one meet `busy`.
+  // A second thread meets `busy` only once the other one is inside recv().
   ASSERT_TRUE(eventually([&] {
     auto polled = pair.server.recv(0s);
     return !polled && polled.error().code == ErrorCode::busy;
@@ -163,8 +162,7 @@ TEST_P(Cancel, MessagesThatSeveralReceivesPutBackKeepTheirOrder) {
   for (std::int64_t n = 0; n < 4; ++n) EXPECT_EQ(number_of(pair.client.recv(kPatience).value()), n);
 }
 
-// Another thread copies the message while its receive is given back: at an earlier or later moment
-// in each round.
+// Another thread copies the message while its receive is returned, earlier or later in each round.
 TEST_P(Cancel, AReceiveThatIsGivenBackAsItsMessageComesIsNotOvertaken) {
   constexpr std::uint64_t kSize = 4 << 20;
   PipePair pair = connect();
@@ -224,7 +222,7 @@ TEST_P(Cancel, AReceiveIntoThatIsDroppedLeavesItsMessageWhereItLies) {
 }
 
 TEST_P(Cancel, ACancelledSendIsNeverDelivered) {
-  // The receiver takes nothing, so that sends pile up until one has to wait.
+  // The receiver takes nothing, so that sends queue up until one must wait.
   PipePair pair =
       connect({.link_cap_bytes = 1 << 20}, {.link_cap_bytes = 1 << 20, .pool_cap_bytes = 1 << 20});
   std::vector<Completion<void>> sends;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Over sockets a waiting recv_into is written to directly. Whatever ends the call, the memory is
-// the user's again afterwards: nothing may be written there any more.
+// Over sockets a waiting recv_into is written to directly. However the call ends, the memory is the
+// user's again afterwards, and nothing may be written there.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,12 +14,12 @@
 namespace tendon::test {
 namespace {
 
-// More than the kernel takes; two of them are within the window.
+// More than the kernel takes; two of them fit in the window.
 constexpr std::uint64_t kSize = 30 << 20;
 constexpr std::uint64_t kMine = 77;
 
-/// Both ends move only in their own calls, so that a message stops half way: what the kernel takes
-/// is sent at once, the rest when the sender says so.
+/// Both ends move only in their own calls, so that a message stops halfway. The part that the
+/// kernel takes is sent at once, the rest in a later call of the sender.
 class Claims : public testing::Test {
  protected:
   Claims() {
@@ -33,7 +33,7 @@ class Claims : public testing::Test {
     listener_.emplace(Listener::bind(*receiving_, "127.0.0.1:0").value());
     connect(from_, to_);
     connect(other_from_, other_to_);
-    // The schema first, or nothing could be claimed.
+    // The schema is sent first, because nothing could be claimed without it.
     std::thread receiver([&] { EXPECT_TRUE(succeeds(to_->recv_into(into_, kPatience))); });
     EXPECT_TRUE(succeeds(from_->send(patterned(9, kSize), kPatience)));
     receiver.join();
@@ -45,14 +45,15 @@ class Claims : public testing::Test {
     accepting.join();
   }
 
-  /// Written by another thread meanwhile; any other value than the first will do, so the race is
-  /// meant.
+  /// Another thread writes this byte meanwhile. Any value except the first will do, so the race is
+  /// intended.
   [[nodiscard]] [[gnu::no_sanitize("thread")]] bool begun() {
     const auto* first = reinterpret_cast<const volatile std::byte*>(into_["x"].bytes().data());
     return *first != std::byte{0};
   }
-  /// The call is over: uses the memory for something else, lets everything come that was sent, and
-  /// looks. The rest of a frame goes before the next message on the one bulk connection.
+  /// Called after the call is over. Uses the memory for something else, lets all sent bytes arrive,
+  /// and checks the memory. On the single bulk connection, the rest of a frame precedes the next
+  /// message.
   void expect_that_nothing_is_written() {
     fill_pattern(into_["x"].mutable_bytes(), kMine);
     std::thread sender(
@@ -109,7 +110,7 @@ TEST_F(Claims, OfACancelledReceiveStayAndAreSaidToStay) {
   received.cancel();
   EXPECT_EQ(received.state(), CompletionStatus::failed_owning);
   EXPECT_TRUE(fails_with(received.wait(kPatience), ErrorCode::cancelled, "in use"));
-  // The message is not lost: the next receive gets it.
+  // The message is not lost: the next receive returns it.
   std::thread sender([&] { EXPECT_TRUE(succeeds(sent.wait(kPatience))); });
   const auto next = to_->recv(kPatience);
   sender.join();
@@ -122,7 +123,7 @@ TEST_F(Claims, AnotherReceiveMayTakeWhatLiesInADestination) {
   ASSERT_FALSE(sent.done());
   std::thread receiver([&] { EXPECT_TRUE(succeeds(to_->recv_into(into_, kPatience))); });
   ASSERT_TRUE(eventually([&] { return begun(); }));
-  auto other = to_->recv_async();  // posted receives come first
+  auto other = to_->recv_async();  // posted receives are served first
   EXPECT_TRUE(succeeds(sent.wait(kPatience)));
   const auto taken = other.wait(kPatience);
   EXPECT_TRUE(succeeds(from_->send(patterned(2, kSize), kPatience)));

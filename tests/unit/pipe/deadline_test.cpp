@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// docs/threads.md, "Deadlines": what a deadline that passes leaves behind.
+// docs/threads.md, "Deadlines": the state after a deadline has passed.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -58,7 +58,7 @@ TEST_P(Deadlines, ATimedOutWaitLeavesTheOperationPending) {
 }
 
 TEST_P(Deadlines, ATimedOutSendIsNeverDeliveredAndLaterOnesAre) {
-  // Nobody receives: windows and slots fill up, whatever the path, and the send that finds no room
+  // Nobody receives, so windows and slots fill up on every path, and the send that finds no room
   // times out.
   PipePair pair =
       connect({.link_cap_bytes = 4 << 20}, {.link_cap_bytes = 4 << 20, .pool_cap_bytes = 4 << 20});
@@ -73,7 +73,7 @@ TEST_P(Deadlines, ATimedOutSendIsNeverDeliveredAndLaterOnesAre) {
       delivered.push_back(n);
     } else {
       ++failures;
-      // The slots are the peer's, or the window is: either way the error names it.
+      // The peer holds the slots, or the window is full; the error names it in both cases.
       EXPECT_TRUE(sent.error().code == ErrorCode::timeout ||
                   sent.error().code == ErrorCode::resource_exhausted)
           << sent.error().message();
@@ -137,7 +137,7 @@ TEST_P(Deadlines, WhateverTheDeadlineASendIsDeliveredExactlyWhenItSaidSo) {
                sent.error().code != ErrorCode::resource_exhausted) {
       ADD_FAILURE() << sent.error().message();
     }
-    fill_pattern(batch["x"].mutable_bytes(), 12345);  // whatever was answered, it is ours again
+    fill_pattern(batch["x"].mutable_bytes(), 12345);  // whatever the result, it is ours again
   }
   ASSERT_TRUE(succeeds(pair.client.send(numbered(0), kPatience)));
   receiver.join();
@@ -156,13 +156,13 @@ TEST_P(Deadlines, AFlushThatTimesOutMayBeRepeated) {
   EXPECT_TRUE(is_patterned(pair.server.recv(kPatience).value(), 1, 500'000));
 }
 
-/// The receiving end makes progress only in its calls: over tcp a large message stops half way.
+/// The receiving end makes progress only in its calls: over tcp a large message stops halfway.
 class StuckReceiver : public testing::Test {};
 
 TEST_F(StuckReceiver, TheSendersTimeoutAbortsHalfAMessageAndThePipeLivesOn) {
-  // The manual end connects, so that its handshake is driven by its own call.
+  // The manual end connects, so that its call drives its handshake.
   PipePair pair = connect_pair(kTcpManual);
-  constexpr std::uint64_t kHuge = 96 << 20;  // beyond what kernel buffers take
+  constexpr std::uint64_t kHuge = 96 << 20;  // more than kernel buffers take
   ASSERT_TRUE(succeeds(pair.server.send(numbered(1), kPatience)));
   ASSERT_TRUE(
       fails_with(pair.server.send(patterned(2, kHuge), 200ms), ErrorCode::timeout, "client"));
@@ -188,7 +188,7 @@ TEST_F(StuckReceiver, APolledSenderMayTryAsOftenAsItLikes) {
     ++(sent ? sent_count : given_up);
   }
   EXPECT_GT(given_up, 1000);
-  // What is there is taken in before the first message is asked for.
+  // All that has arrived is taken in before the first receive.
   while (pair.client_context.progress()) {
   }
   std::jthread last([&] { EXPECT_TRUE(succeeds(pair.server.send(numbered(7), kPatience))); });
@@ -206,7 +206,7 @@ TEST_F(StuckReceiver, ATimedOutRecvIntoLeavesTheMessage) {
   const TensorDict huge = patterned(7, kHuge);
   Completion<void> sent = pair.server.send_async(huge);
   TensorDict destination = patterned(0, kHuge);
-  // Polls until something of it arrived, without the time to take it all.
+  // Polls until a part has arrived, without the time to take it all.
   int timeouts = 0;
   Result<void> received = pair.client.recv_into(destination, 1ms);
   while (!received && received.error().code == ErrorCode::timeout && ++timeouts < 100'000)

@@ -23,7 +23,7 @@ struct Claimed {
     pieces.clear();
     return destination.claim(receive, layout(), pieces);
   }
-  /// From `none`.
+  /// Brings it from `none` to `state`.
   void bring_to(State state) {
     if (state == State::none) return;
     ASSERT_TRUE(claim());

@@ -18,7 +18,7 @@ namespace {
 class DroppedAccept : public PipeTest {};
 TENDON_ON_BOTH_PATHS(DroppedAccept);
 
-// The front of those that wait is dropped all the time, so that a pipe comes for just that one.
+// The first waiting accept is dropped repeatedly, so that a pipe arrives for that very one.
 TEST_P(DroppedAccept, WhileItsPipeArrivesGivesItToTheNextOne) {
   PipePair pair = connect();
   constexpr int kRounds = 300;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A blocking receive whose caller could not use the message gives it back: the next one gets it.
+// A blocking receive whose caller could not use the message returns it to the pipe, for the next
+// one.
 #include <gtest/gtest.h>
 
 #include <utility>
@@ -30,7 +31,7 @@ TEST_P(GiveBack, TheNextReceiveOfAnyKindGetsTheMessage) {
   EXPECT_EQ(number_of(*pair.server.recv_message(kPatience).value().tensors), 2);
   pair.server.give_back(of_tensors(pair.server.recv(kPatience).value()));
   EXPECT_EQ(number_of(pair.server.recv_async().wait(kPatience).value()), 3);
-  // The last one is no less the last behind the end of the stream.
+  // A last message is received again, although the end of the stream was seen before its return.
   TensorDict last = pair.server.recv(kPatience).value();
   EXPECT_TRUE(fails_with(pair.server.recv(kPatience), ErrorCode::end_of_stream));
   pair.server.give_back(of_tensors(std::move(last)));

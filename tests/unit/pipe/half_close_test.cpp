@@ -57,7 +57,7 @@ TEST_P(HalfClose, CloseIsFlushAndEnd) {
 
 TEST_P(HalfClose, AnOrderlyEndBehindTheLastMessageAnswersAFlush) {
   PipePair pair = connect();
-  // Fewer than the window tells of by itself.
+  // Fewer messages than the window reports by itself.
   for (std::int64_t n = 0; n < 3; ++n) {
     ASSERT_TRUE(succeeds(pair.client.send(numbered(n), kPatience)));
     ASSERT_EQ(number_of(pair.server.recv(kPatience).value()), n);
@@ -91,7 +91,7 @@ TEST_P(HalfClose, ACancelIsNoAnswerToAFlush) {
 }
 
 TEST_P(HalfClose, CloseNeedsNobodyToReceive) {
-  // flush means that the peer's Tendon holds it, not that somebody took it.
+  // flush means that the peer's Tendon holds it, not that a caller took it.
   PipePair pair = connect();
   for (std::int64_t n = 0; n < 10; ++n)
     ASSERT_TRUE(succeeds(pair.client.send(numbered(n), kPatience)));
@@ -133,7 +133,7 @@ TEST_P(HalfClose, SendingToAPeerThatClosedFails) {
   PipePair pair = connect();
   ASSERT_TRUE(succeeds(pair.server.close(kPatience)));
   EXPECT_TRUE(fails_with(pair.client.recv(kPatience), ErrorCode::end_of_stream));
-  // The peer reads no more: the sender learns it, at the latest when its window is full.
+  // The peer reads no more; the sender learns this, at the latest when its window is full.
   Result<void> sent;
   ASSERT_TRUE(
       eventually([&] { return !sent; }, [&] { sent = pair.client.send(numbered(1), kPatience); }));

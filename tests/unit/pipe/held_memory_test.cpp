@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What pipes that nobody reads, or nobody accepted, hold in the process of their receiver.
+// The memory that unread or unaccepted pipes hold in the receiving process.
 #include <gtest/gtest.h>
 
 #include <tendon/core/mutex.hpp>
@@ -24,7 +24,7 @@ class HeldMemory : public PipeTest {
 };
 TENDON_ON_EVERY_WAY(HeldMemory);
 
-// More pipes than the cap has room for: an honest sender waits, and nothing is lost.
+// There are more pipes than the cap has room for. An honest sender waits, and nothing is lost.
 TEST_P(HeldMemory, ManyPipesShareTheCapOfTheirLink) {
   PipePair pair = connect({.link_cap_bytes = 2 * kMiB}, {.link_cap_bytes = 2 * kMiB});
   std::vector<std::pair<Pipe, Pipe>> pipes;
@@ -33,7 +33,7 @@ TEST_P(HeldMemory, ManyPipesShareTheCapOfTheirLink) {
   for (std::size_t i = 0; i < pipes.size(); ++i)
     while (sent[i] < 8 && pipes[i].first.send(patterned(sent[i] + 1, 300'000), 0s)) ++sent[i];
   EXPECT_FALSE(pipes.back().first.send(patterned(sent.back() + 1, 300'000), 50ms));
-  // A word goes past what waits.
+  // An inline message overtakes the waiting ones.
   ASSERT_TRUE(succeeds(pair.client.send(numbered(5), kPatience)));
   EXPECT_EQ(number_of(pair.server.recv(kPatience).value()), 5);
   EXPECT_LE(stats_of(pair.server_context).most_held_bytes, 3 * kMiB);
@@ -41,18 +41,19 @@ TEST_P(HeldMemory, ManyPipesShareTheCapOfTheirLink) {
     for (std::uint64_t n = 1; n <= sent[i]; ++n)
       EXPECT_TRUE(is_patterned(pipes[i].second.recv(kPatience).value(), n, 300'000)) << i;
   }
-  // And all of it has room again.
+  // All of that memory is free again.
   for (std::uint64_t n = 9; n < 30; ++n) {
     ASSERT_TRUE(succeeds(pipes[7].first.send(patterned(n, 1'900'000), kPatience)));
     EXPECT_TRUE(is_patterned(pipes[7].second.recv(kPatience).value(), n, 1'900'000));
   }
-  // Schemas of messages that never came are left.
+  // Only schemas of messages that never arrived are left.
   EXPECT_LT(stats_of(pair.server_context).held_bytes, 10'000u);
 }
 
 TEST_P(HeldMemory, AMessageTakenBackMakesRoomForTheNext) {
   PipePair pair = connect({.link_cap_bytes = 2 * kMiB}, {.link_cap_bytes = 2 * kMiB});
-  // Nobody reads: some go out, and each later one is announced in part at most, and taken back.
+  // Nobody reads: some messages leave, and each later one is announced in part at most, and taken
+  // back.
   std::uint64_t sent = 0;
   for (int i = 0; i < 40; ++i)
     if (pair.client.send(patterned(sent + 1, 500'000), 0s)) ++sent;
@@ -62,7 +63,8 @@ TEST_P(HeldMemory, AMessageTakenBackMakesRoomForTheNext) {
   EXPECT_TRUE(is_patterned(pair.server.recv(kPatience).value(), 77, 1'900'000));
 }
 
-// In order: both ends forget by one rule, also when schemas are large for the cap.
+// Messages are received in order: both ends forget by one rule, also when schemas are large for the
+// cap.
 TEST_P(HeldMemory, ManyLargeSchemasAreForgottenAtBothEndsAlike) {
   PipePair pair = connect({.link_cap_bytes = 1 * kMiB}, {.link_cap_bytes = 1 * kMiB});
   const auto batch = [](int kind) {
@@ -115,7 +117,7 @@ TEST_P(HeldMemory, DecodedSchemasOfAllPipesShareTheCapOfTheirLink) {
   }
   EXPECT_EQ(received, 2);
   EXPECT_GT(stats_of(pair.server_context).kept_bytes, kCap / 2);
-  // Those of pipes that are closed make room for others.
+  // Schemas of closed pipes make room for others.
   pipes.clear();
   EXPECT_EQ(stats_of(pair.server_context).kept_bytes, 0u);
   ASSERT_TRUE(succeeds(pair.client.send(middle, kPatience)));
@@ -153,12 +155,12 @@ TEST_P(Backlog, APipeThatWasClosedInOrderIsAcceptedAfterItsPeerIsLost) {
   ASSERT_TRUE(succeeds(early.send(patterned(1, 100'000), kPatience)));
   ASSERT_TRUE(succeeds(early.close(kPatience))) << "everything is there";
   const auto link = detail::ContextCore::of(server)->links().all()->front();
-  // A link delivers in order: where the second message is, the end of the first pipe is.
-  // A count of messages would not say it, because a sign of life counts as one.
+  // A link delivers in order, so the end of the first pipe has arrived with the second message. A
+  // count of messages would not show this, because a sign of life counts as one.
   Pipe late = Pipe::connect(lost, listener.address(), kPatience).value();
   ASSERT_TRUE(succeeds(late.send(patterned(2, 100'000), kPatience)));
   ASSERT_TRUE(eventually([&] { return link->stats().bytes_received >= 200'000; }));
-  // A message is counted before its pipe has it, under this lock.
+  // A message is counted, under this lock, before its pipe has it.
   { const detail::Lock receiving(link->receive_mutex()); }
   link->fail(Error{ErrorCode::peer_lost, "test", "the test says so"}, detail::Death::not_proved);
   Pipe accepted = listener.accept(kPatience).value();
@@ -189,7 +191,7 @@ TEST_P(Backlog, OfPeersThatHaveLeftHoldsOneCap) {
     EXPECT_TRUE(succeeds(early.send(patterned(1, 400'000), kPatience)));
     EXPECT_TRUE(succeeds(early.close(kPatience)));
     EXPECT_TRUE(succeeds(leaving.close(kPatience)));
-    // The listener looks at links that have ended.
+    // The listener checks links that have ended.
     EXPECT_TRUE(
         eventually([&] { return detail::ContextCore::of(server)->links().all()->empty(); }));
     return {};
@@ -203,7 +205,7 @@ TEST_P(Backlog, OfPeersThatHaveLeftHoldsOneCap) {
   EXPECT_TRUE(succeeds(send_and_leave()));
 }
 
-// What is no payload is held as well.
+// Values, which are no payload, are held as well.
 TEST_P(Backlog, OfPeersThatHaveLeftCountsValuesToo) {
   Context server =
       Context::create({.transport = way().transport, .link_cap_bytes = 1 << 20}).value();
@@ -224,7 +226,7 @@ TEST_P(Backlog, OfPeersThatHaveLeftCountsValuesToo) {
   EXPECT_TRUE(fails_with(send_and_leave(), ErrorCode::server_busy, "of peers that have left"));
 }
 
-// Nobody asks before a peer leaves: what it left behind is looked at then.
+// Nobody queries before a peer leaves, so the held memory is checked when it leaves.
 TEST_P(Backlog, OfPeersThatConnectedBeforeAnyLeftHoldsOneCap) {
   constexpr std::uint64_t kCap = 1 << 20;
   constexpr std::uint64_t kSize = 900'000;
@@ -244,19 +246,19 @@ TEST_P(Backlog, OfPeersThatConnectedBeforeAnyLeftHoldsOneCap) {
     ASSERT_TRUE(succeeds(clients[i].close(kPatience)));
   }
   ASSERT_TRUE(eventually([&] { return detail::ContextCore::of(server)->links().all()->empty(); }));
-  // The listener is told of an end a little after the list of links.
+  // The listener learns of an end a little after the list of links.
   EXPECT_TRUE(eventually([&] {
     std::uint64_t held_bytes = 0;
     for (const auto& link : links) held_bytes += link->stats().held_bytes;
     return held_bytes <= kCap + kCap / 8;
   }));
-  // The one that left first is there; those behind it are gone.
+  // The first one that left is kept; the later ones are dropped.
   Pipe accepted = listener.accept(kPatience).value();
   EXPECT_TRUE(is_patterned(accepted.recv(kPatience).value(), 0, kSize));
   EXPECT_TRUE(fails_with(listener.accept(0s), ErrorCode::timeout));
 }
 
-// The memory of such links is out of use for good: few of them are enough to look after.
+// The memory of such links is unusable for good, so it is enough to watch a few of them.
 TEST(RetiredLinks, TheOldestGoesAtTheLimit) {
   Context server = Context::create({.transport = Transport::shm}).value();
   Listener listener = Listener::bind(server, "127.0.0.1:0").value();
@@ -264,7 +266,7 @@ TEST(RetiredLinks, TheOldestGoesAtTheLimit) {
     Context client = Context::create({.transport = Transport::shm}).value();
     Pipe from = Pipe::connect(client, listener.address(), kPatience).value();
     Pipe to = listener.accept(kPatience).value();
-    ASSERT_TRUE(succeeds(to.send(patterned(1, 20'000), kPatience)));  // a slot is with the peer
+    ASSERT_TRUE(succeeds(to.send(patterned(1, 20'000), kPatience)));  // the peer holds a slot
     detail::ContextCore::of(server)->links().all()->front()->fail(
         Error{ErrorCode::peer_lost, "test", "the test says so"}, detail::Death::not_proved);
   }

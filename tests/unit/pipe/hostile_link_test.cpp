@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer that was let in over sockets and abuses what that gives it: pipes, links, their number.
+// An admitted peer over sockets that abuses its rights: pipes, links, their number.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -23,7 +23,7 @@ class HostileLink : public testing::Test {
     EXPECT_TRUE(is_ready(client->choose()));
     return client;
   }
-  /// A further ticket of the listener.
+  /// Requests a further ticket of the listener.
   [[nodiscard]] detail::Nonce128 ticket(const detail::HelloMessage& who) {
     return RawClient(listener_.address(), who).answer.value().ticket;
   }
@@ -54,7 +54,7 @@ TEST_F(HostileLink, PipeZeroIsRefused) {
   link->open(1, link->ticket());
   Pipe pipe = listener_.accept(kPatience).value();
   link->open(0, ticket(who));
-  // The link itself may be ended for it; no pipe comes of it.
+  // The link itself may be ended for it; no pipe results.
   EXPECT_TRUE(fails_with(listener_.accept(std::chrono::milliseconds(300)), ErrorCode::timeout));
 }
 
@@ -92,7 +92,7 @@ TEST_F(HostileLink, AStrangerDoesNotEndAnUnprovedLinkOfAnotherProcess) {
   others[3].host = "a fourth host";
   std::vector<std::unique_ptr<RawClient>> beside;
   for (std::size_t n = 0; n + 1 < kMaxClaimsPerContext; ++n) {
-    // Which of them is who it says nobody knows: none keeps another out.
+    // Nobody knows which of them is genuine, so none keeps another out.
     beside.push_back(make_link(others[n]));
     beside.back()->open(1, beside.back()->ticket());
     EXPECT_TRUE(succeeds(listener_.accept(kPatience)));
@@ -114,8 +114,8 @@ TEST_F(HostileLink, TheSameProcessMayReplaceItsUnprovedLink) {
   EXPECT_TRUE(succeeds(listener_.accept(kPatience)));
 }
 
-// A thread that waits runs no callbacks where the program makes progress by hand: a peer must not
-// make them pile up.
+// Where the program makes progress itself, a waiting thread runs no callbacks. A peer must not make
+// them accumulate.
 TEST(HostileOpens, LeaveNoCallbacksBehind) {
   Context victim = Context::create({.name = "victim", .progress = Progress::manual}).value();
   Listener listener =
@@ -144,7 +144,7 @@ TEST(HostileOpens, LeaveNoCallbacksBehind) {
   receiver.join();
 }
 
-// So do peers that come and go, where the program wants to hear of them.
+// Peers that connect and leave must not do so either, where the program watches member events.
 TEST(HostileOpens, ThatComeAndGoLeaveNoMoreEventsThanALimit) {
   Context victim = Context::create({.name = "victim", .progress = Progress::manual}).value();
   auto& core = *detail::ContextCore::of(victim);
@@ -221,7 +221,7 @@ TEST_F(HostileLink, LinksHaveALimitAndAtItIdleOnesGiveWay) {
       links.push_back(std::move(link));
     }
     const auto idle = make_link(claims(3));
-    // One more takes the place of the idle one.
+    // A further peer replaces the idle one.
     auto more = make_link(claims(4));
     const auto said = idle->next();
     ASSERT_TRUE(said);
@@ -229,7 +229,7 @@ TEST_F(HostileLink, LinksHaveALimitAndAtItIdleOnesGiveWay) {
     more->open(1, more->ticket());
     pipes.push_back(listener_.accept(kPatience).value());
     EXPECT_TRUE(eventually([&] { return context_.members().size() == kMaxLinksPerContext; }));
-    // Now each carries a pipe.
+    // Now each link carries a pipe.
     EXPECT_TRUE(is_refusal(RawClient(listener_.address(), claims(5)).answer, ErrorCode::server_busy,
                            {std::to_string(kMaxLinksPerContext)}));
     RawClient known(listener_.address(), first);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer that keeps to the rules of the link and breaks those of the pipe. It sends through its own
-// link, past its pipe; each lie ends that pipe with an error that names the peer.
+// A peer that obeys the rules of the link and breaks those of the pipe. It sends through its own
+// link, bypassing its pipe. Each violation ends that pipe with an error that names the peer.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -27,7 +27,7 @@ class HostilePeer : public PipeTest {
   [[nodiscard]] std::shared_ptr<detail::Link> link() {
     return detail::ContextCore::of(pair_.client_context)->links().all()->front();
   }
-  /// Sends `size` bytes past the pipe; false when the link ended meanwhile.
+  /// Sends `size` bytes, bypassing the pipe; false when the link ended meanwhile.
   bool send(Descriptor descriptor, std::uint64_t size) {
     const std::vector<std::byte> bytes(size, std::byte{3});
     const detail::BodyPart part{0, bytes, nullptr, size};
@@ -46,8 +46,7 @@ class HostilePeer : public PipeTest {
     if (!done) (void)link()->withdraw(op);
     return gone_on && done;
   }
-  /// Sends the number 7 for the leaf `n`, and `values` beside it, in the schema of the message
-  /// before.
+  /// Sends the number 7 for the leaf `n`, with `values`, in the schema of the previous message.
   bool send_seven(std::uint64_t sequence, std::string_view values) {
     const std::int64_t seven = 7;
     const detail::BodyPart part{0, std::as_bytes(std::span(&seven, 1)), nullptr, sizeof seven};
@@ -103,7 +102,7 @@ TEST_P(HostilePeer, MoreMessagesThanTheWindowAreRefused) {
          send({.kind = MessageKind::bytes, .sequence = sent + 1}, 8)) {
     ++sent;
   }
-  // Taken only when all are there: a caller that takes makes room.
+  // They are received only after all have arrived, because a receive makes room.
   const auto arrived = detail::ContextCore::of(pair_.server_context)->links().all()->front();
   ASSERT_TRUE(eventually([&] { return arrived->stats().messages_received >= sent; },
                          [&] { pair_.client_context.progress(); }));
@@ -122,7 +121,7 @@ TEST_P(HostilePeer, ARepeatedSequenceIsRefused) {
       fails_with(pair_.server.recv_message(kPatience), ErrorCode::protocol_violation, "client"));
 }
 
-// Each is consumed, and the pipe goes on.
+// Each message is consumed, and the pipe continues.
 TEST_P(HostilePeer, AMessageThatCannotBeReadIsOneError) {
   const auto is_refused = [&](std::string_view why) {
     return fails_with(pair_.server.recv(kPatience), ErrorCode::corrupt_data, why);
@@ -172,8 +171,8 @@ TEST_P(HostilePeer, AMessageThatCannotBeReadIsOneError) {
   EXPECT_TRUE(succeeds(pair_.server.send(numbered(1), kPatience))) << "the way back lives too";
 }
 
-// A value at the path of a tensor, below it, or where no TensorDict is: recv() and recv_into()
-// refuse the same, and the destination keeps its tensors and its values.
+// A value at the path of a tensor, below it, or where no TensorDict is. recv() and recv_into() both
+// refuse it, and the destination keeps its tensors and its values.
 TEST_P(HostilePeer, ValuesWithoutAPlaceReplaceNothingOfTheReceiver) {
   ASSERT_TRUE(succeeds(pair_.client.send(numbered(1), kPatience)));
   ASSERT_TRUE(succeeds(pair_.server.recv(kPatience)));
@@ -204,7 +203,7 @@ TEST_P(HostilePeer, ValuesWithoutAPlaceReplaceNothingOfTheReceiver) {
   EXPECT_EQ(into.value("step").as_i64(), 2);
 }
 
-// Codes that tell the caller what it did itself, or to try again, would be a lie.
+// Codes that describe the caller's own actions, or advise a retry, would be false.
 TEST_P(HostilePeer, ItsReasonCannotPassForOneOfOurs) {
   for (const ErrorCode code : {ErrorCode::timeout, ErrorCode::busy, ErrorCode::end_of_stream,
                                ErrorCode::forked, ErrorCode::no_credit}) {

@@ -118,7 +118,7 @@ TEST_P(Loans, WhenNoneIsFreeTheErrorNamesPeerSlotsAndBytes) {
   if (way().is_shm()) {
     EXPECT_NE(refused->detail.find("server"), std::string::npos) << refused->detail;
   }
-  // With a deadline it waits for one; none comes.
+  // With a deadline it waits for a slot, but none is returned.
   EXPECT_TRUE(
       fails_with(pair.client.loan(bytes_schema(200'000), kBriefly), ErrorCode::resource_exhausted));
   loans.pop_back();
@@ -145,7 +145,7 @@ TEST_P(Loans, ALoanOutlivesItsPipeAndItsContext) {
 }
 
 TEST_P(Loans, AReceivedDictIsForwardedByACopyThatIsCounted) {
-  // The three parties: one context sends, one forwards, one receives.
+  // Three parties: one context sends, one forwards, one receives.
   PipePair first = connect();
   Context third = Context::create({.name = "third", .transport = way().transport}).value();
   Listener listener = Listener::bind(third, "127.0.0.1:0").value();

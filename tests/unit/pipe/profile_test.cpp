@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Profile::local promises holds for a pipe, whichever link it runs on.
+// The promise of Profile::local holds for a pipe, whichever link it runs on.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -32,7 +32,7 @@ TEST_F(Profiles, ATicketOfALocalListenerIsNoneOnAnUnprovedLink) {
   EXPECT_TRUE(is_error(link.next(), 1, ErrorCode::permission_denied,
                        {"stranger", "'plaintext'", "'local'"}));
   EXPECT_TRUE(fails_with(local_.accept(kBriefly), ErrorCode::timeout));
-  // Its own listener still takes it.
+  // Its own listener still accepts it.
   link.open(2, link.ticket());
   const auto taken = open_.accept(kPatience);
   ASSERT_TRUE(succeeds(taken));
@@ -60,7 +60,7 @@ TEST_F(Profiles, ALocalPipeIsNotOpenedOnAnUnprovedLink) {
     (void)RawServer::admit(control);
     const RawWire lane = server.lane();
     RawWire second = server.meet();
-    (void)RawServer::admit(second);  // whether it asks to use the link again, or refuses
+    (void)RawServer::admit(second);  // the peer asks to reuse the link, or refuses
     (void)control.next();
     (void)read_to_end(control.fd());
   });
@@ -77,7 +77,7 @@ TEST_F(Profiles, ALocalPipeIsNotOpenedOnAnUnprovedLink) {
 }
 
 TEST_F(Profiles, AProofThatIsPassedOnProvesNothing) {
-  // In both cases the relay would have got a connection of profile 'local'.
+  // In both cases the relay would have obtained a connection of profile 'local'.
   for (const Profile profile : {Profile::local, Profile::plaintext}) {
     const Relay relay(local_.address());
     Context context = Context::create({.name = "client"}).value();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random operations against a model that is a queue. What the pipe does must be what the queue
-// does.
+// Random operations against a model that is a queue. The pipe must behave like the queue.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -30,7 +29,7 @@ struct RawMessage {
 };
 using ModelMessage = std::variant<TensorDict, RawMessage>;
 
-/// One direction of a pipe and what it should hold.
+/// One direction of a pipe and its expected contents.
 struct Direction {
   Pipe* from;
   Pipe* to;
@@ -179,7 +178,7 @@ TEST_P(RandomModel, APipeIsTwoQueues) {
   Direction ways[2] = {{&pair.client, &pair.server, {}}, {&pair.server, &pair.client, {}}};
   for (int step = 0; step < 2000; ++step) {
     Direction& way = ways[below(2)];
-    // Few enough unread messages that one thread can never fill a window.
+    // Keeps the number of unread messages small, so that one thread can never fill a window.
     if (below(2) == 0 && way.model.size() < 30 && !way.finished) {
       send(way);
     } else {

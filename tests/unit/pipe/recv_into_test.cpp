@@ -152,7 +152,7 @@ TEST_P(RecvInto, OverSocketsAWaitingCallIsWrittenToWithoutACopy) {
 }
 
 TEST_P(RecvInto, AWaitThatEndsWithoutItsMessageLeavesTheDestinationToNobody) {
-  // The next receive gets the message whole, wherever its bytes went meanwhile.
+  // The next receive returns the whole message, wherever its bytes were written meanwhile.
   PipePair pair = connect();
   TensorDict first = patterned(0, 3 << 20);
   TensorDict second = patterned(0, 3 << 20);

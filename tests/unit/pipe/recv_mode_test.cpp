@@ -41,7 +41,7 @@ TEST_P(RecvModes, AReplayBufferThatKeepsEverythingDoesNotStopTheStream) {
     EXPECT_LT(stats.copied_low_credit, kMessages) << "the first ones are lent";
     EXPECT_GE(stats.bytes_copied, stats.copied_low_credit * kSize);
   }
-  // When they go, lending begins again.
+  // When they are released, lending begins again.
   kept.clear();
   const std::uint64_t before = pair.server.stats().copied_low_credit;
   ASSERT_TRUE(succeeds(pair.client.send(patterned(1, kSize), kPatience)));
@@ -81,7 +81,7 @@ TEST_P(ViewOnly, AnswersNoCreditAndLeavesTheMessage) {
   ASSERT_TRUE(refused.has_value());
   EXPECT_EQ(refused->code, ErrorCode::no_credit) << refused->message();
   ASSERT_GE(kept.size(), 1u) << "the first one must be lent";
-  // Asked again, it is still there and still refused; a release makes it come.
+  // A second call finds it still there and refuses it again; a release lets it be received.
   EXPECT_TRUE(fails_with(pair.client.recv(RecvMode::view_only, 0s), ErrorCode::no_credit));
   const std::uint64_t next = kept.size();
   kept.erase(kept.begin());
@@ -92,7 +92,7 @@ TEST_P(ViewOnly, AnswersNoCreditAndLeavesTheMessage) {
 }
 
 TEST_P(ViewOnly, AtLeastTwoSlotsStayInCirculation) {
-  // With view_only a consumer holds all it can get; the producer can still send two.
+  // With view_only a consumer holds all it can; the producer can still send two.
   PipePair pair = connect({.link_cap_bytes = 1 << 20}, {.link_cap_bytes = 1 << 20});
   std::vector<TensorDict> kept;
   std::uint64_t sent = 0;
@@ -104,14 +104,14 @@ TEST_P(ViewOnly, AtLeastTwoSlotsStayInCirculation) {
     kept.push_back(*std::move(received));
   }
   ++sent;
-  // One unread message lies there; a second fits without anybody waiting.
+  // One unread message is there; a second fits without a wait.
   ASSERT_TRUE(succeeds(pair.server.send(patterned(sent, kSize), 0s)));
   EXPECT_TRUE(is_patterned(pair.client.recv(RecvMode::copy, kPatience).value(), sent - 1, kSize));
   EXPECT_TRUE(is_patterned(pair.client.recv(RecvMode::copy, kPatience).value(), sent, kSize));
 }
 
 TEST_P(ViewOnly, OneOfTwoLargeSlotsIsLent) {
-  // Its slot has 512 KiB, of which the cap holds two.
+  // Its slot has 512 KiB, so the cap holds two.
   constexpr std::uint64_t kLarge = 300'000;
   PipePair pair = connect({.link_cap_bytes = 1 << 20}, {.link_cap_bytes = 1 << 20});
   ASSERT_TRUE(succeeds(pair.server.send(patterned(1, kLarge), kPatience)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Senders that wait for slots the peer holds: a sleeping one must be woken when one comes back,
+// Senders that wait for slots the peer holds. A sleeping sender must be woken when a slot returns,
 // whichever of the waiting threads sleeps in epoll.
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -35,8 +35,8 @@ struct FullLink {
         fails_with(pair->client.send(patterned(9, kSize), 0s), ErrorCode::resource_exhausted));
   }
 
-  /// Gives the held slot back and says whether that rang. The receiver's end gives it back in this
-  /// thread, so the count is there when this returns.
+  /// Returns the held slot, and whether that rang. The receiver's end releases it in this thread,
+  /// so the count is current afterwards.
   bool release_rings() {
     const std::uint64_t before = doorbells();
     held.reset();
@@ -57,8 +57,8 @@ struct FullLink {
 
 class ReturnedSlots : public testing::TestWithParam<Progress> {
  protected:
-  /// Lets `begin(link, receiving thread)` begin to wait for a slot while a receiver sleeps, gives
-  /// one back, and says whether that rang. What `begin` returns waits for the end.
+  /// Lets `begin(link, receiving thread)` wait for a slot while a receiver sleeps, returns one, and
+  /// reports whether that rang. The result of `begin` is destroyed at the end.
   template <class Begin>
   bool rings_for(Begin begin) {
     FullLink link(GetParam());
@@ -78,8 +78,8 @@ class ReturnedSlots : public testing::TestWithParam<Progress> {
   }
 };
 
-// A sleeper that is up for its heartbeat just then needs no ring, so the test may try again. A wait
-// that nobody announced never rings: it ends with the next heartbeat, half a second later.
+// A sleeper that is awake for its heartbeat needs no ring, so the test may try again. A wait that
+// was not announced never rings: it ends with the next heartbeat, half a second later.
 constexpr int kTries = 3;
 
 TEST_P(ReturnedSlots, WakeASenderThatFollowsASleepingReceiver) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A schema is announced once, then data; another schema may come at any time.
+// A schema is announced once, then data; another schema may follow at any time.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -89,7 +89,7 @@ TEST_P(SchemaChange, EachDirectionAndEachPipeHasItsOwn) {
   EXPECT_TRUE(is_patterned(pair.server.recv(kPatience).value(), 1, 10));
 }
 
-// Sends what it can without waiting, as a control loop does, to a peer that takes nothing
+// Sends as much as it can without waiting, like a control loop, to a peer that takes nothing
 // meanwhile.
 void poll_with_ever_new_shapes(Pipe& from, Pipe& to, std::uint64_t size_bytes) {
   constexpr std::uint64_t kShapes = 256;
@@ -131,7 +131,7 @@ TEST_P(SchemaChange, APolledSenderOfLargeMessagesAnnouncesOnlyWhatCanFollow) {
   poll_with_ever_new_shapes(pair.client, pair.server, 300'000);
 }
 
-// Its receiver takes nothing off the connections meanwhile, so that messages stop half way.
+// Its receiver reads nothing from the connections meanwhile, so that messages stop halfway.
 TEST(SchemaChangeStuck, APolledSenderOfLargeMessagesAnnouncesOnlyWhatCanFollow) {
   PipePair pair = connect_pair(kTcpManual);
   poll_with_ever_new_shapes(pair.server, pair.client, 200'000);

@@ -56,7 +56,7 @@ class SecurePipe : public ::testing::Test {
     out_ = *std::move(pipe);
     in_ = listener_->accept(kPatience).value();
   }
-  /// Both ends know this of each other.
+  /// Checks that both ends know this identity and proof of each other.
   void expect_proved(const std::string& identity, IdentityProof proof) const {
     for (const Pipe* pipe : {&*out_, &*in_}) {
       EXPECT_EQ(pipe->peer().identity, identity);
@@ -194,7 +194,7 @@ TEST_F(SecurePipe, AKeyLogHasTheSecretsOfBothEndsAndIsForItsOwner) {
   EXPECT_TRUE(said.have("reads all"));
   EXPECT_EQ(std::filesystem::status(file("log")).permissions(), std::filesystem::perms(0600));
   std::vector<std::string> lines = lines_of("log");
-  // Both ends write the same.
+  // Both ends write the same lines.
   EXPECT_GE(
       std::ranges::count_if(
           lines, [](const auto& line) { return line.starts_with("CLIENT_TRAFFIC_SECRET_0 "); }),
@@ -246,8 +246,8 @@ TEST_F(SecurePipe, AServerHasItToo) {
   EXPECT_TRUE(succeeds(pipe.recv(kPatience)));
 }
 
-// Bytes of a key and its text in base64 are in the memory of keys alone: not in what libssl had for
-// the handshake, not where a file was read, and on no stack.
+// The bytes of a key and its text in base64 are only in the memory of keys: not in libssl's memory
+// for the handshake, not where a file was read, and on no stack.
 TEST_F(SecurePipe, TheKeyIsNowhereElseInTheProcess) {
   if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer maps more memory than can be searched";
   (void)key("fleet.key");
@@ -300,7 +300,7 @@ TEST_F(SecurePipe, TheKeysOfALinkAreWipedWhenItEnds) {
 
 // --- renewal of the session
 
-/// How often the sessions of the links of a Context were renewed.
+/// The number of renewals of the sessions of a Context's links.
 std::uint64_t renewals_of(const Context& context) {
   const std::string text = context.describe();
   const std::string_view mark = "session renewed ";
@@ -310,7 +310,7 @@ std::uint64_t renewals_of(const Context& context) {
 
 class RenewedPipe : public SecurePipe {
  protected:
-  /// Keys change each few messages, or all the time where nothing counts bytes.
+  /// Keys change every few messages, or all the time where no bytes are counted.
   [[nodiscard]] static detail::secure::RotationLimits often() {
     detail::secure::RotationLimits limits;
     limits.records.records = 5;
@@ -329,7 +329,7 @@ class RenewedPipe : public SecurePipe {
     (void)key("fleet.key");
     return load({.key = file("fleet.key")});
   }
-  /// False: it is the end, or not the one that has to arrive.
+  /// False: the stream ended, or it is not the expected batch.
   [[nodiscard]] static bool is_batch(const Result<TensorDict>& batch, std::int64_t expected) {
     if (!batch) {
       EXPECT_EQ(batch.error().code, ErrorCode::end_of_stream) << batch.error().message();
@@ -348,7 +348,7 @@ class RenewedPipe : public SecurePipe {
   void expect_carried_while_renewing(const std::string& address, Transport transport,
                                      std::uint64_t renewals) {
     open(address, key_that_rotates(), transport);
-    // In turn beside the descriptor and over the lanes.
+    // Sends alternately with the descriptor and over the lanes.
     std::int64_t sent = 0;
     std::thread sender([&] {
       for (; sent < 200 || renewals_of(*here_) < renewals; ++sent) {
@@ -384,7 +384,7 @@ TEST_F(RenewedPipe, InSharedMemoryLosesAndDoublesNothing) {
   expect_carried_while_renewing("127.0.0.1:0", Transport::automatic, 2);
 }
 
-// The files of both ends get another certificate while the link lives.
+// The files of both ends receive another certificate while the link lives.
 TEST_F(RenewedPipe, TakesTheCertificatesThatItsFilesHaveByThen) {
   using std::chrono::hours;
   const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
@@ -420,7 +420,7 @@ TEST_F(RenewedPipe, TakesTheCertificatesThatItsFilesHaveByThen) {
   expect_moved(1 << 16);
 
   replace_by(make("another"));
-  // The client sees the server's first.
+  // The client sees the server's certificate first.
   EXPECT_TRUE(fails_with(out_->recv(kPatience), ErrorCode::authentication_failed,
                          "'tendon:another' (certificate), and was 'tendon:robot-7'"));
   EXPECT_TRUE(fails_with(in_->recv(kPatience), ErrorCode::authentication_failed, "refused"));

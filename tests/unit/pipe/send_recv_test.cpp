@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A delivered tensor equals the sent one bit for bit, whatever it is made of.
+// A delivered tensor equals the sent one bit for bit, whatever its contents.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 
 class SendRecv : public PipeTest {
  protected:
-  /// Sends on a thread of its own, because a large message may wait for its receiver.
+  /// Sends on a separate thread, because a large message may wait for its receiver.
   static TensorDict pass(Pipe& from, Pipe& to, const TensorDict& batch) {
     std::thread sender([&] { EXPECT_TRUE(succeeds(from.send(batch, kPatience))); });
     auto received = to.recv(kPatience);
@@ -66,7 +66,7 @@ TEST_P(SendRecv, WhatIsPackedAsTensordictTravelsAsItLies) {
     EXPECT_TRUE(std::ranges::equal(packed_view(received)->storage.bytes(),
                                    packed_view(packed)->storage.bytes()))
         << "with its padding";
-    // On as it came, and into leaves that lie elsewhere.
+    // Forwards it unchanged, and receives it into separate leaves.
     TensorDict into = TensorDict::allocate(batch.schema()).value();
     std::thread sender([&] { EXPECT_TRUE(succeeds(pair.server.send(received, kPatience))); });
     EXPECT_TRUE(succeeds(pair.client.recv_into(into, kPatience)));

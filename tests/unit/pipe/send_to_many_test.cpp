@@ -81,7 +81,7 @@ TEST_P(SendToMany, AllPeersReadOneCopy) {
     EXPECT_EQ(pool().holds, 3U);
   }
   views.clear();
-  // Links give back what their pipes' next messages ask for.
+  // Links return published slots with the next messages of their pipes.
   send_to_all(patterned(3, kLarge));
   for (Peer& peer : peers_) EXPECT_TRUE(is_patterned(peer.in.recv(kPatience).value(), 3, kLarge));
   EXPECT_LE(pool().holds, 3U);
@@ -128,7 +128,7 @@ TEST_P(SendToMany, APeerThatTakesNothingDelaysNoOther) {
     ASSERT_TRUE(succeeds(detail::send_kept_async(peers_.back().out, *kept).wait(kPatience)));
     EXPECT_TRUE(is_patterned(peers_.back().in.recv(kPatience).value(), i, kLarge));
   }
-  // In shared memory it may have all that fits in its ring: beyond its share as copies.
+  // In shared memory it may fill its ring, with copies beyond its share.
   if (!way().is_shm()) {
     EXPECT_FALSE(slow.back().done());
   }

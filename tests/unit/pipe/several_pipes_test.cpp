@@ -31,7 +31,7 @@ class SeveralPipes : public PipeTest {
 TENDON_ON_EVERY_WAY(SeveralPipes);
 
 TEST_P(SeveralPipes, ConnectThenAcceptInOneThread) {
-  // connect() returns when the peer's context answered, not at accept().
+  // connect() returns when the peer's context has answered, before accept().
   Context server = Context::create({.transport = way().transport}).value();
   Context from = client();
   Listener listener = Listener::bind(server, "127.0.0.1:0").value();
@@ -259,7 +259,7 @@ TEST_P(ManyPipes, TheLimitPerLinkIsNamed) {
   EXPECT_EQ(number_of(pair.server.recv(kPatience).value()), 1);
 }
 
-// The connecting side learns of it when it uses the pipe.
+// The connecting side receives the refusal when it uses the pipe.
 TEST_P(ManyPipes, TheLimitPerLinkIsNamedByThePeerToo) {
   PipePair pair = connect();
   fill_with_idle_pipes(*link_of(pair.server_context), 1);

@@ -26,8 +26,9 @@ class Signals : public PipeTest {
     sigaction(SIGUSR1, &action, &former_);
   }
   void TearDown() override { sigaction(SIGUSR1, &former_, nullptr); }
-  /// Interrupts `thread` many times, each after the one before was handled. ThreadSanitizer may put
-  /// a signal off until the next system call it knows: another one wakes the thread for it.
+  /// Interrupts `thread` many times, each time after the previous signal was handled.
+  /// ThreadSanitizer may delay a signal until the next system call that it knows, so another one
+  /// wakes the thread.
   static void interrupt(std::thread& thread) {
     for (int i = 0; i < 50; ++i) {
       const int before = signals_seen.load();

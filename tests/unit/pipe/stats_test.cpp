@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nothing degrades silently: what was copied and why can be read.
+// Nothing degrades silently: the number of copies and their reasons can be read.
 #include <gtest/gtest.h>
 
 #include <sstream>

@@ -23,7 +23,7 @@ TEST_P(PipeThreads, ASecondReceiverIsBusyAndTakesNothing) {
   PipePair pair = connect();
   std::int64_t got = 0;
   std::thread receiver([&] {
-    // The other thread's polls may come first: busy then, and again.
+    // The other thread's polls may be first; this one then meets `busy`, and tries again.
     auto received = pair.client.recv(kPatience);
     while (!received && received.error().code == ErrorCode::busy)
       received = pair.client.recv(kPatience);
@@ -88,7 +88,7 @@ TEST_P(PipeThreads, OneSenderAndOneReceiverAtEachEndAtOnce) {
 }
 
 TEST_P(PipeThreads, ManyPipesOfOneContextWaitAtOnce) {
-  // One thread leads the epoll, the others sleep behind it; each must get its message.
+  // One thread leads the epoll, the others sleep behind it; each must receive its message.
   PipePair pair = connect();
   constexpr int kPipes = 8;
   std::vector<std::pair<Pipe, Pipe>> pipes;
@@ -121,7 +121,7 @@ TEST_P(PipeThreads, ViewsMayBeReleasedByAnyThread) {
   EXPECT_EQ(pair.client.stats().copied_low_credit, 0u);
 }
 
-// Their messages count at one link, whose lock is of no use any more.
+// Their messages are counted at one link, whose lock protects nothing any more.
 TEST_P(PipeThreads, PipesOfAClosedContextAreDroppedByAnyThreads) {
   PipePair pair = connect();
   constexpr int kPipes = 4;

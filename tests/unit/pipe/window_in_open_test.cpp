@@ -23,7 +23,7 @@ class WindowInOpen : public testing::Test {
   Context context_ = Context::create({.name = "context"}).value();
 };
 
-// The peer that opens says how much it lets lie.
+// The opening peer says how much it leaves untaken.
 TEST_F(WindowInOpen, ASenderKeepsToTheWindowThatThePeerSaid) {
   Listener listener =
       Listener::bind(context_, "127.0.0.1:0", {.security = {Profile::plaintext}}).value();
@@ -65,7 +65,7 @@ TEST_F(WindowInOpen, HalfAWindowIsRefused) {
       is_error(client.next(), 1, ErrorCode::protocol_violation, {"4 messages and 0 bytes"}));
 }
 
-// What this side says when it opens, and when it then says what it took.
+// The `open` of this side, and its later credit.
 struct Heard {
   std::optional<RawWire::Said> open;
   std::optional<RawWire::Said> credit;
@@ -108,7 +108,7 @@ TEST_F(WindowInOpen, ToAPeerThatKnowsItIsSaidAndCreditedByHalf) {
 }
 
 TEST_F(WindowInOpen, ToAPeerOf10ItIsNotSaidAndCreditedAsThere) {
-  // An unknown bit is no bit.
+  // An unknown bit has no effect.
   const Heard heard =
       play_server(context_, ~static_cast<std::uint64_t>(detail::Feature::window_in_open));
   ASSERT_TRUE(heard.open && heard.credit);
@@ -119,7 +119,7 @@ TEST_F(WindowInOpen, ToAPeerOf10ItIsNotSaidAndCreditedAsThere) {
   EXPECT_EQ(heard.credit->descriptor.sequence, 64u);
 }
 
-// Two of this build.
+// Both ends are of this build.
 TEST_F(WindowInOpen, APairOfThisBuildSaysItOnBothPaths) {
   for (const Way& way : {kShm, kTcp}) {
     PipePair pair = connect_pair(way);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The window of a pipe over sockets: what the sender may have on its way, and what the receiver
-// lets in.
+// The window of a pipe over sockets: how much the sender may have in flight, and how much the
+// receiver admits.
 #include <gtest/gtest.h>
 
 #include <tendon/session/limits.hpp>
@@ -15,8 +15,8 @@ namespace {
 class Window : public PipeTest {};
 TENDON_ON_EVERY_WAY(Window);
 
-// What was taken but not said to be taken yet must not keep a message from going that needs the
-// whole window, or more.
+// Messages that were taken but not yet reported must not block a message that needs the whole
+// window, or more.
 TEST_P(Window, AMessageAsLargeAsTheWindowFollowsASmallOneThatWasTaken) {
   PipePair pair = connect();
   for (const std::uint64_t size : {kPipeWindowBytes - 100, kPipeWindowBytes + (8 << 20)}) {
@@ -33,7 +33,7 @@ TEST_P(Window, AMessageAsLargeAsTheWindowFollowsASmallOneThatWasTaken) {
   }
 }
 
-// One is on its way while the other is taken, or a stream of large messages would stand still after
+// One is in flight while the other is taken; otherwise a stream of large messages would stall after
 // each.
 TEST_P(Window, OfMessagesLargerThanTheWindowTwoMayWait) {
   constexpr std::uint64_t kSize = kPipeWindowBytes + (4 << 20);

@@ -23,7 +23,7 @@ class BulkQueueTest : public testing::Test {
     ops_[index].descriptor.payload_bytes = body_bytes;
     return ops_[index];
   }
-  // Its first frame is begun, and taken by a socket.
+  // Begins its first frame and marks it as written to a socket.
   static void write_frame(BulkSend& sending) {
     const std::uint64_t frame_bytes = sending.cut.length_at(sending.begun_bytes);
     sending.begun_bytes += frame_bytes;
@@ -107,7 +107,7 @@ TEST_F(BulkQueueTest, TheTailWaitsForTheFramesBeforeIt) {
   EXPECT_FALSE(queue_.has_frame());
 }
 
-// Whatever leaves the queue, the next in turn keeps its turn.
+// Whichever send leaves the queue, the next in turn keeps its turn.
 TEST_F(BulkQueueTest, ARemovedOneTakesNoTurnAway) {
   for (std::size_t index = 0; index < ops_.size(); ++index) queue_.add(op(index, 1, 16384));
   queue_.took_turn(0);

@@ -18,7 +18,7 @@ Descriptor message(std::uint64_t payload_bytes) {
   return descriptor;
 }
 
-// The bytes are wire contract: two hosts and two versions read them.
+// The bytes are wire contract, because two hosts and two versions read them.
 TEST(Descriptor, HasTheBytesOfTheProtocol) {
   Descriptor descriptor;
   descriptor.kind = MessageKind::abort;
@@ -54,8 +54,8 @@ TEST(Descriptor, KindsHaveTheNumbersOfTheProtocol) {
   EXPECT_EQ(to_string(MessageKind{255}), "unknown");
 }
 
-// Their bytes are read where they lie, so not in a slot that the peer may write, or that cannot be
-// mapped.
+// Their bytes are read in place, so they may not lie in a slot that the peer may write, or that
+// cannot be mapped.
 TEST(Descriptor, TheTextOfAnErrorAndWhatAnOpenSaysAreInline) {
   for (const MessageKind kind : {MessageKind::error, MessageKind::open}) {
     Descriptor said;

@@ -23,7 +23,7 @@ using detail::cuda::Uuid;
 
 constexpr Features kDevices(static_cast<std::uint64_t>(Feature::devices));
 
-/// Bytes that all differ.
+/// A UUID whose bytes all differ.
 Uuid gpu(std::size_t number) {
   Uuid uuid{};
   for (std::size_t i = 0; i < uuid.bytes.size(); ++i)
@@ -32,7 +32,7 @@ Uuid gpu(std::size_t number) {
   return uuid;
 }
 
-/// Offers whose words are kept.
+/// Offers that record their messages.
 class Side {
  public:
   std::optional<std::uint32_t> number_of(std::size_t number) {
@@ -42,7 +42,7 @@ class Side {
   std::vector<Descriptor> said;
 };
 
-/// The words for this many GPUs.
+/// The messages for `count` GPUs.
 std::vector<Descriptor> words_of(std::size_t count) {
   Side side;
   for (std::size_t n = 0; n < count; ++n) (void)side.number_of(n);
@@ -76,7 +76,7 @@ TEST(DeviceOffers, TheBytesOfAUuidArriveInTheirOrder) {
   }
   EXPECT_EQ(peer.of_peer(3), nullptr);
   EXPECT_EQ(peer.of_peer(~0u), nullptr);
-  // On the wire: the first half is the generation, the second one the offset.
+  // On the wire, the first half is the generation, and the second half the offset.
   EXPECT_EQ(side.said[0].generation, 0x0807060504030201u);
   EXPECT_EQ(side.said[0].offset, 0x000f0e0d0c0b0a09u);
 }
@@ -143,7 +143,7 @@ TEST(DeviceOffers, WithoutTheFeatureNoneIsTakenIn) {
   EXPECT_EQ(offers.of_peer(0), nullptr);
 }
 
-// A thread that gets a number may send by it at once.
+// A thread that receives a number may use it at once.
 TEST(DeviceOffers, AnOfferIsPostedBeforeASecondThreadGetsItsNumber) {
   DeviceOffers offers;
   std::atomic<bool> asks{false};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of docs/protocol.md, "Descriptor" and "Shared memory": other builds and other processes
-// read them. A change that makes this test fail needs a new version of the protocol.
+// The bytes of docs/protocol.md, "Descriptor" and "Shared memory", which other builds and other
+// processes read. A change that breaks this test needs a new version of the protocol.
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -23,7 +23,7 @@
 namespace tendon::detail {
 namespace {
 
-// The layout of the control block: both processes compile it in, neither reads it from memory.
+// The layout of the control block. Both processes compile it in, and neither reads it from memory.
 static_assert(offsetof(ControlBlock, magic) == 0);
 static_assert(offsetof(ControlBlock, nonce) == 8);
 static_assert(offsetof(ControlBlock, sleeping) == 128);
@@ -74,7 +74,7 @@ struct Golden {
   std::string_view bytes;
 };
 
-// What a sender fills in for each kind, and nothing else.
+// A descriptor with exactly the fields that a sender sets for each kind.
 Descriptor example(MessageKind kind) {
   Descriptor descriptor;
   descriptor.kind = kind;
@@ -241,7 +241,7 @@ TEST(GoldenDescriptor, OfEachKind) {
   }
 }
 
-// One side of a link; what it writes is read here as the other process would read it.
+// One side of a link; the test reads its output as the other process would.
 class GoldenShmLink : public testing::Test {
  protected:
   GoldenShmLink() {
@@ -370,7 +370,7 @@ TEST_F(GoldenShmLink, GivesSlotsBackByReturnEntries) {
   entry.generation = 0x1122334455667788;
   peer.messages.tail.store(1, std::memory_order_release);
 
-  // Nobody is attached to pipe 1: the message is dropped, and its slot goes back at once.
+  // Nobody is attached to pipe 1, so the message is dropped, and its slot returned at once.
   {
     std::lock_guard receiving(link_->receive_mutex());
     EXPECT_TRUE(link_->poll());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every schedule of the shipped rings, doorbells and ledger in small programs. Planted faults show
-// that the checker finds what it is there for. docs/protocol.md says which rule each model covers.
+// that the checker finds such faults. docs/protocol.md says which rule each model covers.
 #include "support/interleaving.hpp"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ using test::Order;
 using Word = CheckedMemory::Word;
 using Counters = RingCounters<CheckedMemory>;
 
-/// Code that forgot its barriers; they show only where stores may wait.
+/// Code without its barriers; the fault shows only where stores may be delayed.
 struct NoBarrier : CheckedMemory {
   static void barrier() {}
 };
@@ -43,7 +43,7 @@ typename Interleavings<Ghost>::Outcome explore(
   return outcome;
 }
 
-/// What a thread saw go wrong by itself.
+/// A fault that a thread has detected itself.
 struct Complaint {
   std::string text;
   void unless(bool good, std::string_view what) {
@@ -197,7 +197,7 @@ struct Bell {
   Word event;
 };
 
-// Takes `count` entries, asleep whenever there is none.
+// Takes `count` entries, and sleeps whenever there is none.
 template <class Memory = CheckedMemory>
 void take_asleep(Bell& bell, std::uint64_t count, Sleeper how,
                  RingConsumer<Entry, CheckedMemory>& consumer, Complaint& complaint) {
@@ -300,8 +300,8 @@ TEST(InterleavingDoorbell, FindsPlantedFaults) {
     EXPECT_TRUE(lost(doorbell("fault: looked before publishing", order, 2, Sleeper::shipped,
                               Ringer::looks_too_early)));
   }
-  // Why both sides need their barrier: without it the same order of the program is not the order
-  // others see.
+  // Both sides need their barrier, because without it others may see another order than that of the
+  // program.
   EXPECT_TRUE(lost(doorbell<NoBarrier, CheckedMemory>("fault: sleeper without barrier",
                                                       Order::store_buffer, 2)));
   EXPECT_TRUE(lost(
@@ -314,8 +314,8 @@ TEST(InterleavingDoorbell, FindsPlantedFaults) {
 
 enum class RoomWaiter { shipped, takes_a_newer_head };
 
-// A producer that sleeps while its ring is full. The consumer looks at the sleep word once per
-// `step` places that it gave back, as the link does.
+// A producer that sleeps while its ring is full. The consumer checks the sleep word once per `step`
+// released places, as the link does.
 std::string room(const std::string& what, Order order, std::size_t capacity, std::uint64_t step,
                  std::uint64_t count, RoomWaiter how = RoomWaiter::shipped) {
   Ring ring(capacity);
@@ -393,9 +393,9 @@ struct SlotGhost {
   Complaint complaint;
   std::array<std::uint64_t, kMostSlots>
       holds{};  // receiver: the generation it holds and did not return
-  std::array<std::uint64_t, kMostSlots> latest{};  // owner: the last generation given out
+  std::array<std::uint64_t, kMostSlots> latest{};  // owner: the last generation it assigned
   std::array<bool, kMostSlots> writes{};           // owner: loaned, being written
-  std::uint64_t with_peer = 0;                     // owner: sent or quarantined, as the ledger says
+  std::uint64_t with_peer = 0;                     // owner: sent or quarantined, by the ledger
 };
 
 struct SlotModel {
@@ -456,7 +456,7 @@ void own(SlotModel& shared, std::uint64_t count, Network network, Owner how, Slo
     ghost.latest[id.slot] = id.generation;
     ghost.writes[id.slot] = true;
     CheckedMemory::store_relaxed(shared.content[id.slot], 10 * i);
-    if (failed != 0 || ended != 0) {  // no link to send by; the memory serves something else
+    if (failed != 0 || ended != 0) {  // no link to send on; the memory is used for something else
       ghost.writes[id.slot] = false;
       pool.release(id);
       continue;
@@ -481,8 +481,8 @@ void own(SlotModel& shared, std::uint64_t count, Network network, Owner how, Slo
     ghost.complaint.unless(pool.acquire(1).has_value(), "a slot is lost for ever");
 }
 
-/// How a receiver gives a slot back: rightly; and then once more; after a word about an earlier
-/// use; and then a word about a slot there is not; or not at all.
+/// How a receiver returns a slot: correctly; twice; correctly, after an entry about an earlier use;
+/// correctly, before an entry about a slot that does not exist; or never.
 enum class Return { once, twice, after_a_stale_one, before_a_forged_one, never };
 
 void receive(SlotModel& shared, std::uint64_t count, const std::vector<Return>& manners,

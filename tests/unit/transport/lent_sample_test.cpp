@@ -37,7 +37,7 @@ class LentSampleTest : public testing::Test {
         keeps);
   }
   [[nodiscard]] std::uint64_t used() const { return pool_->stats().slots.loaned_count; }
-  /// The readers in shared memory have all that they may have.
+  /// The readers in shared memory hold as much as they may.
   void let_others_hold_all() {
     for (int n = 0; n < 6; ++n) {
       const auto slot = pool_->acquire(kSlot).value();
@@ -129,7 +129,7 @@ TEST_F(LentSampleTest, IsACopyWhereTheReadersHaveAllThatTheyMayHave) {
   EXPECT_EQ(*copied_, 2u);
 }
 
-// The copy went with the wait; its slot is there still.
+// The copy ended with the wait; its slot still exists.
 TEST_F(LentSampleTest, ACopyThatWasLetGoIsMadeAgain) {
   ASSERT_NO_FATAL_FAILURE(let_others_hold_all());
   const auto lent = lend(Keeps::until_sent);

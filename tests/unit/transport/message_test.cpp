@@ -98,7 +98,7 @@ TEST(CopyBody, WithoutPartsThePayloadIsWhatLiesInTheSlot) {
   op.descriptor.values_bytes = 10;
   op.values = values;
   op.loaned = lease.get();
-  // To somewhere else, and to the slot itself.
+  // Copies to separate memory, and to the slot itself.
   std::vector<std::byte> out(3010);
   copy_body(op, 0, out);
   copy_body(op, 0, lease->slot().memory.first(3010));
@@ -140,7 +140,7 @@ TEST(PrivateBody, HasRoomForWhatWasAskedAndIsUsedAgain) {
     IncomingBody body = make_private_body(size);
     EXPECT_EQ(body.place, IncomingBody::Place::private_copy);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(body.data) % 64, 0u);
-    std::memset(body.data, 0x55, size);  // a sanitizer sees one byte too few
+    std::memset(body.data, 0x55, size);  // a sanitizer detects one byte too few
     const std::byte* const first = body.data;
     body = {};
     EXPECT_EQ(make_private_body(size).data, first) << size;

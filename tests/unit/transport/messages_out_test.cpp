@@ -21,7 +21,7 @@ class MessagesOutTest : public testing::Test {
   static Descriptor numbered(std::uint64_t number) {
     return {.kind = MessageKind::data, .pipe = 1, .sequence = number};
   }
-  // A body that its number decides.
+  // A body that depends on its number.
   static std::vector<std::byte> body_of(std::uint64_t number, std::size_t size_bytes) {
     std::vector<std::byte> body(size_bytes);
     for (std::size_t i = 0; i < size_bytes; ++i) body[i] = static_cast<std::byte>(number * 31 + i);
@@ -38,7 +38,7 @@ class MessagesOutTest : public testing::Test {
     op.share = share;
     return out_.place_small(op);
   }
-  // Until there is no room. Returns how many.
+  // Places messages until there is no room. Returns how many.
   std::uint64_t fill(RingShare share = RingShare::whole) {
     std::uint64_t count = 0;
     for (;; ++count) {

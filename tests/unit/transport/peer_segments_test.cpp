@@ -23,7 +23,7 @@ constexpr std::uint64_t kMost = PeerSegments::kMostMappedBytes;
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint32_t kPipe = 1;
 
-/// Keeps what it is shown.
+/// Keeps the segments that it is shown.
 class Shown final : public MessageSink {
  public:
   void on_message(Incoming&&) override {}
@@ -41,7 +41,7 @@ class Shown final : public MessageSink {
   std::vector<Error> failures;
 };
 
-/// A peer that announces segments of its own. No page of them is ever touched.
+/// A peer that announces its own segments. No page of them is ever touched.
 class PeerSegmentsTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -52,7 +52,7 @@ class PeerSegmentsTest : public testing::Test {
     there_ = OwnedFd(ends[1]);
   }
 
-  /// Memory that the sink is shown.
+  /// Publishes memory to the sink.
   void publish(std::uint64_t size_bytes) {
     Descriptor descriptor;
     descriptor.kind = MessageKind::segment;
@@ -60,7 +60,7 @@ class PeerSegmentsTest : public testing::Test {
     descriptor.payload_bytes = size_bytes;
     announce(descriptor, *Segment::create(size_bytes, Writers::maker_only).value());
   }
-  /// This memory, under a name that a pipe of the peer has for it.
+  /// Publishes this memory under a name that a pipe of the peer has for it.
   void publish(const Segment& segment, std::uint32_t name) {
     Descriptor descriptor;
     descriptor.kind = MessageKind::segment;
@@ -69,7 +69,7 @@ class PeerSegmentsTest : public testing::Test {
     descriptor.payload_bytes = segment.size_bytes();
     announce(descriptor, segment);
   }
-  /// Slots of the link, the first segment of it being number 0.
+  /// Announces slots of the link; its first segment is number 0.
   void announce_slots(std::uint32_t id, std::uint64_t slot_bytes, std::uint32_t count) {
     Descriptor descriptor;
     descriptor.kind = MessageKind::segment;
@@ -78,7 +78,7 @@ class PeerSegmentsTest : public testing::Test {
     descriptor.slot = count;
     announce(descriptor, *Segment::create(slot_bytes * count, Writers::maker_and_peer).value());
   }
-  /// What became of a message in the first slot of that segment.
+  /// The error for a message in the first slot of that segment, if any.
   std::optional<Error> failure_in(std::uint32_t id) {
     Descriptor descriptor;
     descriptor.kind = MessageKind::bytes;
@@ -146,7 +146,7 @@ TEST_F(PeerSegmentsTest, WhatIsShownIsMappedUpToTheLimitTogether) {
   EXPECT_THAT(shown_.failures.front().detail, HasSubstr(std::to_string(kMost)));
 }
 
-// Groups of one link have pipes of their own, and the memory of one Context to show.
+// Groups on one link have separate pipes, but show memory of one Context.
 TEST_F(PeerSegmentsTest, WhatIsShownAgainIsMappedAndCountedOnce) {
   const auto segment = Segment::create(kMost / 2, Writers::maker_only).value();
   for (const std::uint32_t name : {1u, 1u, 2u}) publish(*segment, name);
@@ -156,7 +156,7 @@ TEST_F(PeerSegmentsTest, WhatIsShownAgainIsMappedAndCountedOnce) {
   EXPECT_EQ(shown_.segments[2], shown_.segments[0]);
   publish(kMost / 2);
   EXPECT_TRUE(shown_.failures.empty()) << "the other half";
-  // A name alone says nothing: those of one group may be those of another.
+  // A name alone identifies nothing: two groups may use the same names.
   shown_.segments.clear();
   publish(*segment, 1);
   publish(*Segment::create(kPage, Writers::maker_only).value(), 1);

@@ -22,7 +22,7 @@
 namespace tendon::v0::detail {
 namespace {
 
-/// As large as a message descriptor; every word tells which entry it belongs to.
+/// As large as a message descriptor; every word shows its entry.
 struct Entry {
   std::array<std::uint64_t, 8> words{};
   bool operator==(const Entry&) const = default;
@@ -45,8 +45,8 @@ struct Ring {
   Consumer consumer{counters, entries};
 };
 
-/// How long a stress test goes on: so many entries, or for a while on a machine that has no time
-/// for it. That bounds the effort; nothing is concluded from it.
+/// Bounds a stress test: `most` entries, or a limited time on a busy machine. It bounds the effort
+/// only; no test result depends on it.
 class Effort {
  public:
   explicit Effort(std::uint64_t most) : most_(most) {}
@@ -62,7 +62,7 @@ class Effort {
 constexpr std::uint64_t kMany = 100'000;
 constexpr std::uint64_t kLast = ~std::uint64_t{0};  // the number of the entry that ends a stream
 
-/// Spins a little, because the other thread often answers at once, then lets it have the core.
+/// Spins a little, because the other thread often answers at once, then yields the core.
 class Backoff {
  public:
   void pause() {
@@ -165,10 +165,10 @@ TEST(Ring, PlacesComeBackOnlyWithRelease) {
   }
 }
 
-// What a hostile or broken peer writes ------------------------------------------------------------
+// Values that a hostile or broken peer writes ----------------------------------------------------
 
 TEST(RingHostile, ConsumerRefusesEveryTailOutsideItsRange) {
-  // Five entries went by, two of them not popped, in a ring of four: 5..7 would be legal next.
+  // Five entries passed through a ring of four, two of them not popped: 5..7 would be legal next.
   for (const std::uint64_t forged : {std::uint64_t{0}, std::uint64_t{4}, std::uint64_t{10},
                                      std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
     Ring ring(4);
@@ -202,7 +202,7 @@ TEST(RingHostile, ConsumerRefusesEveryTailOutsideItsRange) {
 }
 
 TEST(RingHostile, ProducerRefusesEveryHeadOutsideItsRange) {
-  // Six published of which it saw two released, one more staged.
+  // Six entries are published, two of them seen as released, and one more is staged.
   const auto prepare = [](Ring& ring) {
     Entry entry;
     for (std::uint64_t i = 0; i < 6; ++i) {
@@ -255,7 +255,7 @@ TEST(RingHostile, CorruptionIsRemembered) {
   EXPECT_TRUE(ring.consumer.corrupt());
 }
 
-// Both counters lie in memory the peer can write, so also the one that is ours.
+// Both counters lie in memory the peer can write, even our own counter.
 TEST(RingHostile, OurOwnSharedCounterDecidesNothing) {
   Ring ring(2);
   Entry entry;
@@ -274,8 +274,8 @@ TEST(RingHostile, OurOwnSharedCounterDecidesNothing) {
   EXPECT_EQ(ring.counters.tail, 2u);
 }
 
-// Nothing a peer writes makes an end touch memory outside its entries (a sanitizer watches) or hand
-// out more entries than places.
+// No value that a peer writes makes an end touch memory outside its entries (a sanitizer watches)
+// or return more entries than places.
 TEST(RingHostile, RandomCountersNeverLeadOutside) {
   const auto seed = std::random_device{}();
   std::cout << "seed " << seed << '\n';
@@ -364,7 +364,7 @@ TEST_P(RingThreads, EveryEntryOnceInOrderAndWhole) {
 INSTANTIATE_TEST_SUITE_P(Capacities, RingThreads, testing::Values(1, 2, 4, 64, 1024));
 
 // The same through two mappings of one segment, as two processes have it. ThreadSanitizer cannot
-// relate them.
+// relate the mappings.
 #if !defined(__SANITIZE_THREAD__)
 TEST(RingMappings, EveryEntryThroughTwoMappings) {
   struct Block {
@@ -405,7 +405,7 @@ TEST(RingMappings, EveryEntryThroughTwoMappings) {
 // Each side sleeps on its own eventfd whenever it has nothing, so every round passes through both
 // doorbells.
 TEST(Doorbell, NobodySleepsForEver) {
-  constexpr int kHangs_ms = 30'000;  // ends a test that would wait for ever; no measure of speed
+  constexpr int kHangs_ms = 30'000;  // ends a test that would wait forever; no measure of speed
   struct Side {
     Ring ring{2};
     SharedMemoryPolicy::Word sleeping{0};
@@ -415,7 +415,7 @@ TEST(Doorbell, NobodySleepsForEver) {
   Side a, b;
   const auto push = [](Side& to, std::uint64_t number) {
     while (!to.ring.producer.stage(entry_of(number)))
-      std::this_thread::yield();  // two under way at most
+      std::this_thread::yield();  // two in flight at most
     to.ring.producer.publish();
     if (SleepWord<>(to.sleeping).asleep(SleepWord<>::kForMessages)) eventfd_write(to.bell.get(), 1);
   };
@@ -460,9 +460,9 @@ TEST(Doorbell, NobodySleepsForEver) {
   std::cout << "slept " << a.sleeps << " and " << b.sleeps << " times in " << rounds << " rounds\n";
 }
 
-// The checker replaces the barrier, so the real one is tried by itself: each thread stores to its
-// own word, then loads the other's. Without a barrier both loads may miss, on x86 too; that shows
-// on two free cores, and on a busy machine this test may pass for want of chances.
+// The checker replaces the barrier, so the real one is tested separately: each thread stores to its
+// own word, then loads the other's. Without a barrier both loads may miss, on x86 too. That shows
+// on two free cores; on a busy machine this test may pass for lack of chances.
 TEST(Doorbell, BarrierKeepsALoadBehindAStore) {
   struct alignas(128) Cell {
     std::atomic<std::uint64_t> word{0};
@@ -472,7 +472,7 @@ TEST(Doorbell, BarrierKeepsALoadBehindAStore) {
   std::array<std::array<std::uint64_t, kBatch>, 2> seen{};
   std::atomic<std::uint64_t> started{0}, finished{0};
   std::atomic<bool> done{false};
-  // Rounds count up, so that no cell has to be cleared.
+  // Rounds count up, so that no cell must be cleared.
   const auto run = [&](std::size_t me, std::uint64_t round) {
     started.fetch_add(1);
     Backoff backoff;

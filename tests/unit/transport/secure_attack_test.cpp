@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An attacker on the path of a secure stream, who has all bytes both ways and no key.
+// An attacker on the path of a secure stream, who has all bytes of both directions and no key.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,13 +42,13 @@ class EndOnPath {
     path_ = std::move(below.second);
   }
 
-  /// Returns the bytes that it sends when it gets these.
+  /// Delivers `bytes`, and returns the bytes that it sends in response.
   Said take(Bytes bytes) {
     put(bytes);
     (void)end_->write({});
     return taken();
   }
-  /// Returns the bytes that it sends for this text.
+  /// Sends `text`, and returns the resulting bytes.
   Said say(std::string text) {
     const iovec piece{text.data(), text.size()};
     (void)end_->write({&piece, 1});
@@ -58,7 +58,7 @@ class EndOnPath {
     end_->end_output();
     return taken();
   }
-  /// Returns the text that it reads when it gets these, up to the end or an error.
+  /// Delivers `bytes`, and returns the text that it reads, up to the end or an error.
   std::string hear(Bytes bytes) {
     put(bytes);
     std::string heard;
@@ -73,7 +73,7 @@ class EndOnPath {
   }
   void cut() { path_->end_output(); }
   [[nodiscard]] bool has_session() const { return end_->session() != nullptr; }
-  /// After hear().
+  /// Valid after hear().
   [[nodiscard]] StreamIo::State state() const { return state_; }
   [[nodiscard]] testing::AssertionResult lost_by(ErrorCode code) const {
     const auto why = end_->why_lost();
@@ -108,7 +108,7 @@ class EndOnPath {
   StreamIo::State state_ = StreamIo::State::later;
 };
 
-/// Two ends that have a session, and what was said for it.
+/// Two ends that have a session, and the bytes of their handshake.
 struct Conversation {
   EndOnPath client;
   EndOnPath server{kListens};
@@ -133,7 +133,7 @@ const std::string kThird(60, '3');
 TEST(SecurePath, RecordsThatAreMovedAreRefused) {
   struct Attack {
     std::string name;
-    std::string heard;  // before it is noticed
+    std::string heard;  // before the attack is detected
     std::function<Said(const Said& one, const Said& two, const Said& three, const Said& back,
                        const Said& other_lane)>
         delivered;
@@ -173,7 +173,7 @@ TEST(SecurePath, RecordsThatAreMovedAreRefused) {
        }},
       {"shortened", "",
        [](auto& one, auto& two, auto&, auto&, auto&) {
-         // One byte of the next record may be the one that is missing.
+         // One byte of the next record may equal the missing one.
          return joined({Bytes(one).first(one.size() - 3), two});
        }},
       {"plaintext", kFirst,
@@ -195,7 +195,7 @@ TEST(SecurePath, RecordsThatAreMovedAreRefused) {
   }
 }
 
-// Nothing was moved: so the attacks above are refused for what they do.
+// Nothing was changed, which shows that the attacks above are refused for their changes.
 TEST(SecurePath, RecordsAsTheyWereSentAreRead) {
   Conversation here;
   const Said said = joined({here.client.say(kFirst), here.client.say(kSecond)});
@@ -211,14 +211,14 @@ TEST(SecurePath, AFlippedBitAnywhereInARecordIsRefused) {
     Said said = here.client.say(kFirst);
     ASSERT_EQ(said.size(), record_bytes);
     said[at] ^= static_cast<std::byte>(1u << (at % 8));
-    // A record that says to be longer is as long in the end.
+    // A record with a larger length field needs as many bytes in the end.
     const Said more = here.client.say(std::string(20'000, 'x'));
     EXPECT_EQ(here.server.hear(joined({said, more})), "") << "byte " << at;
     EXPECT_TRUE(here.server.lost_by(ErrorCode::protocol_violation)) << "byte " << at;
   }
 }
 
-// A stream that is cut is never one that ended in order, wherever that happens.
+// A cut stream never looks like one that ended in order, wherever it is cut.
 TEST(SecurePath, CutAtEachByteThePeerIsLost) {
   std::size_t all_bytes = 1;
   for (std::size_t cut = 0; cut <= all_bytes; ++cut) {
@@ -273,7 +273,7 @@ TEST(SecurePath, AFlightOfAnotherSessionIsRefused) {
   EXPECT_EQ(client.hear(before.flight), "");
   EXPECT_TRUE(client.lost_by(ErrorCode::protocol_violation));
   EndOnPath server(kListens);
-  // The hello alone may be repeated: nothing but an answer is won by it.
+  // Only the hello may be replayed: the attacker gains nothing but an answer.
   (void)server.take(before.hello);
   EXPECT_EQ(server.hear(before.finished), "");
   EXPECT_TRUE(server.lost_by(ErrorCode::protocol_violation));
@@ -298,7 +298,7 @@ TEST(SecurePath, PlaintextIsRefusedByEitherEnd) {
   EXPECT_TRUE(server.lost_by(ErrorCode::protocol_violation));
 }
 
-// It has the keys: a member that wants to keep our processor busy.
+// The attacker has the keys: a member that wants to keep our processor busy.
 TEST(SecurePath, AFloodOfKeyUpdatesIsRefused) {
   SecureStreamOptions often;
   often.limits.records = 2;

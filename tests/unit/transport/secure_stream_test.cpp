@@ -33,7 +33,7 @@ std::vector<std::byte> counted(std::size_t bytes) {
 
 iovec piece_of(MutableBytes bytes) { return {bytes.data(), bytes.size()}; }
 
-// One call each.
+// Each makes one call.
 StreamIo write_to(ByteStream& stream, MutableBytes bytes) {
   const iovec piece = piece_of(bytes);
   return stream.write({&piece, 1});
@@ -43,7 +43,7 @@ StreamIo read_from(ByteStream& stream, MutableBytes room) {
   return stream.read({&piece, 1});
 }
 
-/// Two ends of a secure stream over one that moves as a test wants.
+/// Two ends of a secure stream, over a stream that moves as a test requires.
 struct SecurePair {
   MemoryStream* client_below = nullptr;
   MemoryStream* server_below = nullptr;
@@ -63,7 +63,7 @@ struct SecurePair {
     server = SecureStream::make(std::move(below.second), std::move(of_server)).value();
   }
 
-  /// Until both have their session.
+  /// Runs until both have their session.
   void shake() {
     for (int turn = 0; turn < 10000 && !(client->session() && server->session()); ++turn) {
       (void)client->write({});
@@ -74,7 +74,7 @@ struct SecurePair {
   }
 };
 
-/// Moves all of `bytes` from one end to the other, which reads into pieces of so many bytes.
+/// Moves all of `bytes` from one end to the other, which reads pieces of `piece_bytes`.
 void expect_moved(SecureStream& from, SecureStream& to, std::vector<std::byte> bytes,
                   std::size_t piece_bytes) {
   std::vector<std::byte> read(bytes.size());
@@ -124,14 +124,14 @@ TEST(SecureStream, OverAStreamThatStallsAndMovesLittle) {
   expect_moved(*pair.server, *pair.client, counted(100000), 17);
 }
 
-// Two layers of records, as over a cable's own.
+// Two layers of records, as a cable adds its own.
 TEST(SecureStream, OverAStreamThatKeepsBytesInside) {
   SecurePair pair({.room_bytes = 3000, .record_bytes = 700});
   expect_moved(*pair.client, *pair.server, counted(100000), 1000);
   expect_moved(*pair.server, *pair.client, counted(100000), 1000);
 }
 
-/// Counts the reads of the stream that it stands before.
+/// Counts the reads of the stream below it.
 class CountedReads final : public ByteStream {
  public:
   CountedReads(std::unique_ptr<ByteStream> below, std::size_t& count)
@@ -224,7 +224,7 @@ TEST(SecureStream, CutItIsNoEnd) {
   auto bytes = counted(10);
   std::array<std::byte, 100> room;
   EXPECT_EQ(write_to(*pair.client, bytes).bytes, 10u);
-  pair.client_below->end_output();  // as somebody on the way may do
+  pair.client_below->end_output();  // as somebody on the path may do
   EXPECT_EQ(read_from(*pair.server, room).bytes, 10u);
   EXPECT_EQ(read_from(*pair.server, room).state, State::lost);
   ASSERT_TRUE(pair.server->why_lost());
@@ -269,7 +269,7 @@ TEST(SecureStream, PlaintextIsRefused) {
   EXPECT_EQ(answer.bytes, 7u) << "an alert";
 }
 
-// A receiver whose credit finds no peer any more reads what that had sent.
+// A receiver whose credit no longer reaches the peer still reads all that the peer had sent.
 TEST(SecureStream, AWriteThatFailsLeavesWhatHasArrived) {
   std::array<int, 2> ends{};
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
@@ -302,7 +302,8 @@ TEST(SecureStream, KeysChangeUnderWay) {
   expect_moved(*pair.server, *pair.client, counted(1 << 20), 1 << 16);
 }
 
-// The socket is its parent's, whose records it would break, and the keys are zeros there.
+// The socket belongs to the parent, whose records a child would break, and the child's keys are
+// zeros.
 TEST(SecureStream, AChildReadsAndWritesNothing) {
   SecurePair pair({.room_bytes = 500});
   pair.shake();
@@ -310,7 +311,7 @@ TEST(SecureStream, AChildReadsAndWritesNothing) {
   const iovec piece = piece_of(bytes);
   const std::size_t written = pair.client->write({&piece, 1}).bytes;
   const int status = run_in_child([&] {
-    // Room for the records that wait in the client, in the child's copy of the streams below.
+    // Makes room for the client's pending records, in the child's copy of the streams below.
     std::array<std::byte, 1000> memory{};
     const iovec room = piece_of(memory);
     while (pair.server_below->read({&room, 1}).state == State::moved) {
@@ -324,7 +325,7 @@ TEST(SecureStream, AChildReadsAndWritesNothing) {
     return pair.server_below->read({&room, 1}).state == State::later ? 0 : 4;
   });
   EXPECT_TRUE(exited_with(status, 0)) << status;
-  // The parent goes on.
+  // The parent continues.
   std::vector<std::byte> read(written);
   for (std::size_t got = 0; got < written;) {
     (void)pair.client->write({});
@@ -353,7 +354,7 @@ TEST(SecureStream, WipesTheKeysOfItsSession) {
   EXPECT_TRUE(std::ranges::all_of(keys, is_zero));
 }
 
-// Another's stream.
+// A stream that another object owns.
 class LentStream final : public ByteStream {
  public:
   explicit LentStream(ByteStream& stream) : stream_(stream) {}
@@ -369,12 +370,12 @@ class LentStream final : public ByteStream {
 
 class SecureStreamMemory : public ::testing::TestWithParam<secure::SealerKind> {};
 
-// docs/limits.md says it.
+// The limit is in docs/limits.md.
 TEST_P(SecureStreamMemory, IsLittleOnceTheHandshakeIsDone) {
   if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer brings a malloc of its own";
   if (!secure::make_sealer(GetParam(), {})) GTEST_SKIP() << "this build does not have it";
   constexpr std::size_t kPairs = 100;
-  // So the send buffer has a size that is known.
+  // Makes the size of the send buffer known.
   constexpr std::size_t kWritten = 4 * secure::kMaxContentBytes;
   constexpr std::size_t kSendBuffer =
       secure::RecordLayer::kLeastRoomBytes + kWritten + 5 * secure::kRecordOverheadBytes;
@@ -434,7 +435,7 @@ TEST(SecureStream, GoesOverToRenewedKeysOneDirectionAtATime) {
     ASSERT_TRUE(pair.client->expect_switch(renewal_key(fill)));
     ASSERT_TRUE(pair.server->expect_switch(renewal_key(fill)));
     EXPECT_TRUE(pair.server->expects_switch());
-    expect_moved(*pair.client, *pair.server, counted(1000), 64);  // under the old keys still
+    expect_moved(*pair.client, *pair.server, counted(1000), 64);  // still under the old keys
     pair.client->switch_output();
     expect_moved(*pair.client, *pair.server, counted(1 << 20), 1 << 16);
     EXPECT_FALSE(pair.server->expects_switch());
@@ -446,7 +447,7 @@ TEST(SecureStream, GoesOverToRenewedKeysOneDirectionAtATime) {
   }
 }
 
-// A reader gets what lies on both sides of the switch in one call, and nothing of the switch.
+// One call returns the bytes on both sides of the switch, and no byte of the switch.
 TEST(SecureStream, ASwitchIsNoByteOfTheStream) {
   SecurePair pair;
   pair.shake();
@@ -475,7 +476,7 @@ TEST(SecureStream, EndsAfterASwitch) {
   EXPECT_EQ(pair.server->read({&room, 1}).state, State::ended);
 }
 
-// Without an end under the new keys somebody may have cut it.
+// Without an end under the new keys, an attacker may have cut the stream.
 TEST(SecureStream, CutBehindASwitchIsNoEnd) {
   SecurePair pair;
   pair.shake();

@@ -69,7 +69,7 @@ TEST(FrameHeader, LengthHoldsAtItsLimitAndBreaksOneBeyond) {
   EXPECT_EQ(check_frame(header), "");
 }
 
-// What the link does, without sockets.
+// Does the work of a link, without sockets.
 class Host : public InboundHost, public MessageSink {
  public:
   void deliver(Incoming incoming) override { delivered.push_back(std::move(incoming)); }
@@ -109,7 +109,8 @@ class Host : public InboundHost, public MessageSink {
   std::vector<std::uint64_t> aborted;
 };
 
-// With its state machine. What was delivered goes first: its shares are counted there.
+// A Host with its state machine. Delivered messages are destroyed first, because the host counts
+// their shares.
 class Receiver : public Host {
  public:
   explicit Receiver(std::uint64_t cap_bytes) : inbound(*this, cap_bytes) {}
@@ -168,8 +169,8 @@ Descriptor bulk_descriptor(std::uint32_t pipe, std::uint64_t sequence, std::uint
   return descriptor;
 }
 
-// A random conversation arrives the same however the kernel cuts the streams, and over however many
-// lanes.
+// A random conversation arrives unchanged however the kernel cuts the streams, and over any number
+// of lanes.
 TEST(TcpReceive, HoweverTheStreamsAreCutTheMessagesAreTheSame) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -220,8 +221,7 @@ TEST(TcpReceive, HoweverTheStreamsAreCutTheMessagesAreTheSame) {
     EXPECT_EQ(parser.buffered_bytes(), 0u);
     for (const auto& lane : lanes) {
       BulkParser bulk(inbound);
-      // One byte at a time is slow for megabytes; the sizes around headers and tails are what
-      // matters.
+      // One byte at a time is slow for megabytes; only the sizes around headers and tails matter.
       const std::size_t piece = 31 + random() % 300 * (random() % 2 == 0 ? 1 : 5000);
       ASSERT_TRUE(succeeds(feed(bulk, lane, piece)));
       EXPECT_FALSE(bulk.unfinished());

@@ -27,7 +27,7 @@ std::uint32_t messages_of_a_turn(std::chrono::microseconds each) {
 
 TEST(TurnBudget, EndsAfterSoManyMessagesOrSoMuchTime) {
   EXPECT_EQ(messages_of_a_turn(std::chrono::microseconds(0)), TurnBudget::kMostMessages);
-  // 2 ms are seen at the next look.
+  // 2 ms are noticed at the next look.
   EXPECT_EQ(messages_of_a_turn(std::chrono::microseconds(10)), 5 * TurnBudget::kBetweenLooks);
   EXPECT_EQ(messages_of_a_turn(std::chrono::microseconds(1000)), 2 * TurnBudget::kBetweenLooks);
 }
