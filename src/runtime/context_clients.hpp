@@ -24,8 +24,8 @@ struct Unsent {
 class Work {
  public:
   virtual ~Work() = default;
-  /// Does what can be done now. True: call again after something moved. False: it is finished, drop
-  /// it.
+  /// Does all work that is possible now. True: call again after something moved. False: it is
+  /// finished, drop it.
   virtual bool progress() = 0;
   [[nodiscard]] virtual Unsent unsent() const { return {}; }
   /// Without a lock: true if progress() would find input that no descriptor signals. A thread

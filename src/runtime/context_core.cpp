@@ -375,7 +375,7 @@ void ContextCore::on_open(Link& link, const Descriptor& descriptor, Bytes header
   links_.note_opened(link);
 }
 
-// Words about a link
+// Messages about a link
 
 void ContextCore::ask_clock(Link& link) {
   if (!link.features().has(Feature::clock)) return;

@@ -44,8 +44,8 @@ namespace tendon::v0::detail {
 ///
 /// Owns:    the parts, the pool, the service thread.
 /// Threads: thread-safe. Lock order: a link's receive lock before every lock of a part; no part
-///          calls another one under its lock but Publishing, Sleepers and Leadership, which say
-///          what they call.
+///          calls another under its own lock, except Publishing, Sleepers and Leadership, which
+///          name their callees.
 class ContextCore final : public LinkObserver,
                           public std::enable_shared_from_this<ContextCore>,
                           private Chores {

@@ -21,7 +21,7 @@ namespace tendon::v0::detail {
 ///
 ///   listening -> resting     something has changed. More may follow: names of a directory may
 ///                            disappear one by one, and a parent such as /tmp may be busy
-///   resting -> listening     after kRest; it looks if the change concerned what it follows
+///   resting -> listening     after kRest; it looks if the change concerned a followed path
 ///
 /// Owns:    a descriptor of inotify.
 /// Owns:    a descriptor of inotify.
@@ -62,7 +62,7 @@ class DirectoryWatch final : public FdHandler,
   void begin_notices(const std::string& directory, const std::vector<std::string>& files)
       TENDON_REQUIRES(mutex_);
   void end_notices() TENDON_REQUIRES(mutex_);
-  /// Reads the kernel's notices. True: one of them concerns what is followed.
+  /// Reads the kernel's notices. True: one of them concerns the followed directory or files.
   [[nodiscard]] bool take_notices() TENDON_REQUIRES(mutex_);
 
   const std::shared_ptr<ContextCore> context_;

@@ -24,7 +24,7 @@ inline constexpr std::string_view kNoPlace =
 ///
 ///   new      -- enter() --> silent: no whole frame yet        most_silent, the oldest is closed
 ///   silent   -- answer() -> answered: TLS continues, and the peer is not yet known
-///   either   -- hear()  --> in the handshake                  kHandshakesPerListener with answered
+///   either   -- hear()  --> in the handshake                  kHandshakesPerListener, answered too
 ///   each     -- leave() --> a link, refused, hung up, or too late
 ///
 /// Anybody can make TLS answer, so at the limit the connection answered first makes way for a new

@@ -20,7 +20,7 @@ namespace tendon::v0::detail {
 /// One dispatch() is a turn. Handlers that were watched in turns are called after all others, for
 /// TurnQueue::kMostTime. The rest are called first in the next turn, which begins at once.
 ///
-/// Owns:    the epoll and the doorbell, no descriptor that it watches.
+/// Owns:    the epoll and the doorbell, but no descriptor that it watches.
 /// Threads: thread-safe. Handlers are called without its lock, by several threads at a time.
 /// Errors:  open(), watch(): too_many_open_files, system.
 /// Blocks:  dispatch() for its timeout.

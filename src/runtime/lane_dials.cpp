@@ -117,7 +117,7 @@ Deadline LaneDials::next_due() const {
   if (options_.stop.stop_possible()) due = earlier(due, kLooksForStopEvery);
   for (std::uint32_t index = 0; index < options_.count; ++index) {
     const Lane& lane = lanes_[index];
-    // A lane that waits for the one before it is begun when that one has joined.
+    // A lane that waits for the previous one begins when that one has joined.
     if (lane.joined == nullptr && !lane.talk && !lane.next_try.is_poll())
       due = earlier(due, lane.next_try);
   }

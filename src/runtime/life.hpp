@@ -14,7 +14,7 @@ class Life {
  public:
   enum class State : std::uint8_t {
     open,
-    closing,   ///< close() sends what is left; calls continue
+    closing,   ///< close() sends the remaining messages; calls continue
     closed,    ///< every call of a handle returns context_closed
     stopping,  ///< the service thread ends
   };

@@ -19,7 +19,7 @@ namespace tendon::v0::detail {
 ///                brief brief brief | ------ long ------    lost_cpu(): -penalty
 ///
 /// Where others want the CPUs too, a spin uses up its process's share of them and then loses its
-/// CPU for a time slice, while a sleeping thread is woken first. After such a loss many waits are
+/// CPU for a time slice. A sleeping thread is woken before them. After such a loss many waits are
 /// brief, twice as many after each further one, until as many long spins have ended well. If one
 /// wait in a hundred has a loss, the 99th percentile is a time slice, and even brief spins are too
 /// long. The next waits then rest(): they sleep at once, twice as many each time.

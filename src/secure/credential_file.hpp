@@ -47,7 +47,8 @@ class CredentialFile {
   [[nodiscard]] static Result<CredentialFile> open(const std::filesystem::path& path);
 
   /// Checks that only this user and root may write the file and, with `owner_only`, read it, except
-  /// for is_for_group(). Errors: permission_denied, which says who has access and what to do.
+  /// for is_for_group(). Errors: permission_denied, which says who has access and how to correct
+  /// it.
   [[nodiscard]] Result<void> check_access(FileReaders readers) const;
   /// Reads from the beginning: limit_exceeded beyond kMaxCredentialFileBytes.
   [[nodiscard]] Result<SecretBytes> read() const;

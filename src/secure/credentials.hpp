@@ -32,7 +32,7 @@ struct CredentialParts {
 ///
 /// Owns:    the keys and OpenSSL's configuration for handshakes.
 /// Threads: immutable.
-/// Errors:  invalid_argument, which says what is missing or does not match; those of the files.
+/// Errors:  invalid_argument, which names the missing or mismatched part; those of the files.
 /// Blocks:  load() and look(): on the disk.
 /// Cost:    about a millisecond.
 class Credentials {

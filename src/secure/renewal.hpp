@@ -107,7 +107,7 @@ class Renewal {
   [[nodiscard]] RenewalStep check_time(TimePoint now);
 
   /// Returns the new session, once, after RenewalStep::agreed. Destroy it when keys are derived
-  /// from it, because it can decrypt what was sent under them.
+  /// from it, because it can decrypt all traffic under them.
   [[nodiscard]] TlsSession take_session() { return *std::exchange(session_, std::nullopt); }
   /// The number of agreed renewals.
   [[nodiscard]] std::uint64_t count() const noexcept { return count_; }

@@ -76,7 +76,7 @@ struct TlsHandshakeOptions {
 ///   state    role    input                            next
 ///   -------  ------  -------------------------------  -------
 ///   hello    server  a whole ClientHello of <= 4 KiB  answer
-///   answer   both    what TLS expects                 answer, done
+///   answer   both    the bytes that TLS expects       answer, done
 ///   any      both    anything else, too much          failed
 ///
 /// Owns:    OpenSSL's object until the end, on a server from its whole ClientHello on; a share of

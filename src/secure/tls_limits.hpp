@@ -19,7 +19,7 @@ inline constexpr std::size_t kMaxCertificateBytes = std::size_t{16} << 10;
 inline constexpr int kMaxIssuersBetween = 2;
 
 /// The side that connected renews the session of a link at this age, or when the link has carried
-/// so many bytes of bodies since the last time.
+/// this many bytes of bodies since the last renewal.
 inline constexpr std::chrono::seconds kRenewalAge{3600};
 inline constexpr std::uint64_t kRenewalBytes = std::uint64_t{1} << 40;
 /// The time from the first word of a renewal until both ends have the session. A control lane waits

@@ -85,7 +85,7 @@ struct LinkLimits {
 ///   token                   o       acceptor: names its rendezvous socket
 ///   ticket                  o     o     o     o           *    ties the connections of one link
 ///   nonce                         *
-///   connection                    o       connector at a rendezvous: the connection it is for
+///   connection                    o       connector at a rendezvous: the connection to prove
 ///   reuse                   o
 ///   path                                *
 ///   reason                  o           o           o          in hello: why there is no token

@@ -17,7 +17,7 @@ namespace tendon::v0::detail {
 /// Owns:    a count.
 /// Threads: thread-safe; one for each process.
 /// Errors:  none.
-/// Blocks:  the constructor of Inside while a fork is on its way; fork() up to kForkWaits.
+/// Blocks:  the constructor of Inside while a fork is in progress; fork() up to kForkWaits.
 /// Cost:    two locks for each look-up.
 class LookupGate {
  public:

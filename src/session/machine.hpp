@@ -52,8 +52,8 @@ inline constexpr std::chrono::seconds kLookAtDirectoryEvery{4};
 [[nodiscard]] TENDON_API std::string rendezvous_path(const std::string& directory,
                                                      const Nonce128& token);
 /// The peer's rendezvous socket. It is searched in every directory that runtime_directory() may
-/// return for a process of this user, because one may have TENDON_RUNTIME_DIR and another, started
-/// by cron or sudo, may not. not_found names the searched directories.
+/// return for a process of this user. One process may have TENDON_RUNTIME_DIR, while another,
+/// started by cron or sudo, does not. not_found names the searched directories.
 [[nodiscard]] Result<std::string> find_rendezvous(const Nonce128& token);
 
 /// The suffix after the id of a Context in the name of its nodes' socket.

@@ -20,7 +20,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Four slots of 1 MiB, of which the receiver holds one and has not taken the others.
+/// Four slots of 1 MiB; the receiver holds one and has not taken the others.
 struct FullLink {
   explicit FullLink(Progress progress) {
     ContextOptions options;

@@ -34,7 +34,7 @@ class SendToMany : public PipeTest {
     Pipe in = listener.accept(kPatience).value();
     peers_.push_back({std::move(context), std::move(listener), std::move(out), std::move(in)});
   }
-  /// Sends it to all peers, and waits until the message has left.
+  /// Sends `tensors` to all peers, and waits until they have left.
   void send_to_all(const TensorDict& tensors) {
     const auto kept = detail::keep_for_many(peers_.front().out, tensors);
     ASSERT_TRUE(succeeds(kept));
@@ -118,7 +118,7 @@ TEST_P(SendToMany, WithoutAFreeSlotEachPeerGetsACopy) {
 
 TEST_P(SendToMany, APeerThatTakesNothingDelaysNoOther) {
   constexpr std::uint64_t kMessages = 6;
-  add_peer({.link_cap_bytes = 1 << 20});  // over sockets, two messages
+  add_peer({.link_cap_bytes = 1 << 20});  // over sockets, room for two messages
   add_peer();
   std::vector<Completion<void>> slow;
   for (std::uint64_t i = 0; i < kMessages; ++i) {

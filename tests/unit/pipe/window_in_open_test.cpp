@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer of protocol 1.0 and one that knows windows in `open`, played by hand: docs/protocol.md,
+// The test plays a peer of protocol 1.0 and one that knows windows in `open`: docs/protocol.md,
 // "Opening" and "Credits".
 #include <gtest/gtest.h>
 

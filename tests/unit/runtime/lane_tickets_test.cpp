@@ -13,7 +13,7 @@ using detail::Nonce128;
 using detail::StreamLink;
 using Verdict = LaneTickets::Verdict;
 
-/// A link that is only pointed at.
+/// A pointer to a link that is never dereferenced.
 std::shared_ptr<StreamLink> make_link() {
   auto owner = std::make_shared<std::uint64_t>();
   void* const place = owner.get();

@@ -150,7 +150,7 @@ TEST(SecureLanes, SixteenCarryAPipe) {
   }
 }
 
-// ---- connected is `ready`
+// ---- connect returns after `ready`
 
 Context tcp_context(std::string name) {
   return Context::create({.name = std::move(name), .transport = Transport::tcp}).value();

@@ -171,7 +171,7 @@ TEST_P(Records, RoomIsFilledAndNeverExceeded) {
   EXPECT_EQ(from.seal({}, records, kNow).value().written_bytes, 0U);
 }
 
-// --- what an attacker on the path can do
+// --- an attacker on the path
 
 // Bytes follow the record, so that no flipped length makes it incomplete.
 void refuse_each_flip(const Buffer& record, const auto& receiver) {
@@ -247,7 +247,7 @@ TEST_P(Records, NothingBehindCloseNotifyIsRead) {
   EXPECT_EQ(sealed_end(from), Buffer());
 }
 
-// --- what a peer may not send
+// --- illegal records of a peer
 
 TEST_P(Records, HeadersAreCheckedBeforeTheirRecordIsThere) {
   constexpr auto kViolation = ErrorCode::protocol_violation;

@@ -302,7 +302,7 @@ TEST_F(RuntimeDirectory, ErrorsSayWhatToMend) {
   EXPECT_THAT(runtime_directory().error().detail, HasSubstr("mend it, or set TENDON_RUNTIME_DIR"));
   ask_for(base_ + "/missing/own");
   EXPECT_THAT(runtime_directory().error().detail, HasSubstr("make those before it"));
-  ask_for("/sys/tendon");  // where nobody makes one
+  ask_for("/sys/tendon");  // where no directory can be made
   ASSERT_FALSE(runtime_directory());
   EXPECT_THAT(runtime_directory().error().detail,
               HasSubstr("set TENDON_RUNTIME_DIR to a directory that uid"));

@@ -165,7 +165,7 @@ TEST(Ring, PlacesComeBackOnlyWithRelease) {
   }
 }
 
-// Values that a hostile or broken peer writes ----------------------------------------------------
+// Values that a hostile or broken peer writes -----------------------------------------------------
 
 TEST(RingHostile, ConsumerRefusesEveryTailOutsideItsRange) {
   // Five entries passed through a ring of four, two of them not popped: 5..7 would be legal next.
