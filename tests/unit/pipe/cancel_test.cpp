@@ -162,7 +162,8 @@ TEST_P(Cancel, MessagesThatSeveralReceivesPutBackKeepTheirOrder) {
   for (std::int64_t n = 0; n < 4; ++n) EXPECT_EQ(number_of(pair.client.recv(kPatience).value()), n);
 }
 
-// Another thread copies the message while its receive is returned, earlier or later in each round.
+// Another thread copies the message while give_back() ends its receive, earlier or later in each
+// round.
 TEST_P(Cancel, AReceiveThatIsGivenBackAsItsMessageComesIsNotOvertaken) {
   constexpr std::uint64_t kSize = 4 << 20;
   PipePair pair = connect();

@@ -226,7 +226,7 @@ TEST_P(Backlog, OfPeersThatHaveLeftCountsValuesToo) {
   EXPECT_TRUE(fails_with(send_and_leave(), ErrorCode::server_busy, "of peers that have left"));
 }
 
-// Nobody queries before a peer leaves, so the held memory is checked when it leaves.
+// No peer connects after the first one leaves, so the check must run when a peer leaves.
 TEST_P(Backlog, OfPeersThatConnectedBeforeAnyLeftHoldsOneCap) {
   constexpr std::uint64_t kCap = 1 << 20;
   constexpr std::uint64_t kSize = 900'000;

@@ -58,7 +58,7 @@ struct FullLink {
 class ReturnedSlots : public testing::TestWithParam<Progress> {
  protected:
   /// Lets `begin(link, receiving thread)` wait for a slot while a receiver sleeps, returns one, and
-  /// reports whether that rang. The result of `begin` is destroyed at the end.
+  /// reports whether that rang. `begin` returns a function that waits for the end of its send.
   template <class Begin>
   bool rings_for(Begin begin) {
     FullLink link(GetParam());
