@@ -285,7 +285,7 @@ Result<std::string> Connector::why_no_memory() {
              " went away before it was proved to be on this host: " + met.error().detail});
   }
   const ErrorCode code = met.error().code;
-  // Between the ends of one session of TLS, only somebody who stands between breaks the protocol.
+  // Between the ends of one TLS session, only a process in between can break the protocol.
   const bool is_attacked =
       code == ErrorCode::protocol_violation && talk_->stream.stream()->session() != nullptr;
   if (is_attacked || says_nothing_about_the_host(code) ||

@@ -103,7 +103,7 @@ class RecordLayer {
   /// The stream below has ended, and all of it was opened. Errors: peer_lost without a
   /// close_notify, because an attacker may have cut the stream.
   [[nodiscard]] Result<void> end_of_stream() const;
-  /// Wipes the keys of the peer's records: from now on open() says `ended`.
+  /// Wipes the keys of the peer's records: from now on open() returns `ended`.
   void end_receiving();
 
  private:

@@ -277,7 +277,7 @@ TEST_F(SecurePipe, TheKeyIsNowhereElseInTheProcess) {
   EXPECT_EQ(sought.count_inside(), 4U);
 }
 
-// The program may keep pipes that have ended for as long as it likes.
+// The program may keep ended pipes as long as it likes.
 TEST_F(SecurePipe, TheKeysOfALinkAreWipedWhenItEnds) {
   if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer maps more memory than can be searched";
   (void)key("fleet.key");
