@@ -16,10 +16,10 @@
 namespace tendon::v0::detail {
 namespace {
 
-constexpr std::array<std::byte, 32768> kZeros{};  // a frame of them in few enough pieces
+constexpr std::array<std::byte, 32768> kZeros{};  // a few pieces of them fill a frame
 
-// Memory for one write. Far below IOV_MAX: a body in many small pieces is cheaper to copy than to
-// list.
+// The pieces of one write, far fewer than IOV_MAX: a body in many small pieces is cheaper to copy
+// than to list.
 class Pieces {
  public:
   [[nodiscard]] bool add(const void* data, std::uint64_t size_bytes) {
@@ -42,8 +42,7 @@ class Pieces {
   std::size_t count_ = 0;
 };
 
-// Lists bytes [from, to) of the body where they lie. False when they do not lie in few enough
-// pieces.
+// Lists bytes [from, to) of the body where they lie. False if they lie in too many pieces.
 bool list_body(const SendOp& op, std::uint64_t from, std::uint64_t to, Pieces& pieces) {
   const std::uint64_t payload_end = std::min(op.descriptor.payload_bytes, to);
   std::uint64_t at = from;
@@ -135,7 +134,7 @@ BulkOut::Progress BulkOut::pump() {
   return all;
 }
 
-// As far as the peer has room.
+// Admits ops as far as the peer has room.
 void BulkOut::admit() {
   while (control_.waiting_bytes() <= ControlOut::kMaxWaitingBytes) {
     BulkSend* const next = queue_.admit();
@@ -144,7 +143,7 @@ void BulkOut::admit() {
   }
 }
 
-// False: the connection is over.
+// Posts the descriptor. False: the connection has failed.
 bool BulkOut::stage(BulkSend& sending) {
   if (TENDON_FAILPOINT("tcp.send.before_descriptor")) {
     failure_.store(ECONNRESET, std::memory_order_relaxed);
@@ -159,7 +158,7 @@ bool BulkOut::stage(BulkSend& sending) {
   return true;
 }
 
-// The turn of a message that is lent. False: it does not go.
+// Begins the turn of a lent message. False: it is not sent.
 bool BulkOut::begin(BulkSend& sending) {
   SendOp& op = *sending.op;
   if (op.lent->begin(op)) return stage(sending);
@@ -168,19 +167,19 @@ bool BulkOut::begin(BulkSend& sending) {
   return false;
 }
 
-// The next message in turn that has a frame to begin.
+// Returns the next message in turn that has a frame to begin.
 BulkSend* BulkOut::next(const Lane& lane) {
   std::optional<bool> has_room;
   for (std::size_t step = 0; step < queue_.size(); ++step) {
     BulkSend& sending = queue_.in_turn(step);
     if (sending.state == BulkSend::State::enqueued) continue;
     if (sending.state == BulkSend::State::admitted) {
-      // A socket that took all of the last write is not asked: that is a system call.
+      // Skips the system call for a socket that took all of the last write.
       if (!has_room) has_room = lane.took_all || lane.stream.has_room();
       if (!*has_room) continue;
       if (!begin(sending)) {
         if (failure() != 0) return nullptr;
-        step = static_cast<std::size_t>(-1);  // the queue is shorter by one
+        step = static_cast<std::size_t>(-1);  // the queue is shorter by one: start again
         continue;
       }
     }
@@ -218,7 +217,7 @@ void BulkOut::begin_frame(Lane& lane, BulkSend& sending) {
   sending.begun_bytes += lane.header.length_bytes;
 }
 
-// From here on the message is complete at the peer whatever its sender does: it is done.
+// From here on the message is done: it arrives completely whatever its sender does.
 void BulkOut::begin_tail(Lane& lane, SendOp& op) {
   lane.header = header_of(op, FrameCut{op.descriptor.body_bytes()}.tail_offset());
   lane.op = nullptr;
@@ -255,7 +254,7 @@ BulkOut::Progress BulkOut::write(Lane& lane) {
       listed = listed && list_body(*lane.op, lane.header.offset + begun,
                                    lane.header.offset + lane.header.length_bytes, pieces);
   }
-  // When this is the last frame but the tail, the tail rides along: no further call, at either end.
+  // Sends the tail together with the last frame before it, which saves a call at either end.
   std::array<std::byte, sizeof(FrameHeader) + kTailBytes> tail;  // NOLINT: written before use
   BulkSend* const own = lane.op != nullptr ? queue_.find(*lane.op) : nullptr;
   if (own != nullptr) {
@@ -267,7 +266,7 @@ BulkOut::Progress BulkOut::write(Lane& lane) {
       if (pieces.add(tail.data(), tail.size())) offered += tail.size();
     }
   }
-  if (!listed) return {};  // cannot be: the whole frame fitted when it was begun
+  if (!listed) return {};  // cannot happen: the whole frame fitted when it was begun
 
   const std::uint64_t taken = hand_over(lane, pieces.all());
   lane.written_bytes += std::min(taken, left);
@@ -291,7 +290,7 @@ BulkOut::Progress BulkOut::write(Lane& lane) {
   return {.moved = taken != 0, .more = taken == offered};
 }
 
-// What the stream takes of it now.
+// Returns how many bytes the stream takes now.
 std::uint64_t BulkOut::hand_over(Lane& lane, std::span<const iovec> pieces) {
   const StreamIo io = lane.stream.write(pieces);
   if (io.state == StreamIo::State::lost) failure_.store(io.error, std::memory_order_relaxed);
@@ -299,7 +298,7 @@ std::uint64_t BulkOut::hand_over(Lane& lane, std::span<const iovec> pieces) {
   return io.bytes;
 }
 
-// What was taken before and has not left yet.
+// Sends bytes that the stream took before and that have not left yet.
 bool BulkOut::push_out(Lane& lane) {
   const std::size_t before = lane.inside_bytes;
   (void)hand_over(lane, {});
@@ -329,7 +328,7 @@ void BulkOut::withdraw(SendOp& op) {
     abort.kind = MessageKind::abort;
     abort.pipe = op.descriptor.pipe;
     abort.sequence = op.descriptor.sequence;
-    abort.payload_bytes = sending->begun_bytes;  // what still comes of it, for the peer to drop
+    abort.payload_bytes = sending->begun_bytes;  // the peer drops the rest of these
     control_.post(abort);
   }
   forget(op);

@@ -10,24 +10,24 @@
 
 namespace tendon::v0::detail {
 
-/// Cuts one bulk lane's byte stream into frames and says where their bytes belong, so that a socket
-/// is read straight into them. Behind the rest of a frame it reads a little ahead: the tail frame
-/// and the next header usually come with the same system call. No sockets; the fuzzer runs the same
-/// code.
+/// Cuts the byte stream of one bulk lane into frames and says where their bytes belong, so that a
+/// socket is read straight into them.
+/// It also reads a little beyond the frame: the tail frame and the next header usually arrive with
+/// the same system call. Uses no sockets; the fuzzer runs the same code.
 class BulkParser {
  public:
   explicit BulkParser(Inbound& inbound) : inbound_(inbound) {}
 
-  /// Where the next bytes of the stream go; nothing while parked(). Valid until anything else is
-  /// called, on this parser or on the Inbound.
+  /// Returns where the next bytes of the stream belong; nothing while parked(). Valid until the
+  /// next call on this parser or on the Inbound.
   [[nodiscard]] ReadTargets targets();
-  /// That many bytes were written there. Errors: protocol_violation.
+  /// Reports that `size_bytes` were written to the targets. Errors: protocol_violation.
   [[nodiscard]] Result<void> on_received(std::size_t size_bytes);
-  /// A frame came before its descriptor: the lane is not read until resume() finds it.
+  /// True if a frame arrived before its descriptor: the lane is not read until resume() finds it.
   [[nodiscard]] bool parked() const noexcept { return parked_; }
-  /// Looks again. Errors: protocol_violation.
+  /// Looks for the descriptor again. Errors: protocol_violation.
   [[nodiscard]] Result<void> resume();
-  /// Inside a frame or a header: the stream may not end here.
+  /// True inside a frame or a header, where the stream may not end.
   [[nodiscard]] bool unfinished() const noexcept { return open_ != nullptr || begin_ != end_; }
 
  private:
@@ -36,11 +36,11 @@ class BulkParser {
 
   Inbound& inbound_;
   FrameHeader header_;
-  OpenTransfer* open_ = nullptr;      // inside a frame of it
-  std::uint64_t frame_received_ = 0;  // of the frame's bytes
-  std::uint64_t placed_bytes_ = 0;    // of targets(), in the frame's own place
+  OpenTransfer* open_ = nullptr;      // the transfer whose frame is being read
+  std::uint64_t frame_received_ = 0;  // bytes of that frame
+  std::uint64_t placed_bytes_ = 0;    // the part of targets() in the frame's own place
   bool parked_ = false;
-  // A tail frame, the header behind it, and some more.
+  // Holds a tail frame, the header behind it, and some more.
   std::array<std::byte, 256> ahead_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;

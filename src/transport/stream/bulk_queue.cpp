@@ -38,7 +38,7 @@ void BulkQueue::remove(const SendOp& op) {
   if (state != BulkSend::State::staged)
     waiting_descriptors_.fetch_sub(1, std::memory_order_relaxed);
   if (state != BulkSend::State::admitted) return;
-  // The peer has not heard of it.
+  // The peer has not heard of this op.
   admitted_bytes_ -= op.descriptor.body_bytes();
   count_untaken();
 }

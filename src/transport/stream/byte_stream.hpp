@@ -20,18 +20,18 @@ namespace secure {
 struct TlsSession;
 }
 
-/// What one read or write did.
+/// The outcome of one read or write.
 struct StreamIo {
   enum class State : std::uint8_t {
-    moved,  ///< `bytes` of them; of a read at least one
-    later,  ///< none now: the descriptor will say when
+    moved,  ///< `bytes` of them; at least one by a read
+    later,  ///< none now: the descriptor will become ready
     ended,  ///< read only: the peer ended its output in order, and all of it was read
     lost,   ///< the connection broke: `error`
   };
   State state = State::later;
   std::size_t bytes = 0;
-  /// Inside the stream now. After a read: what the next one returns although the descriptor has
-  /// nothing. After a write: what was taken and is not with the kernel.
+  /// Bytes inside the stream now. After a read: what the next read returns although the descriptor
+  /// is not ready. After a write: what was taken and is not yet with the kernel.
   std::size_t inside_bytes = 0;
   int error = 0;  ///< an errno
 
@@ -42,21 +42,21 @@ struct StreamIo {
   [[nodiscard]] static StreamIo lost(int error) { return {State::lost, 0, 0, error}; }
 };
 
-/// The end that a stream leads to, as far as it is known before a word is said.
+/// The remote end of a stream, as far as it is known before any byte is exchanged.
 struct StreamPeer {
-  /// The user there, by the word of this host's kernel; nothing for a stream that may lead to
+  /// The user at that end, according to this host's kernel; nothing if the stream may lead to
   /// another host.
   std::optional<std::uint32_t> user = std::nullopt;
-  PathKind kind = PathKind::tcp;  ///< of a link over it: tcp, or routed
-  std::string why = {};           ///< of `routed`: why it is, for the link's path
+  PathKind kind = PathKind::tcp;  ///< the path of a link over it: tcp, or routed
+  std::string why = {};           ///< for `routed`: the reason, for the link's path
 };
 
-/// Ordered bytes both ways, which the handshake, the lanes and links speak through: a socket, or
-/// TLS over one or a cable. Descriptors of files never travel on one.
+/// Ordered bytes in both directions, which carry the handshake, the lanes and links: a socket, or
+/// TLS over a socket or a cable. A stream never carries file descriptors.
 ///
-/// One that encrypts (SecureStream) is over another: what it has decrypted and not handed over, and
-/// what it took and could not send yet, are StreamIo::inside_bytes; `ended` is its close_notify,
-/// and a connection that ends without one is `lost`.
+/// An encrypting stream (SecureStream) runs over another one. StreamIo::inside_bytes counts what it
+/// has decrypted and not returned, or taken and not sent. Its `ended` is close_notify; a connection
+/// that ends without one is `lost`.
 ///
 /// Owns:    the connection.
 /// Threads: one thread may read while another writes; fd() and peer() may be called at any time.
@@ -69,44 +69,45 @@ class ByteStream {
 
   /// Reads into the pieces, in order.
   [[nodiscard]] virtual StreamIo read(std::span<const iovec> pieces) noexcept = 0;
-  /// Takes bytes from the pieces, in order. What stays inside leaves with later calls; one without
-  /// pieces does nothing else.
+  /// Takes bytes from the pieces, in order. Bytes that stay inside leave with later calls; a call
+  /// without pieces only sends those.
   [[nodiscard]] virtual StreamIo write(std::span<const iovec> pieces) noexcept = 0;
-  /// Ends this side's output in order. What was taken before still leaves; reading goes on.
+  /// Ends this side's output in order. Bytes that were taken before still leave, and reading
+  /// continues.
   virtual void end_output() noexcept = 0;
   /// This end reads no more: wipes the keys that reading needs. A stream without TLS has none.
   virtual void end_input() noexcept {}
-  /// Would write() take anything now? A stream that is lost says so by its next write.
+  /// True if write() would take bytes now. A lost stream returns true: its next write reports the
+  /// loss.
   [[nodiscard]] virtual bool has_room() const noexcept;
-  /// Something that a read has made waits for room: write() without pieces sends it.
+  /// True if bytes that a read produced wait for room: write() without pieces sends them.
   [[nodiscard]] virtual bool wants_room() const noexcept { return false; }
-  /// After `lost`: more than the errno says; nothing where there is no more.
+  /// After `lost`: the cause in more detail than the errno; nothing if there is no more to say.
   [[nodiscard]] virtual std::optional<Error> why_lost() const { return std::nullopt; }
 
-  /// For epoll: EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLLHUP as a socket gives them.
+  /// For epoll: EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLLHUP as for a socket.
   [[nodiscard]] virtual int fd() const noexcept = 0;
   [[nodiscard]] virtual const StreamPeer& peer() const noexcept = 0;
-  /// What a handshake of TLS has agreed on; null: there was none yet, or never is one. It lives as
+  /// The session that the TLS handshake agreed on; null before that and without TLS. It lives as
   /// long as the stream.
   [[nodiscard]] virtual const secure::TlsSession* session() const noexcept { return nullptr; }
-  /// The peer has begun a handshake of TLS, and this end has answered it.
+  /// True once the peer has begun a TLS handshake and this end has answered it.
   [[nodiscard]] virtual bool has_answered() const noexcept { return false; }
   /// Bytes of the peer's handshake of TLS have arrived, from which a read returns nothing yet.
   [[nodiscard]] virtual bool has_heard() const noexcept { return false; }
 
-  // A link over TLS has renewed its session; streams without TLS have nothing to do.
-  /// Both ends have the new one, with this renewal_key: the peer's next close_notify is no end, but
-  /// its switch to keys that are derived from it.
+  // A link over TLS renews its session with these calls. Streams without TLS ignore them.
+  /// Both ends have the new session, with this renewal_key. The peer's next close_notify does not
+  /// end its output: it switches to keys that are derived from that key.
   [[nodiscard]] virtual Result<void> expect_switch(Bytes) { return {}; }
   [[nodiscard]] virtual bool expects_switch() const noexcept { return false; }
-  /// Says close_notify and goes on under keys of the same session. The peer expects it.
+  /// Sends close_notify and continues under keys of the renewed session, which the peer expects.
   virtual void switch_output() noexcept {}
 
-  /// A peer that takes nothing for so long is lost; zero: it may be silent as long as it likes. A
-  /// hint.
+  /// Declares a peer lost that takes nothing for this long; zero: its silence has no limit. A hint.
   virtual void set_lease(std::chrono::milliseconds) noexcept {}
-  /// Reads what came and drops it, before the stream goes: closing a socket with unread input would
-  /// break the connection, and the peer would lose what it has not read yet.
+  /// Reads and drops the input before the stream is destroyed. Closing a socket with unread input
+  /// breaks the connection, and the peer would lose what it has not read yet.
   virtual void discard_input() noexcept {}
 };
 

@@ -9,7 +9,7 @@
 namespace tendon::v0::detail {
 namespace {
 
-// One contiguous write beats a gathered one at these sizes.
+// One contiguous write is cheaper than a gathered one at these sizes.
 struct FlatMessage {
   FlatMessage(const Descriptor& descriptor, std::size_t body_bytes)
       : size_bytes(sizeof descriptor + body_bytes) {

@@ -12,53 +12,53 @@
 
 namespace tendon::v0::detail {
 
-/// The sending half of the control lane: descriptors and inline bodies, in the order in which they
-/// were handed over. What the stream does not take at once waits here.
+/// The sending half of the control lane: descriptors and inline bodies, in the order of the calls.
+/// Bytes that the stream does not take at once wait here.
 ///
 /// Owns:    a buffer; not the stream.
 /// Threads: thread-safe; its lock is the innermost one.
-/// Errors:  failure() holds the errno of the call that failed; from then on everything is dropped.
+/// Errors:  failure() holds the errno of the call that failed; everything after that is dropped.
 /// Blocks:  never.
 /// Cost:    one write a message while the stream has room.
 class ControlOut {
  public:
   explicit ControlOut(ByteStream& stream) : stream_(&stream) {}
 
-  /// Takes a message with at most kMaxInlineBytes of inline body, unless too much waits already or
-  /// the stream has failed: what is known to be lost must not count as sent.
+  /// Takes a message with at most kMaxInlineBytes of inline body. False if too much waits already,
+  /// or the stream has failed: a message that is known to be lost must not count as sent.
   [[nodiscard]] bool try_send(const SendOp& op);
-  /// Takes a message whatever waits already: small words that must not get lost.
+  /// Takes a message no matter how much waits: small words that must not get lost.
   void post(const Descriptor& descriptor, Bytes inline_body = {});
-  /// Bytes of the handshake, before every message.
+  /// Writes bytes of the handshake, before every message.
   void write_first(Bytes bytes) {
     const Lock lock(mutex_);
     write(bytes);
   }
-  /// Takes the last message: later ones are dropped, whichever thread hands them over.
+  /// Takes the last message. Messages that any thread hands over later are dropped.
   void post_last(const Descriptor& descriptor);
-  /// Hands what waits to the stream, as far as it goes. Returns whether anything moved.
+  /// Hands waiting bytes to the stream, as far as it takes them. Returns whether anything moved.
   bool flush();
 
-  /// Here, and inside the stream.
+  /// Bytes that wait here and inside the stream.
   [[nodiscard]] std::size_t waiting_bytes() const noexcept {
     return waiting_bytes_.load(std::memory_order_relaxed);
   }
   [[nodiscard]] int failure() const noexcept { return failure_.load(std::memory_order_relaxed); }
-  /// The stream is about to go.
+  /// Forgets the stream, which is about to be destroyed.
   void stop();
 
-  /// More waiting than this: senders wait as well.
+  /// The limit of waiting bytes; beyond it senders wait as well.
   static constexpr std::size_t kMaxWaitingBytes = 256 * 1024;
 
  private:
   void write(Bytes message) TENDON_REQUIRES(mutex_);
   void write_waiting() TENDON_REQUIRES(mutex_);
-  /// What the stream takes of it now. After a failure it is all gone.
+  /// Returns how many of the bytes the stream takes now. After a failure it drops them all.
   [[nodiscard]] std::size_t hand_over(Bytes bytes) TENDON_REQUIRES(mutex_);
 
   Mutex mutex_;
-  ByteStream* stream_ TENDON_GUARDED_BY(mutex_);            // null: it is over
-  std::size_t inside_bytes_ TENDON_GUARDED_BY(mutex_) = 0;  // the stream
+  ByteStream* stream_ TENDON_GUARDED_BY(mutex_);            // null after stop()
+  std::size_t inside_bytes_ TENDON_GUARDED_BY(mutex_) = 0;  // in the stream
   std::vector<std::byte> waiting_ TENDON_GUARDED_BY(mutex_);
   std::size_t written_ TENDON_GUARDED_BY(mutex_) = 0;  // of waiting_
   bool said_last_ TENDON_GUARDED_BY(mutex_) = false;

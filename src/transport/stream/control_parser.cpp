@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kMaxMessageBytes = sizeof(Descriptor) + kMaxInlineBytes;
 
-// What tcp asks beyond check_descriptor().
+// Checks the rules of tcp beyond those of check_descriptor().
 std::string_view check_for_tcp(const Descriptor& descriptor) {
   if (descriptor.kind == MessageKind::segment) return "segments exist in shared memory only";
   if (descriptor.device_parts != 0) return "memory on GPUs is passed in shared memory only";

@@ -11,8 +11,8 @@
 
 namespace tendon::v0::detail {
 
-/// Cuts the control lane's byte stream into descriptors and their inline bodies. No sockets, no
-/// state beyond unread bytes: the product, the tests and the fuzzer run the same code.
+/// Cuts the control lane's byte stream into descriptors and their inline bodies. Uses no sockets
+/// and keeps no state beyond unread bytes: the product, the tests and the fuzzer run the same code.
 class ControlParser {
  public:
   struct Message {
@@ -23,15 +23,17 @@ class ControlParser {
   /// Refuses messages of more than `cap_bytes`.
   explicit ControlParser(std::uint64_t cap_bytes);
 
-  /// Where the next received bytes go. Never empty after next() found nothing.
+  /// Returns where the next received bytes belong. Never empty after next() found nothing.
   [[nodiscard]] MutableBytes room();
   void on_received(std::size_t size_bytes) { end_ += size_bytes; }
-  /// The next complete message, or nothing until more bytes have come. Errors: protocol_violation.
+  /// Returns the next complete message, or nothing if more bytes must arrive. Errors:
+  /// protocol_violation.
   [[nodiscard]] Result<std::optional<Message>> next();
-  /// Bytes of a message that is not complete.
+  /// Counts the bytes of an incomplete message.
   [[nodiscard]] std::size_t buffered_bytes() const noexcept { return end_ - begin_; }
 
-  /// Many small messages a system call, and room for the largest one behind them.
+  /// Holds many small messages, and the largest one behind them, so that one system call reads
+  /// them.
   static constexpr std::size_t kBufferBytes = 128 * 1024;
 
  private:

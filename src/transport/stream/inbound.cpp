@@ -98,7 +98,7 @@ Result<void> Inbound::open(const Descriptor& descriptor) {
                      describe(descriptor) + " was announced before and is not complete");
   }
   const std::uint64_t body_bytes = descriptor.body_bytes();
-  // Given back at the end of this call, unless a transfer keeps it.
+  // Released at the end of this call, unless a transfer keeps it.
   auto held = large_.ask(body_bytes);
   if (!held) {
     return violation("tcp.descriptor",
@@ -140,14 +140,14 @@ Result<void> Inbound::open(const Descriptor& descriptor) {
 void Inbound::choose_memory(OpenTransfer& open, MessageSink& sink) {
   IncomingBody& body = open.transfer->body;
   if (claim(open, sink)) {
-    // Values and header have no place in the user's tensors.
+    // The user's tensors have no place for values and header.
     body = make_private_body(open.descriptor.body_bytes() - open.descriptor.payload_bytes);
     body.place = IncomingBody::Place::claimed;
     open.claimed = true;
   } else if (auto allocated = host_.allocate(open.descriptor.body_bytes())) {
     body = *std::move(allocated);
   } else {
-    // One message is lost to its receiver, which hears of it; its frames are read and dropped.
+    // The receiver loses one message and hears of it; the frames are read and dropped.
     body = IncomingBody::of_failure(
         Error{ErrorCode::resource_exhausted, "tcp.receive",
               "a message of " + std::to_string(open.descriptor.body_bytes()) +
@@ -254,7 +254,7 @@ Result<void> Inbound::abort(const Descriptor& descriptor) {
     return violation("tcp.abort",
                      describe(descriptor) + ": no message of that number is incomplete");
   }
-  // Frames and this word travel on different connections: what was begun before it will still come.
+  // Frames and this word travel on different connections: frames begun before it still arrive.
   const std::uint64_t sent_bytes = descriptor.payload_bytes;
   if (sent_bytes < open->begun_bytes || sent_bytes >= open->expected_bytes) {
     return violation("tcp.abort", describe(descriptor) + ": it says that " +
@@ -270,12 +270,12 @@ Result<void> Inbound::abort(const Descriptor& descriptor) {
 }
 
 void Inbound::ping(const Descriptor& descriptor) {
-  if (descriptor.pipe == 0) return;  // a sign of life: that it came is all it says
+  if (descriptor.pipe == 0) return;  // a sign of life: its arrival says everything
   if (arrived(descriptor.pipe, descriptor.sequence)) {
     acknowledge(descriptor.pipe, descriptor.sequence);
     return;
   }
-  // One word a pipe, so that a peer cannot pile them up: the later one covers the earlier.
+  // Keeps one word for each pipe, the latest, so that a peer cannot pile them up.
   for (PendingAck& pending : pending_acks_) {
     if (pending.pipe != descriptor.pipe) continue;
     pending.sequence = std::max(pending.sequence, descriptor.sequence);
@@ -305,7 +305,7 @@ OpenTransfer* Inbound::find(std::uint32_t pipe, std::uint64_t sequence) noexcept
   return nullptr;
 }
 
-// Everything that was sent of it has come.
+// Ends a transfer once every byte that was sent of it has arrived.
 void Inbound::end(OpenTransfer& open) {
   if (!open.aborted) {
     if (open.transfer != nullptr) open.transfer->complete = true;
@@ -320,7 +320,7 @@ void Inbound::end(OpenTransfer& open) {
   });
 }
 
-// The transfer is let go of: its memory belongs to those that still hold it.
+// Drops the transfer: its memory belongs to its other holders.
 void Inbound::tell_ended(OpenTransfer& open) {
   const std::shared_ptr<Transfer> transfer = std::move(open.transfer);
   open.transfer = nullptr;
@@ -330,7 +330,7 @@ void Inbound::tell_ended(OpenTransfer& open) {
     sink->on_transfer_ended(*transfer);
   transfer->claimed.swap(open.claimed_memory);
   if (!transfer->aborted) return;
-  // Its memory goes now, not when the program looks.
+  // Frees the memory now, and not only when the program looks.
   transfer->body = {};
   transfer->held.give_back();
 }

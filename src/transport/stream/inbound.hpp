@@ -19,39 +19,40 @@
 
 namespace tendon::v0::detail {
 
-/// What the receiving state machine asks of the link around it.
+/// The calls of the receiving state machine to the link around it.
 class InboundHost {
  public:
   virtual ~InboundHost() = default;
   /// Hands a message to its pipe, or drops and counts it.
   virtual void deliver(Incoming incoming) = 0;
   [[nodiscard]] virtual MessageSink* receiver_of(std::uint32_t pipe) = 0;
-  /// Memory for a body, not touched yet: a slot of the pool, or private memory.
+  /// Returns memory for a body, not touched yet: a slot of the pool, or private memory.
   [[nodiscard]] virtual Result<IncomingBody> allocate(std::uint64_t size_bytes) = 0;
   /// Sends a small control message back.
   virtual void answer(const Descriptor& descriptor) = 0;
-  /// The peer says how many bytes of bodies in frames its program has taken, in total.
+  /// Notes how many bytes of bodies in frames the peer's program has taken in total.
   [[nodiscard]] virtual Result<void> on_link_credit(std::uint64_t taken_bytes) = 0;
-  /// Small messages were taken: reading may go on, if it had paused for them.
+  /// Notes that small messages were taken: reading continues if it had paused for them.
   virtual void on_room() = 0;
   virtual void on_open(const Descriptor& descriptor, Bytes ticket) = 0;
-  /// A word about the link itself: `goodbye`, `retire`, `clock`, `device`, and `secure` with its
-  /// body. An error ends the link.
+  /// Handles a word about the link itself: `goodbye`, `retire`, `clock`, `device`, and `secure`
+  /// with its body. An error ends the link.
   [[nodiscard]] virtual Result<void> on_word(const Descriptor& descriptor, Bytes body) = 0;
 };
 
-/// A body that arrives in frames. Invariant: received <= begun <= expected, so that the lane
-/// that is inside a frame keeps the transfer open.
+/// A body that arrives in frames. Invariant: received <= begun <= expected, so that a lane inside a
+/// frame keeps the transfer open.
 struct OpenTransfer {
   Descriptor descriptor;
-  std::shared_ptr<Transfer> transfer;  ///< null: nobody wants it, its bytes are read and dropped
-  bool claimed = false;  ///< the payload goes to memory of its pipe, until that drops the claim
+  std::shared_ptr<Transfer> transfer;  ///< null: its bytes are read and dropped
+  bool claimed = false;  ///< the payload is read into memory of its pipe, until that drops the
+                         ///< claim
   std::vector<std::uint64_t> claimed_ends;   ///< where each claimed piece ends in the payload
   std::vector<std::uint64_t> frames_begun;   ///< a bit for each frame
   std::vector<MutableBytes> claimed_memory;  ///< capacity kept from one transfer to the next
   std::uint64_t begun_bytes = 0;
   std::uint64_t received_bytes = 0;
-  std::uint64_t expected_bytes = 0;  ///< the whole body, or what an aborted one will still send
+  std::uint64_t expected_bytes = 0;  ///< the whole body, or what the peer sends of an aborted one
   bool aborted = false;
 };
 
@@ -64,7 +65,7 @@ struct ReadTargets {
   [[nodiscard]] std::span<const iovec> all() const { return {pieces.data(), count}; }
   [[nodiscard]] bool full() const { return count == kMaxPieces; }
   void add(std::byte* data, std::size_t size_bytes) { pieces[count++] = {data, size_bytes}; }
-  /// Leaves out what is beyond `most_bytes`. Returns how many bytes there are now.
+  /// Drops what is beyond `most_bytes`. Returns how many bytes remain.
   std::size_t cut_to(std::uint64_t most_bytes) {
     std::size_t size_bytes = 0;
     for (std::size_t i = 0; i < count; ++i) {
@@ -75,38 +76,39 @@ struct ReadTargets {
   }
 };
 
-/// The receiving half of the tcp protocol: what descriptors and frames mean. No sockets and no
-/// clock; the product, the tests and the fuzzer run the same code.
+/// The receiving half of the tcp protocol, which interprets descriptors and frames. Uses no sockets
+/// and no clock; the product, the tests and the fuzzer run the same code.
 class Inbound {
  public:
   /// `cap_bytes`: the receiver's link_cap_bytes, which bounds what messages hold here.
   Inbound(InboundHost& host, std::uint64_t cap_bytes);
 
-  /// May the next message be taken? No while too much is open, or too many small messages wait for
-  /// the program: the control lane waits then.
+  /// True if the next message may be taken. False while too much is open, or too many small
+  /// messages wait for the program: the control lane then waits.
   [[nodiscard]] bool may_take() const noexcept {
     return open_.size() < kMaxOpenTransfers && small_.has_room(private_cost_bytes(kMaxInlineBytes));
   }
   /// Acts on one message of the control lane. Errors: protocol_violation, resource_exhausted.
   [[nodiscard]] Result<void> on_message(const ControlParser::Message& message);
 
-  /// The transfer a frame belongs to, with the frame marked as begun; null when its descriptor has
-  /// not come.
+  /// Returns the transfer that a frame belongs to, and marks the frame as begun; null if its
+  /// descriptor has not arrived.
   [[nodiscard]] Result<OpenTransfer*> begin_frame(const FrameHeader& header);
-  /// Adds the memory of body bytes [offset, offset + size) to `targets`, as far as there is room in
-  /// it. Returns how many bytes that is.
+  /// Adds the memory of body bytes [offset, offset + size) to `targets`, as far as it has room.
+  /// Returns how many bytes were added.
   std::uint64_t place(OpenTransfer& open, std::uint64_t offset, std::uint64_t size_bytes,
                       ReadTargets& targets);
-  /// That many bytes of a frame were written to their place. May end the transfer: `open` is gone
-  /// then.
+  /// Notes that `size_bytes` of a frame were written to their place. `open` is invalid afterwards
+  /// if that ended the transfer.
   void on_received(OpenTransfer& open, std::uint64_t size_bytes);
 
-  /// Nothing is written any more to memory that this pipe claimed.
+  /// Stops all writes to memory that this pipe claimed.
   void drop_claims(std::uint32_t pipe) noexcept;
-  /// The link is over: every open transfer is aborted.
+  /// Aborts every open transfer at the end of the link.
   void abort_all();
   [[nodiscard]] std::size_t open_count() const noexcept { return open_.size(); }
-  /// Bodies beside their descriptors, and bodies in frames: what waits here for the program.
+  /// The bodies that wait here for the program: those beside their descriptors, and those in
+  /// frames.
   [[nodiscard]] const HeldBytes& small() const noexcept { return small_; }
   [[nodiscard]] const HeldBytes& large() const noexcept { return large_; }
   [[nodiscard]] bool goodbye() const noexcept { return goodbye_; }
@@ -133,11 +135,11 @@ class Inbound {
   const std::uint64_t cap_bytes_;
   HeldBytes small_;
   HeldBytes large_;
-  std::uint64_t told_bytes_ = 0;  // of large_, what the peer knows to be taken
+  std::uint64_t told_bytes_ = 0;  // the part of large_ that the peer knows to be taken
   std::vector<std::unique_ptr<OpenTransfer>> open_;
   std::vector<std::unique_ptr<OpenTransfer>> unused_;
   std::vector<PendingAck> pending_acks_;
-  std::unique_ptr<std::byte[]> scrap_;  // where bytes go that nobody wants
+  std::unique_ptr<std::byte[]> scrap_;  // for bytes that nobody wants
   bool goodbye_ = false;
 };
 

@@ -14,8 +14,8 @@
 
 namespace tendon::v0::detail {
 
-/// What a link wants to hear of one of its streams from the Context's epoll: input from the
-/// beginning, output when it is asked for.
+/// The epoll events that a link waits for on one of its streams: input from the beginning, output
+/// once it is requested.
 ///
 /// Threads: thread-safe.
 class Interest {
@@ -35,8 +35,8 @@ class Interest {
   void drop_input() {
     if (input_.load(std::memory_order_relaxed)) set(input_, Wanted::no);
   }
-  // Both under the lock even when nothing changes: a thread that drops it looks once more
-  // afterwards, and must then see what the thread that wanted it has queued.
+  // Both take the lock even if nothing changes. A thread that drops output looks once more
+  // afterwards, and must then see what the thread that wanted output has queued.
   void want_output() { set(output_, Wanted::yes); }
   void drop_output() { set(output_, Wanted::no); }
   [[nodiscard]] bool output() const { return output_.load(std::memory_order_relaxed); }

@@ -11,7 +11,7 @@ namespace {
 
 using secure::kMaxRecordBytes;
 
-// More in one read would not be cheaper.
+// A larger read is not cheaper.
 constexpr std::size_t kMaxFetchBytes = std::size_t{128} << 10;
 
 MutableBytes memory_of_thread() {
@@ -26,7 +26,8 @@ StreamIo SealedInput::fetch(ByteStream& below, std::size_t wanted_bytes) {
   const MutableBytes memory = memory_of_thread();
   const std::size_t held = unopened_.size();
   if (held != 0) std::memmove(memory.data(), unopened_.data(), held);
-  // A record more than what is wanted: with its end comes what has arrived behind it.
+  // Asks for one record more than wanted: the end of the wanted one and what arrived behind it then
+  // need one call.
   const std::size_t most =
       std::min(wanted_bytes, kMaxFetchBytes - kMaxRecordBytes) + kMaxRecordBytes;
   const iovec piece{memory.data() + held, most};
@@ -41,7 +42,7 @@ StreamIo SealedInput::fetch(ByteStream& below, std::size_t wanted_bytes) {
 
 void SealedInput::keep() {
   if (!is_lent_) {
-    // All was read: there is nothing to keep memory for.
+    // Everything was read: no memory is needed.
     if (plain_.empty() && unopened_.empty() && !kept_.empty()) std::vector<std::byte>().swap(kept_);
     return;
   }

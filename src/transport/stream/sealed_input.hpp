@@ -13,48 +13,50 @@ namespace tendon::v0::detail {
 /// Bytes that arrived and were not read yet: the rest of an opened record, then records that were
 /// not opened.
 ///
-/// A stream is read into memory of the thread, from which records are opened into their place; what
-/// is left in the end is kept. So a stream that waits for its next record has no memory.
+/// A stream is read into memory of the thread, and records are opened from there into their place.
+/// The bytes that are left in the end are kept. A stream that waits for its next record thus has no
+/// memory.
 ///
-/// Owns:    what is kept.
+/// Owns:    the kept bytes.
 /// Threads: one at a time. Between fetch() and keep() the bytes lie in memory of the thread.
 /// Errors:  none of its own.
 /// Blocks:  never.
-/// Cost:    an allocation and a copy for what is kept: less than a record, where the reader takes
-///          what has arrived.
+/// Cost:    an allocation and a copy for the kept bytes: less than a record, if the reader takes
+///          all that has arrived.
 class SealedInput {
  public:
-  /// What arrived behind a handshake.
+  /// Takes the bytes that arrived behind a handshake.
   void begin(std::vector<std::byte> bytes) {
     kept_ = std::move(bytes);
     unopened_ = kept_;
   }
 
-  /// Opened, and to be read first.
+  /// The opened bytes, which are read first.
   [[nodiscard]] Bytes plain() const noexcept { return plain_; }
   void drop_plain(std::size_t bytes) noexcept { plain_ = plain_.subspan(bytes); }
   [[nodiscard]] MutableBytes unopened() const noexcept { return unopened_; }
-  /// A record was opened, so many bytes long; `rest` lies in it.
+  /// Notes that a record of `bytes` bytes was opened; `rest` lies in it.
   void note_opened(std::size_t bytes, Bytes rest) noexcept {
     unopened_ = unopened_.subspan(bytes);
     plain_ = rest;
   }
 
-  /// Reads more behind what is not opened, about as much as the reader wants. Precondition: no
-  /// plain() is left, and what is unopened is less than a record.
+  /// Reads more behind the unopened bytes, about as much as the reader wants. Precondition: plain()
+  /// is empty, and less than a record is unopened.
   [[nodiscard]] StreamIo fetch(ByteStream& below, std::size_t wanted_bytes);
-  /// The last fetch() had room for more than there was: the descriptor says when more arrives.
+  /// True if the last fetch() had room for more than there was: the descriptor is ready when more
+  /// arrives.
   [[nodiscard]] bool is_drained() const noexcept { return is_drained_; }
-  /// Any fetch() has read something.
+  /// True if any fetch() has read something.
   [[nodiscard]] bool has_fetched() const noexcept { return has_fetched_; }
-  /// Before the thread leaves the stream: its memory is used for the next one.
+  /// Keeps the bytes before the thread leaves the stream: its memory serves the next stream.
   void keep();
 
  private:
   std::vector<std::byte> kept_;
   Bytes plain_;
   MutableBytes unopened_;
-  bool is_lent_ = false;  // both lie in memory of the thread
+  bool is_lent_ = false;  // plain_ and unopened_ lie in memory of the thread
   bool is_drained_ = false;
   bool has_fetched_ = false;
 };

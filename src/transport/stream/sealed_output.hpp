@@ -9,25 +9,25 @@
 
 namespace tendon::v0::detail {
 
-/// Sealed records on their way into a stream.
+/// Sealed records that wait to enter a stream.
 ///
-/// Owns:    its memory, which grows to what is asked for and stays.
+/// Owns:    its memory, which grows to the largest room() and stays.
 /// Threads: one at a time.
 /// Errors:  none of its own.
 /// Blocks:  never.
 /// Cost:    no allocation once it has grown.
 class SealedOutput {
  public:
-  /// Room for that much behind what is there, contents unspecified.
+  /// Returns room for `bytes` bytes behind the waiting ones, contents unspecified.
   [[nodiscard]] MutableBytes room(std::size_t bytes);
-  /// So many bytes of the room are to be sent.
+  /// Marks that many bytes of the room to be sent.
   void add(std::size_t bytes) noexcept { end_ += bytes; }
   void append(Bytes bytes);
-  /// Hands over what `below` takes, and says how that ended: `moved` or `later`, or `lost` with its
+  /// Hands over what `below` takes, and returns the outcome: `moved`, `later`, or `lost` with its
   /// error.
   [[nodiscard]] StreamIo flush(ByteStream& below);
 
-  /// All that was added is with the kernel.
+  /// True if the kernel has all that was added.
   [[nodiscard]] bool is_sent() const noexcept { return bytes_left() == 0; }
   [[nodiscard]] std::size_t bytes_left() const noexcept { return end_ - begin_ + inside_below_; }
 

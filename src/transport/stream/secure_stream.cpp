@@ -14,21 +14,21 @@
 namespace tendon::v0::detail {
 namespace {
 
-// What so much content is sealed in, with a change of the key before it.
+// Returns the bytes that so much content takes when sealed, with a change of the key before it.
 std::size_t sealed_bytes_of(std::size_t content_bytes) {
   const std::size_t records = content_bytes / secure::kMaxContentBytes + 1;
   return secure::RecordLayer::kLeastRoomBytes + content_bytes +
          records * secure::kRecordOverheadBytes;
 }
 
-// In one read: a peer that sends records of a byte each does not keep its reader here.
+// The limit for one read: a peer that sends records of one byte each does not hold up its reader.
 constexpr std::size_t kMostFetches = 16;
 
 MutableBytes bytes_of(const iovec& piece) {
   return {static_cast<std::byte*>(piece.iov_base), piece.iov_len};
 }
 
-// The pieces of a read or write, a part at a time.
+// Walks through the pieces of a read or write.
 class Pieces {
  public:
   explicit Pieces(std::span<const iovec> pieces) : pieces_(pieces) { skip_empty(); }
@@ -48,7 +48,7 @@ class Pieces {
       skip_empty();
     }
   }
-  /// As many as one call of the record layer takes.
+  /// Returns as many pieces as one call of the record layer takes.
   [[nodiscard]] std::span<const Bytes> to_seal(std::span<Bytes> room) const {
     std::size_t count = 0;
     for (std::size_t n = 0; n < pieces_.size() && count < room.size(); ++n)
@@ -65,7 +65,7 @@ class Pieces {
   }
 
   std::span<const iovec> pieces_;
-  std::size_t offset_ = 0;  // in the first
+  std::size_t offset_ = 0;  // in the first piece
 };
 
 }  // namespace
@@ -112,7 +112,7 @@ StreamIo SecureStream::write(std::span<const iovec> pieces) noexcept {
 // --- the handshake
 
 void SecureStream::shake() {
-  // A client begins; a server that has heard nothing has nothing to do.
+  // A client speaks first; a server waits for its hello.
   bool has_input = true;
   while (stage_ == Stage::handshake && has_input) {
     has_input = fetch(0);
@@ -132,7 +132,7 @@ void SecureStream::shake() {
 Result<void> SecureStream::begin_records() {
   secure::TlsSession& session = session_.emplace(handshake_->take_session());
   handshake_.reset();
-  const auto unneeded = std::move(session.renewal_key);  // this session renews none
+  const auto unneeded = std::move(session.renewal_key);  // wiped: this session renews none
   input_.begin(std::exchange(session.records, {}));
   TENDON_TRY(records, secure::RecordLayer::make({.sending = std::move(session.sending),
                                                  .receiving = std::move(session.receiving)},
@@ -178,8 +178,8 @@ StreamIo SecureStream::read_locked(std::span<const iovec> wanted) {
   Pieces pieces(wanted);
   std::size_t moved = 0;
   std::size_t fetches = 0;
-  // A read that got something does not ask a drained stream again: that would be a system call for
-  // each small message.
+  // Does not ask a drained stream again once a read has bytes: that would be another system call
+  // for each small message.
   const auto has_fetched_enough = [&]() TENDON_REQUIRES(mutex_) {
     return fetches == kMostFetches || (fetches != 0 && input_.is_drained());
   };
@@ -200,7 +200,7 @@ StreamIo SecureStream::read_locked(std::span<const iovec> wanted) {
     pieces.drop(written);
   }
   input_.keep();
-  // An end or a loss is for the next call, where there was something before it.
+  // Leaves an end or a loss to the next call if bytes were read before it.
   if (moved != 0) {
     const bool may_have_more = fetches == kMostFetches && !pieces.empty();
     return StreamIo::moved(moved, std::max<std::size_t>(readable_inside(), may_have_more ? 1 : 0));
@@ -219,7 +219,7 @@ StreamIo SecureStream::read_locked(std::span<const iovec> wanted) {
 
 std::size_t SecureStream::readable_inside() const {
   if (!input_.plain().empty()) return input_.plain().size();
-  if (stage_ != Stage::open) return 1;  // the end, which a read has to be made for
+  if (stage_ != Stage::open) return 1;  // the end, which only a read reports
   const Bytes unopened = input_.unopened();
   const auto sealed = secure::sealed_bytes_in(unopened);
   return sealed && unopened.size() - secure::kRecordHeaderBytes >= *sealed ? 1 : 0;
@@ -267,7 +267,7 @@ void SecureStream::end_output() noexcept {
   if (is_of_parent()) return;
   const Lock lock(mutex_);
   if (stage_ == Stage::lost || write_error_ != 0 || ends_output_) return;
-  if (!records_) return below_->end_output();  // nothing was said
+  if (!records_) return below_->end_output();  // nothing was sent
   say_end();
   ends_output_ = true;
   flush();
@@ -283,7 +283,7 @@ void SecureStream::end_input() noexcept {
   const auto host_key = std::move(session_->host_key);
 }
 
-// close_notify, or the alert that tells the peer of an error.
+// Seals close_notify, or the alert that tells the peer of an error.
 void SecureStream::say_end() {
   auto written = records_->seal_end(output_.room(secure::RecordLayer::kLeastRoomBytes));
   if (written) output_.add(*written);
@@ -343,7 +343,7 @@ void SecureStream::lose(Error why) {
 
 bool SecureStream::has_room() const noexcept {
   const Lock lock(mutex_);
-  if (stage_ == Stage::lost || write_error_ != 0) return true;  // a write says so
+  if (stage_ == Stage::lost || write_error_ != 0) return true;  // the next write reports it
   return stage_ != Stage::handshake && output_.is_sent() && below_->has_room();
 }
 

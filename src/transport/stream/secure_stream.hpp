@@ -17,7 +17,7 @@
 
 namespace tendon::v0::detail {
 
-/// How one end of a secure stream begins.
+/// The settings of one end of a secure stream.
 struct SecureStreamOptions {
   secure::TlsHandshake::Role role = secure::TlsHandshake::Role::client;
   std::shared_ptr<const secure::Credentials> credentials;
@@ -27,23 +27,23 @@ struct SecureStreamOptions {
 };
 
 /// TLS 1.3 over another stream: nobody between the ends reads its bytes, or changes them unseen.
-/// The handshake happens within the first reads and writes, which until then move nothing.
+/// The first reads and writes make the handshake and move no bytes before it is done.
 ///
 ///   handshake --> open --> ended: the peer said close_notify; this end may go on writing
 ///       \           \----> lost
 ///        \---------------> lost
 ///
-/// A link that renews its session goes over to other keys while it is open, each direction by
-/// itself: where its receiver expects a switch, close_notify is that and no end.
+/// A link that renews its session changes the keys while it is open, each direction by itself. If
+/// the receiver expects a switch, close_notify means the switch and not the end.
 ///
-/// Owns:    the stream below, the keys, its send buffer (of kSealedAtOnceBytes and a record at
-///          most), and while a record is here in part, what there is of it.
+/// Owns:    the stream below, the keys, the send buffer (of kSealedAtOnceBytes and a record at
+///          most), and the part of an incomplete record that has arrived.
 /// Threads: as a ByteStream. Its reader and its writer take turns, for a few records each.
-/// Errors:  StreamIo::lost with EPROTO, or the error of the stream below; after a write that is
-///          lost, reading goes on to the end of what has arrived. why_lost() has the reason:
-///          authentication_failed, protocol_violation, peer_lost where the stream ended without
+/// Errors:  StreamIo::lost with EPROTO, or the error of the stream below. After a write that is
+///          lost, reading continues to the end of what has arrived. why_lost() has the reason:
+///          authentication_failed, protocol_violation, peer_lost if the stream ended without
 ///          close_notify, or `forked` in a child, where nothing is read or written.
-/// Blocks:  never, but for the other thread's turn.
+/// Blocks:  never, except for the other thread's turn.
 /// Cost:    one pass over the bytes each way, beside the cost of the stream below.
 class SecureStream final : public ByteStream {
  public:
@@ -64,8 +64,8 @@ class SecureStream final : public ByteStream {
   void discard_input() noexcept override { below_->discard_input(); }
   [[nodiscard]] std::optional<Error> why_lost() const override TENDON_EXCLUDES(mutex_);
 
-  /// What both ends know once the handshake is done; null before. The traffic secrets are with the
-  /// records already.
+  /// The session that both ends know once the handshake is done; null before. The record layer has
+  /// taken its traffic secrets.
   [[nodiscard]] const secure::TlsSession* session() const noexcept override TENDON_EXCLUDES(mutex_);
   [[nodiscard]] bool has_answered() const noexcept override TENDON_EXCLUDES(mutex_);
   [[nodiscard]] bool has_heard() const noexcept override TENDON_EXCLUDES(mutex_);
@@ -84,24 +84,25 @@ class SecureStream final : public ByteStream {
 
   [[nodiscard]] StreamIo read_locked(std::span<const iovec> pieces) TENDON_REQUIRES(mutex_);
   [[nodiscard]] StreamIo write_locked(std::span<const iovec> pieces) TENDON_REQUIRES(mutex_);
-  /// Goes on with the handshake as far as the stream below does.
+  /// Continues the handshake as far as the stream below allows.
   void shake() TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> begin_records() TENDON_REQUIRES(mutex_);
-  /// Reads more from the stream below; false: nothing has arrived, or it is over.
+  /// Reads more from the stream below; false: nothing has arrived, or the stream has ended.
   bool fetch(std::size_t wanted_bytes) TENDON_REQUIRES(mutex_);
-  /// One record, into `destination` as far as it fits; nothing: none is whole, or it is over.
+  /// Opens one record into `destination` as far as it fits; nothing: no record is complete, or the
+  /// stream has ended.
   [[nodiscard]] std::optional<std::size_t> open_record(MutableBytes destination)
       TENDON_REQUIRES(mutex_);
-  /// Hands what was sealed to the stream below.
+  /// Hands sealed records to the stream below.
   void flush() TENDON_REQUIRES(mutex_);
   void say_end() TENDON_REQUIRES(mutex_);
   void lose(int error) TENDON_REQUIRES(mutex_);
   void lose(Error why) TENDON_REQUIRES(mutex_);
   void on_end_below() TENDON_REQUIRES(mutex_);
-  /// What a read returns although the descriptor has nothing.
+  /// Returns how many bytes a read returns although the descriptor is not ready.
   [[nodiscard]] std::size_t readable_inside() const TENDON_REQUIRES(mutex_);
 
-  /// A child has none of the keys, and its parent's threads may hold the lock.
+  /// A child has none of the keys, and a thread of its parent may hold the lock.
   [[nodiscard]] bool is_of_parent() const noexcept { return process_ != process_number(); }
 
   const std::uint32_t process_ = process_number();
@@ -117,8 +118,8 @@ class SecureStream final : public ByteStream {
   std::optional<secure::TrafficSecret> next_sending_ TENDON_GUARDED_BY(mutex_);  // of the switch
   SealedInput input_ TENDON_GUARDED_BY(mutex_);
   SealedOutput output_ TENDON_GUARDED_BY(mutex_);
-  bool ends_output_ TENDON_GUARDED_BY(mutex_) = false;  // once all was sent
-  int write_error_ TENDON_GUARDED_BY(mutex_) = 0;       // what arrived before is still read
+  bool ends_output_ TENDON_GUARDED_BY(mutex_) = false;  // once everything is sent
+  int write_error_ TENDON_GUARDED_BY(mutex_) = 0;       // earlier input is still read
   int lost_error_ TENDON_GUARDED_BY(mutex_) = 0;
   std::optional<Error> why_lost_ TENDON_GUARDED_BY(mutex_);
 };

@@ -20,7 +20,7 @@ msghdr message_of(std::span<const iovec> pieces) {
   return message;
 }
 
-// The options are hints: a socket without them carries the same bytes, later.
+// Sets a hint: a socket without the option carries the same bytes, only later.
 template <class T>
 void set_tcp_option(int socket, int option, T value) {
   (void)setsockopt(socket, IPPROTO_TCP, option, &value, sizeof value);
@@ -47,14 +47,14 @@ SocketStream::SocketStream(OwnedFd socket)
 
 StreamIo SocketStream::read(std::span<const iovec> pieces) noexcept {
   msghdr message = message_of(pieces);
-  // The cheaper call, where nothing can come beside the bytes.
+  // Uses the cheaper call if nothing can arrive beside the bytes.
   const bool bytes_alone = pieces.size() == 1 && !peer_.user;
   ssize_t received = 0;
   do {
     received = bytes_alone ? recv(fd(), pieces[0].iov_base, pieces[0].iov_len, MSG_DONTWAIT)
                            : recvmsg(fd(), &message, MSG_DONTWAIT);
   } while (received < 0 && errno == EINTR);
-  // No peer passes descriptors here; the kernel has closed them again.
+  // A peer may pass no descriptors here; the kernel has closed them again.
   if ((message.msg_flags & MSG_CTRUNC) != 0) return StreamIo::lost(EPROTO);
   if (received > 0) return StreamIo::moved(static_cast<std::size_t>(received));
   if (received == 0) return StreamIo::ended();
@@ -66,7 +66,7 @@ StreamIo SocketStream::write(std::span<const iovec> pieces) noexcept {
   const msghdr message = message_of(pieces);
   ssize_t sent = 0;
   do {
-    // One piece needs no list, and small messages are one.
+    // One piece needs no list, and small messages are one piece.
     sent = pieces.size() == 1 ? send(fd(), pieces[0].iov_base, pieces[0].iov_len, kFlags)
                               : sendmsg(fd(), &message, kFlags);
   } while (sent < 0 && errno == EINTR);

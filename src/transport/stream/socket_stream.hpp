@@ -6,12 +6,12 @@
 
 namespace tendon::v0::detail {
 
-/// The user at the other end of a unix socket, by the kernel's word; the largest number when it
-/// gives none, nothing for a socket of another kind.
+/// Returns the user at the other end of a unix socket, according to the kernel: the largest number
+/// if it names none, nothing for a socket of another kind.
 [[nodiscard]] std::optional<std::uint32_t> peer_user(int socket) noexcept;
 
 /// A connected, non-blocking TCP or unix socket as a ByteStream. A cable is the near end of a
-/// socketpair: what the kernel says of that tells nothing of the peer.
+/// socketpair, so what the kernel says of its user does not describe the peer.
 class SocketStream final : public ByteStream {
  public:
   explicit SocketStream(OwnedFd socket);

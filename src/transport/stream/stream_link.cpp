@@ -27,13 +27,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A peer that asks without reading the answers is not read any further beyond this.
+// The link stops reading from a peer that leaves more unread answers than this.
 constexpr std::size_t kMaxUnreadAnswerBytes = 1ull << 20;
-// A connection broke: how often what came before is looked for. A peer that goes on writing is not
-// heard out.
+// The limit of looks for earlier input after a connection broke, for a peer that writes without
+// end.
 constexpr int kMaxLastLooks = 64;
 
-// A part of a link that finds a fault does not know whose it is.
+// True for faults found by a part of the link that does not know which peer is at fault.
 bool must_name_peer(const Error& error) {
   return error.code == ErrorCode::protocol_violation ||
          error.code == ErrorCode::authentication_failed;
@@ -49,7 +49,7 @@ std::string seconds_text(Clock::duration duration) {
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
 }
 
-// Small messages that were sent, and all messages that came.
+// Counts the small messages that were sent, and all messages that arrived.
 struct Counters {
   std::atomic<std::uint64_t> messages_sent{0};
   std::atomic<std::uint64_t> bytes_sent{0};
@@ -84,7 +84,7 @@ class LinkOverStreams final : public StreamLink, private InboundHost {
   std::size_t posted_bytes() const noexcept override { return control_out_.waiting_bytes(); }
   bool drained() override { return control_out_.waiting_bytes() == 0 && bulk_out_.idle(); }
 
-  // What lies inside a stream; epoll tells of everything else.
+  // Input that lies inside a stream; epoll reports all other input.
   bool has_input() const noexcept override { return input_waits_.load(std::memory_order_relaxed); }
   bool poll() override TENDON_REQUIRES(receive_mutex());
   bool lend(const IncomingBody&) noexcept override TENDON_REQUIRES(receive_mutex()) { return true; }
@@ -106,7 +106,7 @@ class LinkOverStreams final : public StreamLink, private InboundHost {
   void on_failed(Death death) override TENDON_REQUIRES(receive_mutex());
 
  private:
-  // Its interest and `paused` may be touched by any thread, the rest under receive_mutex().
+  // Any thread may touch its interest and `paused`; the rest is under receive_mutex().
   struct ControlLane {
     ControlLane(std::unique_ptr<ByteStream> from, std::uint64_t cap_bytes)
         : stream(std::move(from)), parser(cap_bytes) {}
@@ -196,7 +196,7 @@ class LinkOverStreams final : public StreamLink, private InboundHost {
   std::size_t first_lane_ TENDON_GUARDED_BY(receive_mutex()) = 0;
   int last_looks_ TENDON_GUARDED_BY(receive_mutex()) = 0;
   bool closed_ TENDON_GUARDED_BY(receive_mutex()) = false;
-  // How the link ends, once everything received was handed over.
+  // The error that ends the link once everything received was handed over.
   std::optional<Error> verdict_ TENDON_GUARDED_BY(receive_mutex());
   int rounds_with_ended_lane_ TENDON_GUARDED_BY(receive_mutex()) = 0;
   Liveness liveness_;
@@ -251,7 +251,7 @@ bool LinkOverStreams::take_early(Bytes received) {
   if (received.empty()) return true;
   std::memcpy(room.data(), received.data(), received.size());
   control_.parser.on_received(received.size());
-  // Nothing else would tell the Context that there is something to read.
+  // No other event tells the Context that there is something to read.
   control_.interest.want_output();
   return true;
 }
@@ -283,9 +283,9 @@ Result<void> LinkOverStreams::add_lane(std::unique_ptr<ByteStream> stream) {
     lanes_.push_back(std::move(lane));
   }
   Lane& added = *lanes_.back();
-  // What lies inside the stream raises no event.
+  // Bytes inside the stream raise no event.
   added.may_have_input = true;
-  // What waited for a lane goes out from the Context, whose callers are woken by it.
+  // The Context sends what waited for a lane, and wakes the callers.
   if (!bulk_out_.idle()) added.interest.want_output();
   if (reactor_ == nullptr) return {};
   return added.interest.watch(*reactor_, added.stream->fd(), weak_from_this());
@@ -300,7 +300,7 @@ Result<std::shared_ptr<LoanedSlot>> LinkOverStreams::acquire(std::uint64_t size_
 }
 
 Result<void> LinkOverStreams::check_size(const Descriptor& descriptor) const {
-  // The payload first: the sum could overflow.
+  // Checks the payload first, as the sum could overflow.
   if (descriptor.payload_bytes <= peer_cap_bytes() && descriptor.body_bytes() <= peer_cap_bytes()) {
     return {};
   }
@@ -347,7 +347,7 @@ Result<Sent> LinkOverStreams::send_inline(SendOp& op) {
 Result<Sent> LinkOverStreams::send_bulk(SendOp& op, Deadline deadline) {
   for (;;) {
     {
-      // Let go of between frames, so that several senders share the lanes.
+      // Unlocked between frames, so that several senders share the lanes.
       const Lock lock(bulk_out_.mutex());
       if (op.done || op.dropped) return Sent::done;
       if (ended()) return end_error();
@@ -374,8 +374,8 @@ Result<Sent> LinkOverStreams::send_bulk(SendOp& op, Deadline deadline) {
   }
 }
 
-// Something waits for the kernel: the Context is to call when it has room. Only poll() takes this
-// back, so that a waiting thread hears of what another one finished.
+// Asks the Context to call when the kernel has room for what waits. Only poll() takes this request
+// back, so that a waiting thread hears what another one finished.
 void LinkOverStreams::want_output() {
   if (control_out_.waiting_bytes() != 0) control_.interest.want_output();
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
@@ -401,7 +401,7 @@ bool LinkOverStreams::drop(const LentSample& lent) {
 
 void LinkOverStreams::post(const Descriptor& descriptor, Bytes body) {
   Descriptor complete = descriptor;
-  if (has_body(descriptor.kind)) {  // though it may be empty
+  if (has_body(descriptor.kind)) {  // which may be empty
     complete.flags |= Descriptor::kInline;
     complete.segment_or_inline_bytes = static_cast<std::uint32_t>(complete.body_bytes());
   }
@@ -416,7 +416,7 @@ void LinkOverStreams::on_ready(int fd, std::uint32_t events) {
   if (closed_) return;
   const bool hung_up = (events & (EPOLLHUP | EPOLLERR)) != 0;
   if (fd == control_.stream->fd()) {
-    // Nothing can be read while paused, and this event would come again and again.
+    // Nothing can be read while paused, and this event would repeat without end.
     if (hung_up && paused() && !verdict_) verdict_ = lost("the connection broke");
   }
   for (const auto& lane : lanes_) {
@@ -424,7 +424,7 @@ void LinkOverStreams::on_ready(int fd, std::uint32_t events) {
     const bool closed = hung_up || (events & EPOLLRDHUP) != 0;
     if ((events & EPOLLIN) != 0 || closed) lane->may_have_input = true;
     if (!closed || !lane->parser.parked()) continue;
-    // Nothing is read meanwhile, and this event would come again and again.
+    // Nothing is read meanwhile, and this event would repeat without end.
     lane->closed_by_peer = true;
     lane->interest.forget();
   }
@@ -437,7 +437,7 @@ bool LinkOverStreams::poll() {
     verdict_ = lost(control_out_.failure());
   }
   bool moved = read_everything();
-  // The peer's words wait while this end does not read.
+  // The peer's renewal words wait while this end does not read.
   if (renewal_.is_of_tls() && !verdict_ && !inbound_.goodbye() && !control_.paused) {
     const std::uint64_t carried_bytes = counters_.bytes() + bulk_out_.sent_bytes();
     if (auto renewed = renewal_.go_on(carried_bytes, Clock::now()); !renewed)
@@ -457,7 +457,7 @@ bool LinkOverStreams::read_everything() {
     const bool now = read_once();
     moved |= now;
     const bool unpaused = control_.paused && !paused();
-    // Before the link ends everything that was received is handed over.
+    // Hands over everything that was received before the link ends.
     const bool ending = verdict_.has_value() && verdict_->code == ErrorCode::peer_lost && now;
     if (left_bytes_ == 0 || (!unpaused && !ending)) return moved;
   }
@@ -465,7 +465,7 @@ bool LinkOverStreams::read_everything() {
 
 bool LinkOverStreams::read_once() {
   bool moved = read_control();
-  // The lanes take turns at being the first: what one poll() leaves raises another event.
+  // The lanes take turns at being first. Bytes that one poll() leaves raise another event.
   first_lane_ = lanes_.empty() ? 0 : (first_lane_ + 1) % lanes_.size();
   for (std::size_t step = 0; step < lanes_.size(); ++step) {
     Lane& lane = *lanes_[(first_lane_ + step) % lanes_.size()];
@@ -475,7 +475,7 @@ bool LinkOverStreams::read_once() {
   return moved;
 }
 
-// What one stream may take of what is left of this poll().
+// Returns how much one stream may take of the rest of this poll().
 std::uint64_t LinkOverStreams::share_bytes() const {
   return std::min(left_bytes_, std::max<std::uint64_t>(poll_bytes_ / 2, 1));
 }
@@ -518,7 +518,7 @@ bool LinkOverStreams::take_messages() {
   control_.has_messages = false;
   while (!paused()) {
     if (verdict_ && verdict_->code != ErrorCode::peer_lost) break;
-    // At its end a link hands over all that was received.
+    // At its end a link hands over everything that was received.
     if (!verdict_ && control_.turn.is_spent()) {
       control_.has_messages = true;
       break;
@@ -570,8 +570,8 @@ bool LinkOverStreams::read_lane(Lane& lane) {
   return moved;
 }
 
-// Not the end of the link yet: the goodbye travels on another connection and may still come. tick()
-// ends it when it does not.
+// Does not end the link yet: the goodbye travels on another connection and may still arrive. tick()
+// ends the link if it does not.
 void LinkOverStreams::end_lane(Lane& lane, LaneEnd how) {
   lane.end = how;
   lane.holds_input = false;
@@ -585,7 +585,7 @@ bool LinkOverStreams::write_out() {
     if (lane->interest.output() && lane->stream->wants_room()) (void)lane->stream->write({});
   bool moved = control_out_.flush();
   if (!bulk_out_.idle()) {
-    // The thread that holds the lock is pumping already.
+    // The thread that holds the lock is already pumping.
     if (bulk_out_.mutex().try_lock()) {
       const Lock lock(bulk_out_.mutex(), kAdoptLock);
       for (int round = 0; round < 4; ++round) {
@@ -599,24 +599,25 @@ bool LinkOverStreams::write_out() {
 }
 
 void LinkOverStreams::settle() {
-  // After a goodbye no descriptor comes that a parked lane could wait for. A lane whose handshake
-  // is under way may hold the bodies of all that was announced.
+  // After a goodbye no descriptor arrives for a parked lane. A lane whose handshake is under way
+  // may hold the bodies of everything that was announced.
   const bool all_lanes_ended = lanes_.size() >= expected_lanes_ &&
                                std::all_of(lanes_.begin(), lanes_.end(), [](const auto& lane) {
                                  return lane->end != LaneEnd::none || lane->parser.parked();
                                });
-  // A goodbye explains why the connections end afterwards, but no other fault.
+  // A goodbye explains connections that end afterwards, but no other fault.
   const bool lost_only = verdict_ && verdict_->code == ErrorCode::peer_lost;
   if (verdict_ && !(lost_only && inbound_.goodbye())) {
     if (lost_only && left_bytes_ == 0 && ++last_looks_ <= kMaxLastLooks) return;
-    // The peer learns of a refusal: its streams stay until all was sent.
+    // Tells the peer of a refusal: the streams stay until everything was sent.
     if (verdict_->code == ErrorCode::authentication_failed) shut_down();
     fail_locked(*verdict_, Death::not_proved);
   } else if (inbound_.goodbye()) {
-    // Frames of messages sent before may still be under way on the other connections.
+    // Frames of earlier messages may still be under way on the other connections.
     const std::size_t incomplete = inbound_.open_count();
     if (incomplete != 0 && !all_lanes_ended) return;
-    // A peer that leaves messages incomplete ends their connection. Somebody else may have cut it.
+    // A peer that leaves messages incomplete ends their connection in order. A connection that
+    // breaks may have been cut by somebody else.
     const bool is_cut = std::any_of(lanes_.begin(), lanes_.end(),
                                     [](const auto& lane) { return lane->end == LaneEnd::cut; });
     if (incomplete != 0 && is_cut) {
@@ -631,13 +632,13 @@ void LinkOverStreams::settle() {
 }
 
 void LinkOverStreams::refresh_interest() {
-  // The switch to a renewed session is written by no sender that would see how it waits.
+  // A read may make bytes of the switch to a renewed session: no sender sees that they wait.
   if (renewal_.is_of_tls()) {
     if (control_.stream->wants_room()) control_.interest.want_output();
     for (const auto& lane : lanes_)
       if (lane->stream->wants_room()) lane->interest.want_output();
   }
-  // What was read ahead while paused raises no event of its own: room for output does.
+  // Bytes that were read ahead while paused raise no event of their own: room for output does.
   const bool read_ahead = control_.paused && !paused();
   if (!control_.paused || read_ahead) {
     control_.interest.want_input();
@@ -693,8 +694,8 @@ Result<IncomingBody> LinkOverStreams::allocate(std::uint64_t size_bytes) {
     body.owner = make_recycled<LoanedSlot>(pool_, *slot);
     return body;
   }
-  // The user keeps what it received, or the pool is smaller than the link's cap: private memory it
-  // is.
+  // Uses private memory: the user keeps what it received, or the pool is smaller than the link's
+  // cap.
   TENDON_TRY(storage, Storage::allocate(size_bytes));
   body.data = storage.data();
   body.owner = storage.owner();
@@ -728,8 +729,8 @@ void LinkOverStreams::on_open(const Descriptor& descriptor, Bytes ticket) {
 
 // Life
 
-// A process that was stopped for longer than its peer waits finds a broken connection. Its user
-// looks for the fault at the peer, unless the error says so.
+// A process that was stopped for longer than its peer waits finds a broken connection. The error
+// must say so, or its user looks for the fault at the peer.
 Error LinkOverStreams::lost(std::string_view how) const {
   Error result{ErrorCode::peer_lost, "tcp.receive", "peer " + peer_name() + ": "};
   result.detail += how;
@@ -786,8 +787,8 @@ void LinkOverStreams::tick(Clock::time_point now) {
                 Death::not_proved);
     return;
   }
-  // One word a tick, whatever else is said: the peer's lease is not known here. What waits is a
-  // word as well.
+  // Sends one word a tick, whatever else is said: the peer's lease is not known here. Bytes that
+  // wait are a word as well.
   if (control_out_.waiting_bytes() == 0) post(Descriptor{.kind = MessageKind::ping}, {});
 }
 
@@ -825,7 +826,7 @@ void LinkOverStreams::shut_down() {
   control_.interest.forget();
   control_out_.stop();
   input_waits_ = false;
-  // What was handed over still leaves; the streams themselves go with the link.
+  // Output that was handed over still leaves; the streams are destroyed with the link.
   renewal_.end();
   control_.stream->end_output();
   control_.stream->end_input();

@@ -6,8 +6,8 @@
 
 namespace tendon::v0::detail {
 
-/// How many messages of one link are handed over before other links have their turn: a flood of
-/// small ones holds nobody up.
+/// The limit of the messages that one link hands over before other links have their turn: a flood
+/// of small messages delays nobody.
 ///
 /// Owns:    nothing.
 /// Threads: one at a time.
@@ -24,7 +24,7 @@ class TurnBudget {
     left_ = kMostMessages;
     has_begun_ = false;
   }
-  /// One more message was handed over. `now()` is asked seldom.
+  /// Counts one more message. `now()` is called once for kBetweenLooks messages.
   template <class Now>
   void note(Now now) {
     if (--left_ % kBetweenLooks != 0) return;
