@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a Context that discovery tells of is dialled.
+// How a Context that discovery announced is dialled.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace tendon::v0::detail {
   return addresses;
 }
 
-/// The dial of an announced peer: by the socket of this user first, where there may be one.
+/// Returns the dial of an announced peer. If there may be a socket of this user, it is tried first.
 [[nodiscard]] inline Dialler::Wanted wanted_at(std::string key, const ContextId& peer,
                                                std::vector<std::string> addresses,
                                                Dialler::Attempt attempt) {

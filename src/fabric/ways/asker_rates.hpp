@@ -10,21 +10,21 @@
 
 namespace tendon::v0::detail {
 
-/// How often each asker was served: so many times in a second. An asker is a claim of a context id,
-/// so this keeps an honest one that repeats itself in bounds, and a stranger at one name; what all
-/// may cost together has limits of its own.
+/// Limits how often each asker is served in a second. An asker is only a claim of a context id. The
+/// limit thus bounds an honest asker that repeats itself, and a stranger that keeps one name; the
+/// total cost has limits of its own.
 ///
-/// Owns:    the askers of the last second, at most kMostAskers; the oldest gives way.
+/// Owns:    the askers of the last second, at most kMostAskers; a new one replaces the oldest.
 /// Threads: thread-safe.
 /// Errors:  none.
 /// Blocks:  never.
-/// Cost:    a step in a tree; a walk over it where there are kMostAskers.
+/// Cost:    a step in a tree; a walk over it if there are kMostAskers.
 class AskerRates {
  public:
   using Time = std::chrono::steady_clock::time_point;
   explicit AskerRates(std::uint32_t most) : most_(most) {}
 
-  /// Counts it, where it may be served.
+  /// Counts the request. False: the asker has used up its second.
   [[nodiscard]] bool may_serve(const ContextId& asker, Time now) {
     const Lock lock(mutex_);
     const auto known = askers_.find(asker);

@@ -15,7 +15,7 @@ Cable::Cable(const Nonce128& connection, CableEnd end, CableSeal seal, std::uint
       limit_(first_limit),
       told_limit_(first_limit) {}
 
-// What leaves
+// Sending
 
 std::size_t Cable::may_send() const noexcept {
   if (!may_speak() || (state_ != State::open && state_ != State::ended_there)) return 0;
@@ -65,7 +65,7 @@ Result<Storage> Cable::sealed(const Storage& frame, CableFrameKind kind,
   return Storage(frame.owner(), frame.data(), sealed_bytes + tag.size(), Access::read_only);
 }
 
-// What comes
+// Receiving
 
 Cable::Verdict Cable::breaks(std::string why) {
   state_ = State::broken;
@@ -75,7 +75,7 @@ Cable::Verdict Cable::breaks(std::string why) {
 
 Cable::Verdict Cable::hear(const CableFrame& frame) {
   const CableFrameHeader& header = frame.header;
-  // The tag says first whether it is one of ours: what strangers put must not even be compared.
+  // Checks the tag first: nothing of a stranger's frame may even be compared.
   if (is_done() || header.connection != connection_ || !seal_.is_right(other_end(end_), frame) ||
       header.sequence < expected_sequence_)
     return Verdict::dropped;
@@ -98,7 +98,7 @@ Cable::Verdict Cable::hear(const CableFrame& frame) {
       state_ = state_ == State::ended_here ? State::over : State::ended_there;
       break;
     case CableFrameKind::cut:
-      if (state_ == State::ended_there) {  // nothing of its bytes is missing
+      if (state_ == State::ended_there) {  // none of its bytes are missing
         state_ = State::over;
         break;
       }
@@ -111,8 +111,8 @@ void Cable::grant(std::uint64_t size_bytes) noexcept {
   limit_ = std::max(limit_, taken_bytes_ + size_bytes);
 }
 
-// What the far side has not heard of is a part of the window that lies idle for a round trip: so
-// there are words for small parts of it, for half of it where all of it is small.
+// A limit that the far side has not heard leaves a part of the window idle for a round trip. Words
+// thus tell it of small parts of a large window, and of half of a small one.
 bool Cable::owes_word() const noexcept {
   if (!may_speak() || (state_ != State::open && state_ != State::ended_here)) return false;
   const std::uint64_t untold = limit_ - told_limit_;

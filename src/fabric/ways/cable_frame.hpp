@@ -18,19 +18,19 @@
 
 namespace tendon::v0::detail {
 
-/// What a frame is. Numbers are wire contract: append only.
+/// The kind of a frame. Numbers are wire contract: append only.
 enum class CableFrameKind : std::uint8_t {
   data = 1,  ///< bytes of the stream
-  word = 2,  ///< none: a sign of life that shows how far its sender has come
-  end = 3,   ///< there are no further bytes of this direction
-  cut = 4,   ///< the last frame: the cable is no more
+  word = 2,  ///< no bytes: a sign of life that shows the limit of its sender
+  end = 3,   ///< this direction has no further bytes
+  cut = 4,   ///< the last frame: the cable no longer exists
 };
 
-/// Little endian. A frame is this, its payload, and a CableTag over both.
+/// The header of a frame, little endian. Its payload follows, then a CableTag over both.
 struct CableFrameHeader {
-  Nonce128 connection{};       ///< which cable
+  Nonce128 connection{};       ///< names the cable
   std::uint64_t sequence = 0;  ///< of the frame, in its direction: 0, 1, ...
-  std::uint64_t limit = 0;     ///< so many bytes of payload may come back, since the beginning
+  std::uint64_t limit = 0;     ///< the total bytes of payload that may return
   CableFrameKind kind = CableFrameKind::word;
   std::array<std::uint8_t, 7> reserved{};
 
@@ -43,15 +43,15 @@ using CableTag = std::array<std::byte, 16>;
 inline constexpr std::size_t kMinCableFrameBytes = sizeof(CableFrameHeader) + sizeof(CableTag);
 inline constexpr std::size_t kMaxCableFrameBytes = kMinCableFrameBytes + kMaxCablePayloadBytes;
 
-/// A frame as it lies in what came.
+/// A parsed frame, which points into the received bytes.
 struct CableFrame {
   CableFrameHeader header;
   Bytes payload;
-  Bytes sealed;  ///< what the tag is over
+  Bytes sealed;  ///< the bytes that the tag covers
   CableTag tag{};
 };
 
-/// Reads what anybody may have put. Errors: protocol_violation.
+/// Reads a frame, which anybody may have put. Errors: protocol_violation.
 [[nodiscard]] inline Result<CableFrame> read_cable_frame(Bytes bytes) {
   const auto refused = [](const std::string& why) {
     return Error{ErrorCode::protocol_violation, "fabric.cable", "a frame of a cable " + why};

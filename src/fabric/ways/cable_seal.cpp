@@ -11,7 +11,7 @@
 namespace tendon::v0::detail {
 namespace {
 
-// 4 bytes of the direction, then the sequence.
+// Holds 4 bytes of the direction, then the sequence.
 using Nonce96 = std::array<std::byte, 12>;
 Nonce96 nonce_of(CableEnd sender, std::uint64_t sequence) {
   Nonce96 nonce{static_cast<std::byte>(sender)};

@@ -13,7 +13,7 @@ struct evp_cipher_ctx_st;
 
 namespace tendon::v0::detail {
 
-/// Each end has given half of it.
+/// The key of a cable: each end has contributed one half.
 using CableKey = std::array<std::byte, 32>;
 
 /// The two ends, and so the two directions, of a cable.
@@ -22,12 +22,12 @@ enum class CableEnd : std::uint8_t { asker = 0, answerer = 1 };
   return end == CableEnd::asker ? CableEnd::answerer : CableEnd::asker;
 }
 
-/// Tells the frames of one cable from what strangers put: AES-256-GCM over no plaintext (GMAC, NIST
-/// SP 800-38D), with the direction and the sequence, which no two frames share, as its nonce.
+/// Tells the frames of one cable from those of strangers with AES-256-GCM over no plaintext (GMAC,
+/// NIST SP 800-38D). Its nonce is the direction and the sequence, which no two frames share.
 ///
 /// Owns:    the key, inside a context of libcrypto.
 /// Threads: one at a time.
-/// Errors:  internal, where libcrypto has no AES-256-GCM.
+/// Errors:  internal, if libcrypto has no AES-256-GCM.
 /// Blocks:  never.
 /// Cost:    one pass over the frame.
 class CableSeal {

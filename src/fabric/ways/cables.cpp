@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kWhere = "fabric.cable";
 
-// One part in eight is for control lanes.
+// Control lanes have one eighth of the window.
 constexpr std::uint64_t window_of(Lane lane) {
   return lane == Lane::control ? kCableWindowBytes / 8 : kCableWindowBytes * 7 / 8;
 }
@@ -47,7 +47,8 @@ Result<void> Cables::listen(const ContextId& self) {
     if (const auto cables = weak.lock()) cables->on_frame(came.payload);
   }));
   frames_ = std::move(frames);
-  // What was on its way is lost, and what is put until it is up again: no cable outlives that.
+  // Frames that are on their way, or put before the session is up again, are lost: no cable
+  // survives that.
   TENDON_TRY(state, port_->on_state([weak = weak_from_this()](SessionState now) {
     const auto cables = weak.lock();
     if (cables == nullptr || now == SessionState::up) return;
@@ -61,7 +62,7 @@ Result<void> Cables::listen(const ContextId& self) {
   return {};
 }
 
-// From any thread
+// Any thread calls these.
 
 Result<OwnedFd> Cables::lay(const CableTerms& terms) {
   TENDON_TRY(domain, name_to_chunk(terms.domain));
@@ -112,7 +113,7 @@ void Cables::post(std::function<void()> task) {
   wake_.signal();
 }
 
-// The frames of others come until the thread has ended: they say what may still leave.
+// Listens for frames until the thread has ended, as they grant what may still leave.
 void Cables::stop() {
   Thread thread;
   {
@@ -126,8 +127,8 @@ void Cables::stop() {
   state_.reset();
 }
 
-// Whether a frame is a stranger's is found out on the thread; what is no frame of a cable here does
-// not get so far.
+// Frames that name no cable here are dropped at once. The thread checks whether a stranger put the
+// others.
 void Cables::on_frame(const Storage& payload) {
   const auto frame = read_cable_frame(payload.bytes());
   {
@@ -152,7 +153,7 @@ Result<void> Cables::need_thread() {
   return {};
 }
 
-// On the thread
+// The thread calls these.
 
 Cables::Work Cables::take_work() {
   const Lock lock(mutex_);
@@ -165,7 +166,7 @@ void Cables::run() {
     work_once();
     if (!serve_all()) wait(Clock::time_point::max());
   }
-  // What links have said last leaves, as far as others take it.
+  // Sends the last bytes of the links, as far as the far sides grant it.
   const auto until = Clock::now() + kLinger;
   while (!is_drained() && Clock::now() < until) {
     work_once();
@@ -225,7 +226,7 @@ bool Cables::serve_all() {
   const auto now = Clock::now();
   for (const auto& [connection, laid] : every_)
     if (laid->why_cut.empty()) more |= serve(*laid, now);
-  // What came before the end of a cable is its link's still, as far as there is room.
+  // The link still gets what arrived before its cable ended, as far as there is room.
   std::erase_if(every_, [this](auto& entry) {
     if (entry.second->why_cut.empty()) return false;
     write_what_came(*entry.second);
@@ -273,8 +274,8 @@ void Cables::write_what_came(Laid& laid) {
     (void)shutdown(laid.far.get(), SHUT_WR);
 }
 
-// Others may hold more than their share until they have taken it: as much is missing here, but
-// never what the first grant says.
+// Other cables may hold more than their share until their bytes are taken. This one gets less by as
+// much, but never less than the first grant.
 void Cables::grant(Laid& laid) {
   std::size_t count = 0;
   std::uint64_t granted_to_others = 0;
@@ -308,8 +309,8 @@ bool Cables::read_and_send(Laid& laid, Clock::time_point now) {
   return laid.cable.may_send() != 0;
 }
 
-// The kernel says so again and again, so nobody asks it while there is no room; but the far side
-// may never give any.
+// poll() reports a hang-up at once and without end, so wait() does not ask again while nothing may
+// be sent. The far side may never grant more, so the cable is cut after kLinger.
 void Cables::note_hung_up(Laid& laid, Clock::time_point now) {
   pollfd one{laid.far.get(), 0, 0};
   if (poll(&one, 1, 0) <= 0 || (one.revents & (POLLHUP | POLLERR)) == 0) return;
@@ -322,7 +323,7 @@ void Cables::put(Laid& laid, Result<Storage> frame) {
   laid.next_beat = Clock::now() + kBeat;
   const auto sent = frame ? port_->put_patiently(laid.key, *std::move(frame))
                           : Result<void>(std::move(frame).error());
-  // The next frames would not join it.
+  // The next frames would leave a gap.
   if (!sent && laid.why_cut.empty()) laid.why_cut = sent.error().message();
 }
 
@@ -342,7 +343,7 @@ void Cables::wait(Clock::time_point until) {
     short events = laid->frames.empty() ? short{0} : short{POLLOUT};
     if (laid->cable.may_send() != 0) events |= POLLIN;
     due = std::min(due, laid->next_beat);
-    // What it would say of a link that has hung up is known.
+    // A link that has hung up has nothing else to report.
     const bool asks = events != 0 || laid->hung_up_at == Clock::time_point{};
     ready.push_back({asks ? laid->far.get() : -1, events, 0});
   }

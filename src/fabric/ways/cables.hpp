@@ -26,7 +26,7 @@
 
 namespace tendon::v0::detail {
 
-/// What a cable is made with, on either side.
+/// The terms of a new cable, on either side.
 struct CableTerms {
   std::string domain;
   ContextId peer;
@@ -37,13 +37,14 @@ struct CableTerms {
 };
 
 /// The cables of one Context on one session of Zenoh. Each is a socketpair: a link has one end of
-/// it, and one thread pumps the bytes of the other between it and the session.
+/// it, and one thread moves bytes between the other end and the session.
 ///
-/// The reader grants what may be on its way: kCableWindowBytes for all cables that come here. Each
+/// The reader grants what may be on its way: kCableWindowBytes for all cables that end here. Each
 /// kind of lane has a part of it, which its cables share.
 ///
-/// Owns:    the far ends, what has come for them, and the thread, from the first cable on.
-/// Threads: thread-safe. Nothing but queueing is done in callbacks of the session.
+/// Owns:    the far ends, the frames that arrived for them, and the thread, from the first cable
+///          on.
+/// Threads: thread-safe. Callbacks of the session only queue.
 /// Errors:  of a cable: its link sees a connection that breaks, and the reason is logged.
 /// Blocks:  stop() and the destructor, for a put: as ZenohPort::put_patiently().
 /// Cost:    of 48 KiB: some system calls, a pass for the tag, a put. A frame a second for each
@@ -58,32 +59,33 @@ class Cables : public std::enable_shared_from_this<Cables> {
   Cables& operator=(const Cables&) = delete;
   ~Cables() { stop(); }
 
-  /// A cable whose other end does the same. The near end of the pair, for a link. Errors:
-  /// limit_exceeded beyond kMaxCables; of the system.
+  /// Lays a cable, as the peer does with the same terms, and returns the near end for a link.
+  /// Errors: limit_exceeded beyond kMaxCables; those of the system.
   [[nodiscard]] Result<OwnedFd> lay(const CableTerms& terms) TENDON_EXCLUDES(mutex_);
-  /// Runs it on the thread, or drops it where there can be none.
+  /// Runs the task on the thread, or drops it if no thread can run.
   void post(std::function<void()> task) TENDON_EXCLUDES(mutex_);
-  /// What links have said leaves, for two seconds at most. Then all are cut, and the thread ends.
+  /// Sends what the links have written, for two seconds at most. Then it cuts all cables and ends
+  /// the thread.
   void stop() TENDON_EXCLUDES(mutex_);
 
-  /// Frames that were no part of a cable of ours, or came again.
+  /// Counts the frames that belonged to no cable here, or arrived again.
   [[nodiscard]] std::uint64_t dropped_frames() const noexcept { return dropped_frames_.load(); }
 
-  /// Both ends grant so much before they have said anything: kMaxCables of them are the window.
+  /// The bytes that both ends grant before the first frame: kMaxCables such grants fill the window.
   [[nodiscard]] static std::uint64_t first_grant(Lane lane) noexcept;
-  /// One cable of `count` in its lane may have so much of the window.
+  /// The part of the window that one of `count` cables in its lane may have.
   [[nodiscard]] static std::uint64_t share(Lane lane, std::size_t count) noexcept;
 
  private:
   using Clock = std::chrono::steady_clock;
   using Laid = LaidCable;
   using Every = std::map<Nonce128, std::unique_ptr<Laid>>;
-  /// A frame that came, and the memory that it lies in.
+  /// A frame that arrived, and the memory that it lies in.
   struct Came {
     Storage bytes;
     CableFrame frame;
   };
-  /// What other threads have left for this one.
+  /// Work that other threads have left for this one.
   struct Work {
     std::vector<std::pair<Nonce128, std::unique_ptr<Laid>>> laid;
     std::vector<Came> frames;
@@ -97,12 +99,12 @@ class Cables : public std::enable_shared_from_this<Cables> {
   void run() TENDON_EXCLUDES(mutex_);
   void work_once() TENDON_EXCLUDES(mutex_);
   [[nodiscard]] bool is_stopped() TENDON_EXCLUDES(mutex_);
-  /// Links here have said nothing that has not left.
+  /// True if nothing that the links here have written waits to be sent.
   [[nodiscard]] bool is_drained() const;
   void cut_all(const std::string& why);
   [[nodiscard]] Work take_work() TENDON_EXCLUDES(mutex_);
   void hear(const Came& came);
-  /// One step of each. True: there is more to do at once.
+  /// Serves each cable once. True: there is more to do at once.
   [[nodiscard]] bool serve_all();
   [[nodiscard]] bool serve(Laid& laid, Clock::time_point now);
   void write_what_came(Laid& laid);
@@ -115,7 +117,8 @@ class Cables : public std::enable_shared_from_this<Cables> {
 
   static constexpr std::chrono::seconds kBeat{1};
   static constexpr std::chrono::seconds kLinger{2};
-  /// Above this what comes is dropped: more than all windows, so only strangers make it so much.
+  /// The limit of queued frames, more than all windows: beyond it, which only strangers can cause,
+  /// frames are dropped.
   static constexpr std::uint64_t kMaxQueuedBytes = 16 * kCableWindowBytes;
 
   const std::shared_ptr<ZenohPort> port_;
@@ -127,8 +130,8 @@ class Cables : public std::enable_shared_from_this<Cables> {
   std::uint64_t queued_bytes_ TENDON_GUARDED_BY(mutex_) = 0;
   Thread thread_ TENDON_GUARDED_BY(mutex_);
   bool stopped_ TENDON_GUARDED_BY(mutex_) = false;
-  Every every_;  // of the thread
-  // In front of all, so that they end first.
+  Every every_;  // used by the thread only
+  // Declared last, so that these end first.
   ZenohPort::Handle frames_;
   ZenohPort::Handle state_;
 };

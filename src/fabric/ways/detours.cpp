@@ -18,18 +18,19 @@ namespace {
 
 constexpr std::string_view kWhere = "fabric.detour";
 
-// How tried lists call what is no address.
+// The names of ways that are not addresses, in tried lists.
 constexpr std::string_view kDirect = "direct";
 constexpr std::string_view kDialBack = "dial-back";
 constexpr std::string_view kRouted = "routed";
 
-// Shorter than an asker waits, so that it hears why.
+// Shorter than an asker waits, so that it hears the answer.
 constexpr std::chrono::milliseconds kPatienceForOthers{700};
 static_assert(kPatienceForOthers < Dialler::kPatience);
-// An asker hears no more of a dial that failed: the cause would tell it about this network.
+// An asker hears no more of a dial that failed: the cause would reveal something about this
+// network.
 constexpr std::string_view kNoCause = "not done";
 
-// The first half is the asker's.
+// Joins the halves of a key; the asker's is the first.
 CableKey joined(const Nonce128& first, const Nonce128& second) {
   CableKey key;
   std::memcpy(key.data(), first.data(), first.size());
@@ -37,7 +38,7 @@ CableKey joined(const Nonce128& first, const Nonce128& second) {
   return key;
 }
 
-// A number counts as long as it lives.
+// Counts itself in a number as long as it lives.
 class Counted {
  public:
   explicit Counted(std::shared_ptr<void> owner, std::atomic<std::size_t>& count)
@@ -49,11 +50,11 @@ class Counted {
   ~Counted() { count_.fetch_sub(1); }
 
  private:
-  const std::shared_ptr<void> owner_;  // of the count
+  const std::shared_ptr<void> owner_;  // owner of the count
   std::atomic<std::size_t>& count_;
 };
 
-// "@tendon/<domain>/ask/<context>"
+// Parses the domain of "@tendon/<domain>/ask/<context>".
 std::string domain_of(const std::string& key) {
   const std::size_t begin = key.find('/') + 1;
   const auto name = name_from_chunk(key.substr(begin, key.find('/', begin) - begin));
@@ -85,7 +86,7 @@ Result<void> Detours::listen() {
   return {};
 }
 
-// Links over cables say goodbye while there are cables.
+// Closes the links before the cables, so that they can say goodbye.
 void Detours::stop() {
   questions_.reset();
   acceptor_->close();
@@ -99,7 +100,7 @@ void Detours::stop() {
   cables_->stop();
 }
 
-// Our attempts
+// Attempts of this Context
 
 Approach Detours::reach(const PeerTarget& target, Deadline deadline) {
   Attempt attempt;
@@ -119,7 +120,7 @@ Approach Detours::reach(const PeerTarget& target, Deadline deadline) {
     }
     attempt.way = attempt.way == Way::direct ? Way::dialled_back : Way::routed;
     const Lock lock(mutex_);
-    if (attempts_.size() >= kMostAttempts) attempts_.clear();  // it costs a round of tries
+    if (attempts_.size() >= kMostAttempts) attempts_.clear();  // this costs a round of tries
     attempts_.insert_or_assign(target.context, attempt);
     if (deadline.has_passed()) return {.link = std::move(link), .next = Approach::Next::other_way};
   }
@@ -142,7 +143,7 @@ Result<std::shared_ptr<Link>> Detours::go(Way way, const PeerTarget& target,
     }
     return std::move(reached.link);
   }
-  // Somebody else may have come to one meanwhile: the peer, or another attempt.
+  // The peer or another attempt may have made a link meanwhile.
   if (auto link = context_->links().usable(target.context, security_.profile, ReachBy::any))
     return link;
   auto link =
@@ -184,7 +185,7 @@ Result<std::shared_ptr<Link>> Detours::route(const PeerTarget& target,
   std::string why;
   for (const Tried& one : tried)
     why += (why.empty() ? "" : "; ") + one.address + ": " + one.error.detail;
-  // The room for words is small, and the figures come behind them.
+  // Cut short: an error has little room for text, and the figures follow it.
   constexpr std::size_t kMostWhyBytes = 360;
   why = cleaned(why, kMostWhyBytes);
   const Carrier carrier{
@@ -222,7 +223,7 @@ Result<std::unique_ptr<ByteStream>> Detours::open_cable(const PeerTarget& target
 }
 
 // Waits as a caller of the Context does, so that a Context without a thread makes progress. Anybody
-// may answer: the first `done` counts, and a "no" counts only once nothing else can come.
+// may answer: the first `done` counts, and a "no" counts only once no answer can follow.
 Result<Detours::Answered> Detours::ask(const PeerTarget& target, const PeerQuestion& question,
                                        Deadline deadline) {
   struct Heard {
@@ -281,7 +282,7 @@ void Detours::on_question(std::unique_ptr<ZenohQuestion> question) {
   if (question->asked().payload.size_bytes() > kMaxQuestionBytes ||
       waiting_questions_.load() >= kMostWaitingQuestions) {
     refused_questions_.fetch_add(1);
-    return;  // an honest one is asked again
+    return;  // an honest peer asks again
   }
   const auto waits = std::make_shared<Counted>(shared_from_this(), waiting_questions_);
   cables_->post([weak = weak_from_this(), waits,
@@ -346,7 +347,7 @@ std::vector<std::string> Detours::dialable_for(const NodeAnnouncement& asker) {
   return addresses;
 }
 
-// What it names is a hint, as all that is announced: nothing is done but a dial.
+// The question is only a hint, as every announcement is: nothing follows but a dial.
 void Detours::dial_for(const DialBackQuestion& asked,
                        const std::shared_ptr<ZenohQuestion>& question) {
   auto addresses = dialable_for(asked.asker);
@@ -365,13 +366,13 @@ void Detours::dial_for(const DialBackQuestion& asked,
     if (const auto dialler = weak.lock()) dialler->drop(key);
     return Dialler::Outcome::done;
   };
-  // The peer is the key itself: a dial of ours to the asker may wait for this one.
+  // The key names a peer of its own, as a dial from here to the asker may wait for this one.
   dialler_->want({.key = key, .peer = key, .attempt = attempt, .addresses = std::move(addresses)});
 }
 
 void Detours::say(ZenohQuestion& question, const PeerAnswer& answer) {
   auto payload = encode(answer);
-  if (!payload) return;  // no memory: it hears the end, and asks again
+  if (!payload) return;  // no memory: the asker sees the end, and asks again
   question.answer({.key = question.asked().key, .payload = *std::move(payload), .attachment = {}});
 }
 

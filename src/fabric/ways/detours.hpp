@@ -25,46 +25,45 @@
 
 namespace tendon::v0::detail {
 
-/// May nodes of this Context have links through routers?
+/// Says whether nodes of this Context may have links through routers.
 enum class Routed : std::uint8_t { no, yes };
 
-/// A Context that discovery tells of, and the node here that wants a link to it.
+/// A Context that discovery announced, and the node here that wants a link to it.
 struct PeerTarget {
   ContextId context;
-  std::vector<std::string> addresses;  ///< of it, as this host may dial them
-  NodeAnnouncement asker;              ///< what this node says of itself
+  std::vector<std::string> addresses;  ///< its addresses, as this host may dial them
+  NodeAnnouncement asker;              ///< the announcement of this node
   Routed routed = Routed::yes;
 };
 
-/// What one attempt came to.
+/// The outcome of one attempt.
 struct Approach {
   enum class Next : std::uint8_t {
-    other_way,  ///< the time was over before all ways were tried: the next attempt goes on
-    again,      ///< all failed
+    other_way,  ///< time ran out before all ways were tried: the next attempt continues
+    again,      ///< all ways failed
   };
   Result<std::shared_ptr<Link>> link;
   std::vector<Tried> tried{};  ///< every way, with its error
-  Next next = Next::again;     ///< of a failure
+  Next next = Next::again;     ///< after a failure
 };
 
-/// The ways to a Context that its own addresses do not give, both asked for through Zenoh: it dials
-/// back, or it takes the other end of a cable. This side does the same for others.
+/// The ways to a Context that do not use its addresses. Both are requested through Zenoh: the peer
+/// dials back, or takes the other end of a cable. This side does the same for others.
 ///
 ///   direct -> dialled_back   it was not reached at its addresses
 ///   dialled_back -> routed   it does not reach ours, or there is none
 ///   routed -> direct         that failed too: it is not reached
 ///
 /// Strangers answer questions too: the first `done` counts, and a "no" ends nothing before the time
-/// is over. Strangers ask questions as well: each asker gets so much in a second, hears of a dial
-/// only whether it was done, and makes this Context dial nothing on its own host.
+/// is over. Strangers also ask questions. Each asker is served so often in a second, learns of a
+/// dial only whether it was done, and makes this Context dial nothing on its own host.
 ///
-/// Owns:    the cables of this session, a place where their links are let in, and what was tried of
-///          an attempt that is not over.
-/// Threads: thread-safe. Questions are answered on the thread of the cables, and dialled back by
-///          the Dialler.
+/// Owns:    the cables of this session, an acceptor for their links, and what an unfinished attempt
+///          has tried.
+/// Threads: thread-safe. The thread of the cables answers questions; the Dialler dials back.
 /// Errors:  those of reach(); unreachable with what the peer says.
-/// Blocks:  reach() until the deadline. stop() as that of Cables.
-/// Cost:    a query for each attempt; with cables, see there.
+/// Blocks:  reach() until the deadline; stop() as that of Cables.
+/// Cost:    a query for each attempt; for cables, see there.
 class Detours : public std::enable_shared_from_this<Detours> {
  public:
   [[nodiscard]] static Result<std::shared_ptr<Detours>> create(
@@ -81,22 +80,22 @@ class Detours : public std::enable_shared_from_this<Detours> {
   Detours& operator=(const Detours&) = delete;
   ~Detours() = default;
 
-  /// From now on others may lay cables to this Context.
+  /// Lets others lay cables to this Context from now on.
   void let_in_cables() noexcept { lets_in_cables_.store(true); }
-  /// Before the Context's nodes are gone.
+  /// Closes routed links and cables. Call it while the Context's nodes still exist.
   void stop();
   /// Cables::dropped_frames().
   [[nodiscard]] std::uint64_t dropped_frames() const noexcept {
     return cables_ == nullptr ? 0 : cables_->dropped_frames();
   }
 
-  /// Questions of others that this Context dropped or refused.
+  /// Counts the questions of others that this Context dropped or refused.
   [[nodiscard]] std::uint64_t refused_questions() const noexcept {
     return refused_questions_.load();
   }
 
   [[nodiscard]] Approach reach(const PeerTarget& target, Deadline deadline);
-  /// What the attempt that is not over yet has found.
+  /// Returns what the unfinished attempt has tried so far.
   [[nodiscard]] std::vector<Tried> tried_so_far(const ContextId& peer) const;
 
  private:
@@ -128,13 +127,14 @@ class Detours : public std::enable_shared_from_this<Detours> {
   void answer(const std::shared_ptr<ZenohQuestion>& question);
   [[nodiscard]] PeerAnswer take(const CableQuestion& asked, const std::string& domain);
   void dial_for(const DialBackQuestion& asked, const std::shared_ptr<ZenohQuestion>& question);
-  /// The addresses that an asker names and this Context may dial. An asker on another host gets no
-  /// dial to a loopback or link-local address: these do not lead to it.
+  /// Returns the addresses that an asker names and this Context may dial. An asker on another host
+  /// gets no dial to a loopback or link-local address, which does not lead to it.
   [[nodiscard]] static std::vector<std::string> dialable_for(const NodeAnnouncement& asker);
   [[nodiscard]] PeerAnswer refuse(std::string why);
   static void say(ZenohQuestion& question, const PeerAnswer& answer);
 
-  /// Dials for others at a time: places of the Dialler, which this Context needs as well.
+  /// The limit of dials for others at a time: they take places of the Dialler, which this Context
+  /// needs too.
   static constexpr std::size_t kMostDialsForOthers = 4;
   static constexpr std::size_t kMostWaitingQuestions = 64;
   static constexpr std::size_t kMostAttempts = 1024;
@@ -153,7 +153,7 @@ class Detours : public std::enable_shared_from_this<Detours> {
   AskerRates cable_requests_{kMaxCableRequestsPerSecond};
   mutable Mutex mutex_;
   std::map<ContextId, Attempt> attempts_ TENDON_GUARDED_BY(mutex_);
-  ZenohPort::Handle questions_;  // in front of all, so that it ends first
+  ZenohPort::Handle questions_;  // declared last, so that it ends first
 };
 
 }  // namespace tendon::v0::detail

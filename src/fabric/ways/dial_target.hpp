@@ -10,7 +10,7 @@
 
 namespace tendon::v0::detail {
 
-/// Something that has to be reached, over and over until it is.
+/// Something that a Dialler must reach, and tries again until it is reached.
 struct DialTarget {
   /// The source of a peer's addresses.
   enum class Whence : std::uint8_t {
@@ -18,7 +18,7 @@ struct DialTarget {
     this_host,    ///< a socket of this user is tried first, announced addresses later
     announcement  ///< anybody may have written it
   };
-  /// One attempt, as it is to be made.
+  /// The terms of one attempt.
   struct Dial {
     Deadline deadline;
     Whence whence;  ///< this_host: by the socket of this user alone
@@ -31,14 +31,14 @@ struct DialTarget {
   using Attempt = std::function<Outcome(const Dial&)>;
   enum class Haste : std::uint8_t {
     none,
-    called,  ///< a call waits for it, so a pause of its peer ends
+    called,  ///< a call waits for the target, so a pause of its peer ends
   };
 
   std::string key;
   std::string peer;  ///< the target is reached through it
   Attempt attempt;
   Whence whence = Whence::announcement;
-  std::vector<std::string> addresses = {};  ///< to knock at, as announced
+  std::vector<std::string> addresses = {};  ///< announced addresses to knock at
   Haste haste = Haste::none;
 };
 

@@ -16,17 +16,17 @@ struct Dialler::Target {
   std::string key;
   std::shared_ptr<Peer> peer;
   Attempt attempt;
-  std::optional<Backoff> backoff{};  // nothing: the next pause is the first
+  std::optional<Backoff> backoff{};  // none: the next pause is the first
   Turn turn{};                       // while it waits
   Clock::time_point settled_at{};
-  std::optional<Clock::time_point> again_at{};  // again() came while it ran
+  std::optional<Clock::time_point> again_at{};  // again() was called while it ran
   State state = State::settled;
 };
 
 struct Dialler::Peer {
   enum class State : std::uint8_t { idle, queued, knocking, running };
   std::string name;
-  Whence whence = Whence::announcement;  // of its first try
+  Whence whence = Whence::announcement;  // for its first try
   std::vector<std::string> addresses{};
   std::map<Turn, std::shared_ptr<Target>> waiting{};
   std::size_t target_count = 0;
@@ -34,7 +34,7 @@ struct Dialler::Peer {
   Queue queue = Queue::first;  // while it is queued or runs
   Turn turn{};                 // while it is queued
   Whence next_by = Whence::announcement;
-  bool has_failed = false;   // since it came, or was reached
+  bool has_failed = false;   // since it was added, or was reached
   bool has_knocked = false;  // since it ran: no connection stood
   bool stands = false;       // since it ran
   std::optional<Backoff> backoff{};
@@ -52,7 +52,7 @@ namespace {
 
 constexpr std::string_view kWhere = "node.dial";
 
-// Without random numbers all pause alike: no reason not to dial.
+// Without random numbers all peers pause alike, which is no reason not to dial.
 std::uint64_t random_seed() {
   std::uint64_t seed = 1;
   if (const auto random = random_nonce()) std::memcpy(&seed, random->data(), sizeof seed);
@@ -74,7 +74,7 @@ Result<void> Dialler::start() {
 
 void Dialler::stop() {
   std::vector<Thread> threads;
-  decltype(targets_) targets;  // they end without the lock
+  decltype(targets_) targets;  // destroyed without the lock
   decltype(peers_) peers;
   {
     const Lock lock(mutex_);
@@ -92,7 +92,7 @@ void Dialler::stop() {
   for (Thread& thread : threads) thread.join();
 }
 
-// ---- what is wanted
+// ---- targets
 
 std::shared_ptr<Dialler::Peer> Dialler::peer_of(const Wanted& wanted) {
   std::shared_ptr<Peer>& peer = peers_[wanted.peer];
@@ -117,7 +117,7 @@ void Dialler::want(Wanted wanted) {
       Target{.key = wanted.key, .peer = peer, .attempt = std::move(wanted.attempt)});
   targets_.emplace(std::move(wanted.key), target);
   ++peer->target_count;
-  // A call does not wait for what else is wanted of its peer.
+  // A call does not wait for other targets of its peer.
   line_up(target, wanted.haste == Haste::called ? Clock::time_point{} : Clock::now());
   rouse();
 }
@@ -131,7 +131,7 @@ void Dialler::again(const std::string& key) {
                       Clock::now() - target.settled_at > Backoff::kPeer.longest;
   if (lasted) target.backoff.reset();
   const auto due = Clock::now() + next_pause(target.backoff);
-  // An attempt that runs may have succeeded before: the next one waits for its end.
+  // A running attempt may be the success that is now over: the next one begins after it.
   if (target.state == Target::State::running) {
     target.again_at = due;
   } else {
@@ -141,7 +141,7 @@ void Dialler::again(const std::string& key) {
 }
 
 void Dialler::drop(const std::string& key) {
-  std::shared_ptr<Target> dropped;  // it ends without the lock
+  std::shared_ptr<Target> dropped;  // destroyed without the lock
   const Lock lock(mutex_);
   const auto found = targets_.find(key);
   if (found == targets_.end()) return;
@@ -151,7 +151,7 @@ void Dialler::drop(const std::string& key) {
 }
 
 void Dialler::drop_all(std::string_view prefix) {
-  std::vector<std::shared_ptr<Target>> dropped;  // they end without the lock
+  std::vector<std::shared_ptr<Target>> dropped;  // destroyed without the lock
   Lock lock(mutex_);
   auto one = targets_.lower_bound(prefix);
   while (one != targets_.end() && one->first.starts_with(prefix)) {
@@ -159,7 +159,7 @@ void Dialler::drop_all(std::string_view prefix) {
     one = targets_.erase(one);
   }
   for (const auto& target : dropped) drop(target);
-  // Also one that was dropped before.
+  // Waits also for attempts that were dropped before.
   while (std::ranges::any_of(running_,
                              [&](const auto& target) { return target->key.starts_with(prefix); }))
     ended_.wait(mutex_);
@@ -175,7 +175,7 @@ void Dialler::drop(const std::shared_ptr<Target>& target) {
   if (peer->state == Peer::State::queued || peer->state == Peer::State::idle) place(peer);
 }
 
-// ---- whose turn it is
+// ---- turns
 
 void Dialler::line_up(const std::shared_ptr<Target>& target, Clock::time_point due) {
   target->state = Target::State::waiting;
@@ -203,7 +203,7 @@ void Dialler::place(const std::shared_ptr<Peer>& peer) {
   peer->state = Peer::State::queued;
   peer->queue = peer->own_queue();
   const Turn& first = peer->waiting.begin()->first;
-  // A peer that waits keeps its turn when it gets a further target.
+  // A peer that waits keeps its turn when another target is added.
   peer->turn = {std::max(first.first, peer->rests_until), was_queued ? came : ++number_};
   turns(peer->queue).emplace(peer->turn, peer);
 }
@@ -251,7 +251,7 @@ std::shared_ptr<Dialler::Peer> Dialler::next(Clock::time_point now) {
   return first;
 }
 
-// The next time at which a thread or a knock has something to do, and room for it.
+// Returns the next time at which a thread or a knock has something to do, and room for it.
 Deadline Dialler::next_due() {
   auto due = Clock::time_point::max();
   for (const Queue queue :
@@ -264,7 +264,7 @@ Deadline Dialler::next_due() {
 
 // ---- knocks
 
-// Peers that are due and have no place are knocked at.
+// Knocks at peers that are due and have no place.
 void Dialler::knock(Clock::time_point now) {
   if (has_place(Queue::first)) return;
   while (may_knock(Queue::first) && due_in(turns(Queue::first), now) != nullptr)
@@ -282,7 +282,7 @@ bool Dialler::may_knock(Queue queue) const {
          (queue == Queue::retry && knocking_.count(KnockKind::again) < kMostKnocksAgain);
 }
 
-// A first try goes to the first address alone: a stranger that announces four gets no more.
+// A first try knocks at the first address alone: a stranger that announces four gets no more.
 void Dialler::knock_at(const std::shared_ptr<Peer>& peer) {
   take_out(*peer);
   peer->state = Peer::State::knocking;
@@ -293,7 +293,7 @@ void Dialler::knock_at(const std::shared_ptr<Peer>& peer) {
   const auto begun =
       knocks_->begin(number_, addresses, peer->has_failed ? kPatience : kFirstPatience);
   if (begun) return;
-  // As if there were no address to knock at: it waits for a place.
+  // Waits for a place, like a peer without addresses to knock at.
   note_shortage(begun.error());
   (void)knocked(number_);
   peer->has_knocked = true;
@@ -328,7 +328,7 @@ void Dialler::rouse() {
   knock(now);
   if (idle_count_ != 0) return changed_.notify_one();
   if (threads_.size() >= kMostPlaces + kMostKnown) return;
-  // A thread has to wait for peers that become due later, too.
+  // Peers that become due later need a thread that waits for them.
   if (next_due().is_never()) return;
   // The next call tries again.
   if (const auto added = add_thread(); !added) note_shortage(added.error());
@@ -372,7 +372,7 @@ void Dialler::run(const std::shared_ptr<Peer>& peer) {
   const auto place_taken = static_cast<std::size_t>(peer->queue);
   ++running_count_[place_taken];
   const Dial dial{.deadline = kPatience, .whence = peer->next_by};
-  rouse();  // others may be due as well
+  rouse();  // other peers may be due as well
   mutex_.unlock();
   const Outcome outcome = target->attempt(dial);
   mutex_.lock();
@@ -406,7 +406,7 @@ void Dialler::run(const std::shared_ptr<Peer>& peer) {
   if (peer->state == Peer::State::idle) place(peer);
   ended_.notify_all();
   if (target->state != Target::State::dropped) return;
-  // The last share of an attempt ends without the lock.
+  // The last share of an attempt is destroyed without the lock.
   mutex_.unlock();
   target.reset();
   mutex_.lock();

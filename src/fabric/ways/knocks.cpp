@@ -47,13 +47,13 @@ class SocketKnocks final : public Knocks {
   std::vector<Knock> begun_ TENDON_GUARDED_BY(mutex_);
   Thread thread_ TENDON_GUARDED_BY(mutex_);
   bool ending_ TENDON_GUARDED_BY(mutex_) = false;
-  std::vector<Knock> open_;  // of the thread
+  std::vector<Knock> open_;  // used by the thread only
 };
 
-// A socket whose connection stands or comes; nothing where neither can be.
+// Returns a socket that is connected or connecting; none if the address cannot be tried.
 OwnedFd connect_to(const std::string& text) {
   const auto address = Address::parse(text);
-  // A name would be looked up, which takes its time.
+  // Skips names: a look-up takes time.
   if (!address || address->kind() != AddressKind::ip) return {};
   const auto numbers = resolve(*address, Deadline::now(), ResolveFor::connect);
   if (!numbers) return {};
@@ -98,7 +98,7 @@ void SocketKnocks::stop() {
   thread.join();
 }
 
-// False: it is to end.
+// False: the thread must end.
 bool SocketKnocks::take() {
   (void)wake_.take();
   const Lock lock(mutex_);
@@ -115,7 +115,7 @@ void SocketKnocks::work() {
   open_.clear();
 }
 
-// Drops the sockets that have failed, and marks what stands.
+// Drops sockets that have failed, and marks knocks whose connection stands.
 void SocketKnocks::wait(std::vector<Knock>& open) const {
   std::vector<pollfd> asked{{wake_.fd(), POLLIN, 0}};
   auto due = Clock::time_point::max();

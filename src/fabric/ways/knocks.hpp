@@ -11,20 +11,20 @@
 
 namespace tendon::v0::detail {
 
-/// Does anybody take connections at the addresses that an announcement names? Finding out costs a
-/// descriptor for a moment, where a dial costs a thread.
+/// Finds out whether anybody takes connections at the addresses that an announcement names. That
+/// costs a descriptor for a moment, while a dial costs a thread.
 ///
-/// Owns:    the sockets of what was begun and not answered, and a thread from the first one on.
-/// Threads: thread-safe. Answers come from a thread of its own, under no lock of it, one at a time.
-/// Errors:  begin(): without a descriptor or a thread. What cannot be tried is `silent`.
-/// Blocks:  stop() and the destructor, for an answer that is being told.
+/// Owns:    the sockets of unanswered knocks, and a thread from the first knock on.
+/// Threads: thread-safe. A thread of its own calls back without a lock, one answer at a time.
+/// Errors:  begin(): without a descriptor or a thread. An address that cannot be tried is `silent`.
+/// Blocks:  stop() and the destructor, for a callback that runs.
 /// Cost:    of an address: a socket, a connect that does not wait, and its close.
 class Knocks {
  public:
   using Number = std::uint64_t;
   enum class Answer : std::uint8_t {
-    stands,  ///< a connection to one of the addresses did; it is closed again
-    silent,  ///< none did in time
+    stands,  ///< one of the addresses took a connection, which was closed again
+    silent,  ///< none of them did in time
   };
   using OnAnswer = std::function<void(Number, Answer)>;
 
@@ -33,16 +33,16 @@ class Knocks {
   Knocks& operator=(const Knocks&) = delete;
   virtual ~Knocks() = default;
 
-  /// `on_answer` is told once of each begin() that succeeds, unless stop() comes first. Before all
-  /// others.
+  /// Sets the callback, before all other calls. `on_answer` is called once for each begin() that
+  /// succeeds, unless stop() is called first.
   virtual void start(OnAnswer on_answer) = 0;
   [[nodiscard]] virtual Result<void> begin(Number number, const std::vector<std::string>& addresses,
                                            std::chrono::milliseconds patience) = 0;
-  /// Tells nothing more.
+  /// Ends the callbacks.
   virtual void stop() = 0;
 };
 
-/// By sockets of this process. Addresses that are no numbers of IP are `silent`.
+/// Makes knocks with sockets of this process. Addresses that are not IP numbers are `silent`.
 [[nodiscard]] std::unique_ptr<Knocks> make_knocks();
 
 }  // namespace tendon::v0::detail

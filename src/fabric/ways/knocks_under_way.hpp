@@ -11,10 +11,10 @@
 
 namespace tendon::v0::detail {
 
-/// Has the peer that is knocked at failed before?
+/// Says whether the peer that is knocked at failed before.
 enum class KnockKind : std::uint8_t { first, again };
 
-/// Peers that are knocked at, and how many addresses that are.
+/// The peers that are knocked at, and the number of their addresses.
 ///
 /// Owns:    shares of the peers.
 /// Threads: its owner's lock is held.
@@ -24,7 +24,7 @@ enum class KnockKind : std::uint8_t { first, again };
 template <class Peer>
 class KnocksUnderWay {
  public:
-  /// Addresses, of both kinds together, and of one kind.
+  /// The number of addresses, of both kinds together, and of one kind.
   [[nodiscard]] std::size_t count() const noexcept { return first_ + again_; }
   [[nodiscard]] std::size_t count(KnockKind kind) const noexcept {
     return kind == KnockKind::first ? first_ : again_;
@@ -34,7 +34,7 @@ class KnocksUnderWay {
     counted(kind) += addresses;
     asked_.emplace(number, Asked{std::move(peer), kind, addresses});
   }
-  /// Null: nobody is knocked at under this number.
+  /// Null: no peer is knocked at under this number.
   [[nodiscard]] std::shared_ptr<Peer> take(Knocks::Number number) {
     const auto found = asked_.find(number);
     if (found == asked_.end()) return nullptr;
@@ -43,7 +43,7 @@ class KnocksUnderWay {
     counted(asked.kind) -= asked.addresses;
     return asked.peer;
   }
-  /// The counts stay: their addresses are knocked at until the knocks stop.
+  /// Forgets the peers. The counts stay, as their addresses are knocked at until the knocks stop.
   void forget_peers() { asked_.clear(); }
 
  private:

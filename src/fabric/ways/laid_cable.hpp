@@ -14,15 +14,15 @@
 
 namespace tendon::v0::detail {
 
-/// A cable here, as the thread sees it.
+/// A cable of this Context, as the thread sees it.
 struct LaidCable {
   Cable cable;
-  KeyExpression key;  // where its frames go
+  KeyExpression key;  // the destination of its frames
   Lane lane;
   OwnedFd far;
-  std::deque<Storage> frames;     // that came, and are not in the pair yet
-  std::size_t written_bytes = 0;  // of the payload of the first one
-  std::string why_cut = {};       // not empty: it is over
+  std::deque<Storage> frames;     // arrived, and not written to the pair yet
+  std::size_t written_bytes = 0;  // of the payload of the first frame
+  std::string why_cut = {};       // not empty: the cable is over
   std::chrono::steady_clock::time_point next_beat = {};
   std::chrono::steady_clock::time_point hung_up_at =
       {};  // by the link, while there was no room for its last bytes

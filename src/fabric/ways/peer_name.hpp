@@ -6,13 +6,13 @@
 
 namespace tendon::v0::detail {
 
-/// How samples and events name a node. Two nodes are compared only by names that were announced.
+/// The name of a node in samples and events. Two nodes are compared only by announced names.
 struct PeerName {
   std::string text;
   bool announced = false;
 
   [[nodiscard]] static PeerName announced_as(std::string name) { return {std::move(name), true}; }
-  /// For a Context that no announcement names: "?0a1b2c3d".
+  /// Makes a name for a Context that no announcement names: "?0a1b2c3d".
   [[nodiscard]] static PeerName unknown(const ContextId& context) {
     return {"?" + context.to_string().substr(0, 8), false};
   }

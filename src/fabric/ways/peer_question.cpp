@@ -14,11 +14,11 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "fabric.ask";
-// The first byte. Numbers are wire contract: append only.
+// The first byte of a message. Numbers are wire contract: append only.
 constexpr std::byte kDialBack{1};  // then the announcement of the asker's node, as its key
 constexpr std::byte kCable{2};     // then CableWords
 constexpr std::byte kDone{0};      // then the half of a key, or nothing
-constexpr std::byte kNotDone{1};   // then why, as text
+constexpr std::byte kNotDone{1};   // then the reason, as text
 
 struct CableWords {
   std::uint8_t kind = 2;

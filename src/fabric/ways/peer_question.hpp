@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one Context asks another one through Zenoh, where it has no link to it: docs/protocol.md,
-// "Routed links".
+// The questions that one Context asks another through Zenoh if it has no link to it:
+// docs/protocol.md, "Routed links".
 #pragma once
 
 #include <cstddef>
@@ -18,14 +18,14 @@
 
 namespace tendon::v0::detail {
 
-/// Dial me.
+/// Asks the peer to dial the asker.
 struct DialBackQuestion {
   NodeAnnouncement asker;  ///< with at least one address
 
   friend bool operator==(const DialBackQuestion&, const DialBackQuestion&) = default;
 };
 
-/// Take the other end of a cable.
+/// Asks the peer to take the other end of a cable.
 struct CableQuestion {
   ContextId asker;        ///< not none
   Nonce128 connection{};  ///< a new one, not none
@@ -37,10 +37,10 @@ struct CableQuestion {
 
 using PeerQuestion = std::variant<DialBackQuestion, CableQuestion>;
 
-/// That it was done, with the other half of a key for a cable; or why it was not.
+/// The answer: the question was done, for a cable with the other half of a key; or why it was not.
 struct PeerAnswer {
   std::string why_not;  ///< empty: it was done
-  Nonce128 half_key{};  ///< of a cable
+  Nonce128 half_key{};  ///< for a cable
 
   friend bool operator==(const PeerAnswer&, const PeerAnswer&) = default;
 };
@@ -48,13 +48,13 @@ struct PeerAnswer {
 [[nodiscard]] Result<Storage> encode(const PeerQuestion& question);
 [[nodiscard]] Result<Storage> encode(const PeerAnswer& answer);
 
-// Read what anybody may have written. Errors: protocol_violation.
+// These read what anybody may have written. Errors: protocol_violation.
 [[nodiscard]] Result<PeerQuestion> read_peer_question(Bytes bytes);
 [[nodiscard]] Result<PeerAnswer> read_peer_answer(Bytes bytes);
 
-/// Where a Context is asked. Errors: those of name_to_chunk().
+/// Returns the key on which a Context is asked. Errors: those of name_to_chunk().
 [[nodiscard]] Result<KeyExpression> ask_key(const std::string& domain, const ContextId& context);
-/// Where it answers, whatever the domain.
+/// Returns the key on which it answers, whatever the domain.
 [[nodiscard]] Result<KeyExpression> answer_key(const ContextId& self);
 
 }  // namespace tendon::v0::detail

@@ -45,8 +45,7 @@ class InboundHost {
 struct OpenTransfer {
   Descriptor descriptor;
   std::shared_ptr<Transfer> transfer;  ///< null: its bytes are read and dropped
-  bool claimed = false;  ///< the payload is read into memory of its pipe, until that drops the
-                         ///< claim
+  bool claimed = false;                ///< the payload is read into memory that its pipe claimed
   std::vector<std::uint64_t> claimed_ends;   ///< where each claimed piece ends in the payload
   std::vector<std::uint64_t> frames_begun;   ///< a bit for each frame
   std::vector<MutableBytes> claimed_memory;  ///< capacity kept from one transfer to the next

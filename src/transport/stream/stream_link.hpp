@@ -29,10 +29,8 @@ struct StreamLinkOptions {
   std::uint32_t lanes = 0;  ///< bulk connections that the peer makes: their bodies are awaited
   std::uint64_t poll_bytes = kPollBytes;
   std::chrono::milliseconds lease{3000};  ///< silence after which the link fails
-  bool expect_signs_of_life = true;  ///< false: the peer progresses manually, its silence means
-                                     ///< nothing
-  bool gives_signs_of_life = true;   ///< false: this process does, so its silence means nothing to
-                                     ///< the peer
+  bool expect_signs_of_life = true;       ///< false: the peer progresses manually, so may be silent
+  bool gives_signs_of_life = true;        ///< false: this process progresses manually
   LinkRenewalOptions renewal{};
 };
 
