@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Offers of GPUs on a link, by a peer that writes what it likes: a word that breaks a rule ends the
-// link, on both transports.
+// Offers of GPUs on a link, by a peer that writes arbitrary words: a word that breaks a rule ends
+// the link, on both transports.
 #include <string>
 #include <tendon/session/limits.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages whose tensors lie on a GPU of their sender, as the link takes them in: docs/protocol.md,
-// "GPUs". The peer is of this test, its GPU is the double's.
+// Messages whose tensors lie on a GPU of their sender, as the link receives them: docs/protocol.md,
+// "GPUs". The test plays the peer, and the double provides its GPU.
 #include <atomic>
 #include <cstdlib>
 #include <functional>
@@ -19,7 +19,7 @@
 namespace tendon::test {
 namespace {
 
-/// Before main(): the first use of CUDA reads it.
+/// Runs before main(): the first use of CUDA reads the variable.
 const bool kUsesDouble = setenv("TENDON_CUDA_LIBRARY", TENDON_CUDA_DOUBLE, 1) == 0;
 
 constexpr std::uint32_t kFirst = std::uint32_t{3} << 30;
@@ -32,7 +32,7 @@ class DeviceParts : public testing::Test {
     gpu = cuda::process_gpus().value()->use(0, kPatience).value();
   }
 
-  /// Memory on the GPU, as its owner passes it.
+  /// Makes memory on the GPU, as its owner passes it.
   std::shared_ptr<cuda::DeviceSegment> make_segment(std::uint64_t size_bytes = 2 * kSlotBytes) {
     return gpu->thread()
         .run([&] { return cuda::DeviceSegment::create(gpu->context(), gpu->thread(), size_bytes); },
@@ -47,7 +47,7 @@ class DeviceParts : public testing::Test {
     return word;
   }
   void offer() { peer.publish(device_word(DeviceWord::offer, 0, gpu->context()->uuid())); }
-  /// Until the link has answered on its socket.
+  /// Waits until the link has answered on its socket.
   std::optional<std::pair<Descriptor, OwnedFd>> answer() {
     std::optional<std::pair<Descriptor, OwnedFd>> heard;
     EXPECT_TRUE(eventually([&] {
@@ -66,7 +66,7 @@ class DeviceParts : public testing::Test {
     }));
     return word.value_or(Descriptor());
   }
-  /// The peer may send.
+  /// Does everything that lets the peer send.
   void open() {
     segment = make_segment();
     offer();
@@ -374,7 +374,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "a message which has not arrived"}),
     [](const auto& one) { return one.param.name; });
 
-// Word 0: the bytes are there.
+// Word 0 means that the bytes are already there.
 TEST_F(DeviceParts, APartWithoutAWordHasArrivedWhenItIsShown) {
   open();
   show(part_of(1));
@@ -382,7 +382,7 @@ TEST_F(DeviceParts, APartWithoutAWordHasArrivedWhenItIsShown) {
   EXPECT_FALSE(arrived(0));
   EXPECT_TRUE(arrived(1));
   EXPECT_FALSE(aborted(1));
-  // It takes no part in the order of the others.
+  // It has no place in the order of the other parts.
   write_word(1);
   EXPECT_TRUE(arrived(0));
   show(part_of(2));
@@ -405,7 +405,7 @@ TEST_F(DeviceParts, PeersWithoutTheFeatureMaySendNoPartWithoutAWord) {
   expect_violation(peer.end, "does not rise", "mallory");
 }
 
-// The sink hears of memory that is mapped after the message came.
+// The sink hears of memory that is mapped after its message arrived.
 TEST_F(DeviceParts, ASinkIsToldWhenTheMemoryOfItsMessageIsMapped) {
   open();
   auto busy = std::make_shared<std::atomic<bool>>(true);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors on a GPU as a link sends them where they lie: what its peer answers, returns and does to
-// the words. The peer is of this test, the GPU is the double's.
+// Tensors on a GPU that a link sends from where they lie: how the peer answers, returns slots and
+// changes the words. The test plays the peer, and the double provides the GPU.
 #include "transport/shm/devices_out.hpp"
 
 #include <cstdlib>
@@ -23,7 +23,7 @@
 namespace tendon::test {
 namespace {
 
-/// Before main(): the first use of CUDA reads it.
+/// Runs before main(): the first use of CUDA reads the variable.
 const bool kOutUsesDouble = setenv("TENDON_CUDA_LIBRARY", TENDON_CUDA_DOUBLE, 1) == 0;
 
 constexpr std::uint64_t kPoolBytes = std::uint64_t{64} << 20;
@@ -70,7 +70,7 @@ class DevicesOutTest : public testing::Test {
   [[nodiscard]] std::shared_ptr<cuda::DeviceSlot> slot(std::uint64_t size_bytes = 4096) {
     return pool->acquire(size_bytes, kPatience).value();
   }
-  /// A message whose leaves on the GPU lie in a slot already.
+  /// Makes a message whose leaves on the GPU lie in a slot already.
   [[nodiscard]] std::unique_ptr<DeviceFill> fill(std::uint64_t size_bytes = 64) {
     auto its_slot = slot(size_bytes);
     auto hold = devices().hold(*its_slot).value();
@@ -97,7 +97,7 @@ class DevicesOutTest : public testing::Test {
     op.device_part = fill.part();
     return link().send(op, Deadline::never());
   }
-  /// The message was shown, and its sender leaves.
+  /// Shows the message and ends the part of its sender.
   static void finish(DeviceFill& fill) {
     fill.note_shown();
     fill.leave();
@@ -107,7 +107,7 @@ class DevicesOutTest : public testing::Test {
     ASSERT_TRUE(succeeds(sent));
     ASSERT_EQ(*sent, Sent::done);
   }
-  /// The device part of the next message, which is small.
+  /// Returns the device part of the next message, which is small.
   [[nodiscard]] DevicePart next_part() {
     const auto message = peer.next_message();
     DevicePart part;
@@ -118,7 +118,7 @@ class DevicesOutTest : public testing::Test {
           sizeof part);
     return part;
   }
-  /// The device thread has done what it was given.
+  /// Waits until the device thread has done its tasks.
   void settle_gpu() {
     EXPECT_TRUE(succeeds(gpu->thread().run([] { return Result<void>(); }, kPatience)));
   }
@@ -293,7 +293,7 @@ TEST_F(DevicesOutTest, TheNumberStandsBehindABodyInASlotToo) {
     std::optional<Descriptor> message = peer.next_message();
     ASSERT_TRUE(message && !message->is_inline());
     DevicePart part;
-    // The part was copied before it had its number, and again after.
+    // Copies the part once before it has its number, and once after.
     std::memcpy(&part, filled->part().data(), sizeof part);
     EXPECT_EQ(part.word, number);
     if (number == 1) {
@@ -321,7 +321,7 @@ TEST_F(DevicesOutTest, AWordIsUsedAgainOnceItsCopyIsDone) {
     ASSERT_EQ(send(*all.back()).value(), Sent::done);
     const DevicePart part = next_part();
     ASSERT_EQ(part.word, i + 1u);
-    peer.theirs().messages.head.store(i + 2, std::memory_order_release);  // it has read them
+    peer.theirs().messages.head.store(i + 2, std::memory_order_release);  // the peer has read them
     peer.give_back({part.segment, part.slot, part.generation});
     (void)link().collect_returns();
   }
@@ -436,7 +436,7 @@ TEST_F(DevicesOutTest, WhatWasFilledBeforeTheEndIsNotSent) {
   EXPECT_TRUE(eventually([&] { return pool->stats().used_bytes == 0; }));
 }
 
-// Whether pages stay
+// Pages that stay
 
 TEST_F(DevicesOutTest, APeerThatRegistersPagesIsAnsweredOnce) {
   say(device_word(DeviceWord::registers, 0));
@@ -455,7 +455,7 @@ TEST_F(DevicesOutTest, APeerWithoutTheFeatureDoesNotAskWhetherPagesStay) {
   EXPECT_TRUE(is_violation("without the feature"));
 }
 
-// By the copy itself: nobody ticks here.
+// The copy itself asks: nobody ticks here.
 TEST_F(DevicesOutTest, TheFirstCopyOutOfASlotAsksWhetherPagesStay) {
   constexpr std::uint64_t kLeastBytes = cuda::RegisteredSlots::kLeastSlotBytes;
   const RecordingSink& sink = peer.end.attach(1);

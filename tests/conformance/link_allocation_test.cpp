@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream in steady state allocates nothing: counted by the global operator new of this program.
+// A stream in steady state allocates nothing: the global operator new of this program counts.
 #include "support/sanitizer.hpp"
 
 #if TENDON_SANITIZED
@@ -36,7 +36,7 @@ void* allocate(std::size_t size_bytes, std::size_t alignment) {
 
 }  // namespace
 
-// Both sides of the pair are replaced, but g++ 12 looks at each alone.
+// The program replaces both sides of the pair, but g++ 12 checks each alone.
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 
 void* operator new(std::size_t size_bytes) {
@@ -63,7 +63,7 @@ void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { s
 namespace tendon::test {
 namespace {
 
-// RecordingSink allocates by itself; this one keeps the last body only.
+// A sink that keeps the last body only. RecordingSink itself allocates.
 class LastBodySink final : public MessageSink {
  public:
   bool admits(const Descriptor&) override { return true; }
@@ -123,7 +123,7 @@ TEST_P(LinkAllocation, ASteadyStreamAllocatesNothing) {
   }
 }
 
-// The count above would be zero as well if nobody counted.
+// Proves that the counter counts: the test above would also pass if it did not.
 TEST(LinkAllocationCounter, Counts) {
   allocation_count = 0;
   counting = true;
@@ -132,7 +132,8 @@ TEST(LinkAllocationCounter, Counts) {
   EXPECT_EQ(allocation_count, 2u);
 }
 
-// Over TLS a record that is here in part takes an allocation: a stream that waits has no memory.
+// Leaves out TLS, where a record that arrives in parts takes an allocation: a stream that waits has
+// no memory.
 std::vector<LinkFactory> links_without_tls() {
   auto links = links_of_the_product();
   std::erase_if(links, [](const LinkFactory& link) { return link.name == "tls"; });

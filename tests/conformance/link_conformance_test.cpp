@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every Link promises, whatever carries it. A new implementation adds its factory at the end.
+// The promises of every Link, whatever carries it. A new implementation adds its factory at the
+// end.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -15,7 +16,7 @@ namespace tendon::test {
 namespace {
 
 constexpr std::uint64_t kCapBytes = 256ull << 20;
-// How densely a message is interrupted. ThreadSanitizer pays for every byte of it.
+// The steps between two interruptions of a message. ThreadSanitizer pays for every byte of it.
 #if defined(__SANITIZE_THREAD__)
 constexpr int kStepsApart = 16;
 #else
@@ -23,10 +24,10 @@ constexpr int kStepsApart = 1;
 #endif
 constexpr std::uint64_t kMiB = 1ull << 20;
 
-// Odd sizes, so that every boundary of the protocol is cut somewhere.
+// Odd sizes cut every boundary of the protocol somewhere.
 constexpr MemoryStream::Manner kCrumbs{
     .most_read = 8191, .most_written = 5003, .room_bytes = 40'000, .stalls_every = 7};
-// As TLS: whole records inside, on both sides.
+// Behaves as TLS does: whole records lie inside, on both sides.
 constexpr MemoryStream::Manner kEncrypting{.room_bytes = 40'000, .record_bytes = 16'000};
 
 class LinkConformance : public testing::TestWithParam<LinkFactory> {
@@ -36,7 +37,7 @@ class LinkConformance : public testing::TestWithParam<LinkFactory> {
   void expect_body(const RecordingSink& sink, std::size_t index, const OutgoingMessage& sent) {
     ASSERT_LT(index, sink.received.size());
     ASSERT_TRUE(sink.complete(index)) << "message " << index;
-    // Compared without gtest's printer: the bodies have megabytes.
+    // Compared without gtest's printer: the bodies are megabytes long.
     EXPECT_TRUE(sink.body(index) == sent.expected()) << "message " << index << " differs";
   }
 
@@ -200,8 +201,8 @@ TEST_P(LinkConformance, ASmallPipeIsNotHeldUpBehindALargeMessage) {
   expect_body(*pair_.b.sinks[1], 0, large);
 }
 
-// What has_input() answers true for poll() takes in, and says that it did: the leader would
-// otherwise look again and again, and wake nobody.
+// If has_input() returns true, poll() takes the input in and reports it. The leader would otherwise
+// look without end and wake nobody.
 TEST_P(LinkConformance, NothingIsLeftToSeeAfterAPollThatMoved) {
   pair_.b.attach(1);
   LinkEnd& from = pair_.a;
@@ -222,14 +223,14 @@ TEST_P(LinkConformance, NothingIsLeftToSeeAfterAPollThatMoved) {
     (void)from.link->withdraw(message.op());
     return false;
   };
-  while (send_one(100)) ASSERT_LT(sequence, 1'000'000u);  // the ring, or the kernel's buffers
+  while (send_one(100)) ASSERT_LT(sequence, 1'000'000u);  // fills the ring, or the kernel's buffers
   look();
   ASSERT_TRUE(pair_.turn_until([&] { return pair_.b.sinks[1]->complete_count() == sequence; }));
   look();
   while (send_one(GetParam().cuts_frames ? 100 : 60 * kMiB)) ASSERT_LT(sequence, 2'000'000u);
   look();
   ASSERT_TRUE(pair_.turn_until([&] { return pair_.b.sinks[1]->complete_count() == sequence; }));
-  pair_.b.sinks[1]->received.clear();  // its slots come back
+  pair_.b.sinks[1]->received.clear();  // returns its slots
   if (from.link->traits().shows_input) {
     EXPECT_TRUE(from.link->has_input());
     EXPECT_TRUE(from.poll()) << "slots came back and somebody waits for them";
@@ -239,7 +240,7 @@ TEST_P(LinkConformance, NothingIsLeftToSeeAfterAPollThatMoved) {
   from.link->waiting_for_returns.fetch_sub(1);
 }
 
-// Every number of steps at which an op can be taken back, with a receiver that reads meanwhile or
+// Withdraws an op after each possible number of steps, both while the receiver reads and while it
 // does not.
 TEST_P(LinkConformance, AWithdrawnMessageIsNeverDelivered) {
   RecordingSink& sink = pair_.b.attach(1);
@@ -255,7 +256,7 @@ TEST_P(LinkConformance, AWithdrawnMessageIsNeverDelivered) {
         if (reading && step % 2 == 1) {
           pair_.turn();
         } else {
-          // Has passed already: at most one frame a call.
+          // The deadline has passed already: each call sends at most one frame.
           const auto sent = pair_.a.link->send(message.op(), std::chrono::nanoseconds(1));
           if (!sent) {
             ASSERT_TRUE(fails_with(sent, ErrorCode::timeout));
@@ -319,7 +320,7 @@ TEST_P(LinkConformance, APipeThatGoesAwayInMidMessageLeavesTheLinkAlone) {
     pair_.b.link->detach(1);
   }
   pair_.b.sinks.erase(1);
-  place = {};  // a late byte in here would be seen by a sanitizer
+  place = {};  // a sanitizer would see a late byte in here
   if (*done == Sent::later) pair_.send(pair_.a, cut_short);
   OutgoingMessage wanted(2, 1, 2 * kMiB, 3);
   pair_.send(pair_.a, wanted);
@@ -414,7 +415,7 @@ TEST_P(LinkConformance, BodiesThatAreDroppedGiveTheirMemoryBack) {
     sink.drop_bodies();
   }
   pair_.settle();
-  // shm: the sender's slots; tcp: the receiver's pool.
+  // For shm: the sender's slots; for tcp: the receiver's pool.
   ASSERT_TRUE(succeeds(pair_.a.link->acquire(4096)));  // looks at returns
   const SlotPoolStats stats = (pair_.b.pool ? pair_.b.link : pair_.a.link)->stats().slots;
   EXPECT_EQ(stats.loaned_count + stats.sent_count + stats.quarantined_count, 0u);
@@ -445,7 +446,7 @@ TEST_P(LinkConformance, AConnectionThatBreaksIsPeerLostAfterWhatCame) {
   RecordingSink& sink = pair_.b.attach(1);
   OutgoingMessage message(1, 1, 100, 1);
   pair_.send(pair_.a, message);
-  // As a process that dies: the kernel closes its sockets.
+  // Acts as a process that dies: the kernel closes its sockets.
   pair_.a.sinks.clear();
   pair_.a.link.reset();
   ASSERT_TRUE(eventually([&] { return pair_.b.observer.ended_count != 0; },
@@ -519,7 +520,7 @@ TEST_P(LinkConformance, AnAckFollowsTheLastByte) {
   EXPECT_EQ(sink.complete_count(), 1u);
   EXPECT_EQ(answers.received[0].descriptor.kind, MessageKind::ack);
   EXPECT_EQ(answers.received[0].descriptor.sequence, 1u);
-  ping.sequence = 1;  // nothing is open: at once
+  ping.sequence = 1;  // nothing is open: answered at once
   pair_.a.link->post(ping);
   ASSERT_TRUE(pair_.turn_until([&] { return answers.received.size() == 2; }));
 }
@@ -566,11 +567,11 @@ TEST_P(LinkConformance, SaysWhatItIs) {
   EXPECT_EQ(pair_.b.link->stats().bytes_received, 100 + kMiB);
 }
 
-// Each trait, by what the link does.
+// Each trait, checked by the behaviour of the link.
 
 TEST_P(LinkConformance, TraitSentIsDelivered) {
   RecordingSink& sink = pair_.b.attach(1);
-  // As much as there is room for; then this side does nothing any more.
+  // Sends until there is no more room; then this side does nothing more.
   std::uint64_t sent_count = 0;
   for (;; ++sent_count) {
     ASSERT_LT(sent_count, 1'000'000u);

@@ -41,7 +41,7 @@ void TestReactor::change(int fd, std::uint32_t events) {
 
 void TestReactor::forget(int fd) {
   std::lock_guard lock(mutex_);
-  if (handlers_.erase(fd) == 0) return;  // a second word about it is harmless
+  if (handlers_.erase(fd) == 0) return;  // forgetting it twice is harmless
   EXPECT_EQ(epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr), 0) << strerror(errno);
 }
 
@@ -318,7 +318,8 @@ void make_stream_links(LinkPair& pair, std::uint64_t cap_bytes, int lanes,
     options.peer = test_peer(peer);
     options.cap_bytes = options.peer_cap_bytes = cap_bytes;
     options.control = std::move(control);
-    // A peer here reads when the test says so; the kernel gives up on one that does not.
+    // A peer here reads only when the test says so, and the kernel must not end its connection for
+    // that.
     options.lease = std::chrono::minutes(10);
     options.pool = end.pool;
     options.renewal = std::move(renewal);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two ends of one link in one thread, and what stands above and below them in the product: a
-// reactor, sinks, observers. Every implementation of Link makes such a pair; the conformance suite
-// runs against all of them.
+// Two ends of one link in one thread, with the product's neighbours of a link: a reactor, sinks,
+// observers. Every implementation of Link makes such a pair, and the conformance suite runs against
+// all of them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ namespace tendon::test {
 
 using namespace detail;
 
-/// The smallest core: an epoll and a table.
+/// The smallest possible reactor: an epoll and a table.
 class TestReactor final : public Reactor {
  public:
   TestReactor();
@@ -36,8 +36,8 @@ class TestReactor final : public Reactor {
   void change(int fd, std::uint32_t events) override;
   void forget(int fd) override;
 
-  /// Hands out the events there are; waits for one at most `timeout_ms`. Returns whether there was
-  /// one.
+  /// Hands out all events; waits for the first at most `timeout_ms`. Returns whether there was an
+  /// event.
   bool turn(int timeout_ms = 0);
   [[nodiscard]] std::size_t watched_count() const;
 
@@ -47,23 +47,22 @@ class TestReactor final : public Reactor {
   std::map<int, std::weak_ptr<FdHandler>> handlers_;
 };
 
-/// Bytes to send, cut into parts. Keeps everything a SendOp points to.
+/// Bytes to send, cut into parts. It keeps everything that a SendOp points to.
 class OutgoingMessage {
  public:
-  /// Contiguous payload of `payload_bytes` bytes of a pattern that `seed` decides.
+  /// Makes a contiguous payload of `payload_bytes` bytes of a pattern that `seed` decides.
   OutgoingMessage(std::uint32_t pipe, std::uint64_t sequence, std::uint64_t payload_bytes,
                   std::uint64_t seed, std::size_t values_bytes = 0, std::size_t header_bytes = 0);
 
-  /// Cuts the payload into pieces [offset, size), with gaps where they leave bytes out: those
-  /// travel as zero.
+  /// Cuts the payload into pieces [offset, size). Bytes between the pieces travel as zero.
   void cut(const std::vector<std::pair<std::uint64_t, std::uint64_t>>& pieces);
   /// Sends `tensor`'s elements at `offset` instead of the pattern.
   void put_strided(std::uint64_t offset, const Tensor& tensor);
-  /// Overwrites the user's memory: what was not sent yet must not be sent any more.
+  /// Overwrites the user's memory: bytes that were not sent yet must not be sent any more.
   void scribble();
 
   [[nodiscard]] SendOp& op() { return op_; }
-  /// The whole body as it must arrive.
+  /// Returns the whole body as it must arrive.
   [[nodiscard]] const std::vector<std::byte>& expected() const { return expected_; }
 
  private:
@@ -78,7 +77,7 @@ class OutgoingMessage {
   SendOp op_;
 };
 
-/// What a sink heard, in order over all sinks that share a log.
+/// An event of a sink, in order over all sinks that share a log.
 struct Event {
   enum class Kind : std::uint8_t { message, complete, aborted, failed };
   Kind kind;
@@ -101,10 +100,10 @@ class RecordingSink final : public MessageSink {
   void on_transfer_ended(const Transfer& transfer) override;
   void on_link_failed(const Error& error) override;
 
-  /// The whole body of a complete message.
+  /// Returns the whole body of a complete message.
   [[nodiscard]] std::vector<std::byte> body(std::size_t index) const;
   [[nodiscard]] bool complete(std::size_t index) const;
-  /// How many messages are complete (not aborted).
+  /// Counts the messages that are complete (not aborted).
   [[nodiscard]] std::size_t complete_count() const;
   void on_device_tried() override { ++tried_count; }
   void drop_bodies() { received.clear(); }
@@ -112,7 +111,7 @@ class RecordingSink final : public MessageSink {
   std::vector<Incoming> received;
   std::vector<Error> failures;
   int tried_count = 0;
-  /// Asked for every message that could be written straight to its destination.
+  /// Called for every message that could be written straight to its destination.
   std::function<std::vector<MutableBytes>(const Descriptor&)> claim;
 
  private:
@@ -131,10 +130,10 @@ class RecordingObserver final : public LinkObserver {
   std::optional<Error> error;
 };
 
-/// One end.
+/// One end of a link.
 struct LinkEnd {
   std::shared_ptr<Link> link;
-  std::shared_ptr<SlotPool> pool;  // tcp: where bulk arrives; null when the link has its own
+  std::shared_ptr<SlotPool> pool;  // tcp: receives bulk; null when the link has its own
   RecordingObserver observer;
   std::map<std::uint32_t, std::shared_ptr<RecordingSink>> sinks;
   std::shared_ptr<EventLog> log = std::make_shared<EventLog>();
@@ -144,17 +143,17 @@ struct LinkEnd {
 };
 
 struct LinkPair {
-  // Declared first: links forget their descriptors when they go.
+  // Declared first: links unregister their descriptors in their destructors.
   TestReactor reactor;
   LinkEnd a;
   LinkEnd b;
 
   void start();
-  /// One round of everything. Returns whether anything moved.
+  /// Runs one round of everything. Returns whether anything moved.
   bool turn();
   /// Turns until nothing moves any more.
   void settle();
-  /// Sends to the end, turning meanwhile.
+  /// Sends the whole message, turning meanwhile.
   void send(LinkEnd& from, OutgoingMessage& message);
   template <class Condition>
   [[nodiscard]] bool turn_until(Condition condition) {
@@ -164,38 +163,39 @@ struct LinkPair {
   }
 };
 
-/// How one implementation is made.
+/// Makes links of one implementation.
 struct LinkFactory {
   std::string name;
-  /// Frames of several messages alternate, and a message may be taken back in its middle.
+  /// True if frames of several messages alternate, and a message may be withdrawn in its middle.
   bool cuts_frames = false;
   std::function<void(LinkPair&, std::uint64_t cap_bytes)> make;
 };
-/// Those of the product: every suite runs over all of them.
+/// Returns the factories of the product: every suite runs over all of them.
 std::vector<LinkFactory> links_of_the_product();
 inline void PrintTo(const LinkFactory& factory, std::ostream* out) { *out << factory.name; }
 
 LinkFactory tcp_factory(std::string name, int family, int lanes);
-/// TLS over TCP, or unix sockets. `a` is the client, with the first of a pair of credentials. Both
-/// renew by `renewed`, or by the same; `b` waits for more lanes than there are.
+/// Makes links over TLS over TCP or unix sockets. `a` is the client, with the first of a pair of
+/// credentials. Both renew by `renewed`, or by the same pair; `b` waits for `lanes_to_come` more
+/// lanes than there are.
 using CredentialPair = std::pair<std::shared_ptr<const secure::Credentials>,
                                  std::shared_ptr<const secure::Credentials>>;
 LinkFactory secure_factory(std::string name, int lanes, CredentialPair credentials = {},
                            int family = AF_INET, CredentialPair renewed = {},
                            int lanes_to_come = 0);
-/// Two ends of TLS whose handshake is done.
+/// Makes two ends of TLS whose handshake is done.
 std::pair<std::unique_ptr<ByteStream>, std::unique_ptr<ByteStream>> make_secure_streams(
     const CredentialPair& credentials, int family);
-/// Those of `fleet`.
+/// Returns the credentials of the key `fleet`.
 std::shared_ptr<const secure::Credentials> test_credentials(const secure::RenewalLimits& limits);
-/// How one end of a link with such credentials renews.
+/// Returns the renewal options of one end of a link with such credentials.
 LinkRenewalOptions test_renewals(secure::TlsHandshake::Role role,
                                  std::shared_ptr<const secure::Credentials> credentials, int lanes);
-/// A renewal each few messages, as often as any test needs.
+/// Renews every few messages, as often as any test needs.
 secure::RenewalLimits renewals_each(std::uint64_t bytes);
-/// Over streams in memory: no kernel between the ends but for readiness.
+/// Makes links over streams in memory: the kernel between the ends only reports readiness.
 LinkFactory memory_factory(std::string name, const MemoryStream::Manner& manner, int lanes);
-/// `pools`: of a and of b, for links whose peers take holds.
+/// `pools`: those of a and of b, for links whose peers take holds.
 LinkFactory shm_factory(std::array<std::shared_ptr<PublishPool>, 2> pools = {},
                         CredentialPair credentials = {});
 
@@ -203,12 +203,12 @@ struct SocketPair {
   OwnedFd a;
   OwnedFd b;
 };
-/// AF_INET: over loopback; AF_UNIX: a socketpair. Not blocking.
+/// AF_INET: over loopback; AF_UNIX: a socketpair. The sockets do not block.
 SocketPair make_sockets(int family);
 
 PeerIdentity test_peer(std::string name);
 
-/// The link ended once, for a violation by `peer` in whose words is `text`.
+/// Expects that the link ended once, for a violation by `peer` whose error contains `text`.
 void expect_violation(const LinkEnd& end, std::string_view text, std::string_view peer);
 
 }  // namespace tendon::test

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link as the product uses it: several senders, receivers that poll, a Context that turns, all at
-// once. The thread sanitizer sees what the other tests cannot.
+// A link as the product uses it: several senders, receivers that poll, and a Context that turns,
+// all at once. The thread sanitizer sees faults that the other tests cannot.
 #include <sys/socket.h>
 
 #include <atomic>
@@ -61,7 +61,7 @@ TEST_P(LinkThreads, SendersReceiversAndTheEngineShareALink) {
                kPipes * kMessages;
       },
       [&] {
-        // As waiting receivers do; shm has no other way in.
+        // Polls as waiting receivers do; shm has no other way to receive.
         pair.a.poll();
         pair.b.poll();
       }));
@@ -94,7 +94,7 @@ TEST_P(LinkThreads, FailingWakesNobodyIntoFreedMemory) {
           const auto sent = pair.a.link->send(message.op(), Deadline::never());
           if (!sent) {
             EXPECT_EQ(sent.error().code, ErrorCode::peer_lost);
-            // The thread that fails the link may have written its end just before.
+            // The thread that fails the link may have finished this op just before.
             EXPECT_TRUE(pair.a.link->withdraw(message.op()) || message.op().done);
             return;
           }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One tcp link, and at the other end a peer that writes whatever bytes it likes.
+// One tcp link whose peer writes arbitrary bytes.
 #pragma once
 
 #include <sys/socket.h>
@@ -19,7 +19,8 @@ class RawPeer {
  public:
   static constexpr std::uint64_t kCapBytes = 64ull << 20;
 
-  /// `expected`: bulk lanes that the link waits for. `poll_bytes`: what it takes at a time.
+  /// `expected`: bulk lanes that the link waits for. `poll_bytes`: how much the link takes at a
+  /// time.
   explicit RawPeer(int lanes = 1, std::vector<std::byte> early = {}, std::uint32_t expected = 0,
                    std::uint64_t poll_bytes = kPollBytes) {
     SocketPair control = make_sockets(AF_UNIX);
@@ -47,7 +48,7 @@ class RawPeer {
         std::make_unique<SocketStream>(std::move(bulk.b)))));
   }
 
-  /// Writes all of it, turning the link meanwhile. False when the link closed the connection.
+  /// Writes all bytes, turning the link meanwhile. False if the link closed the connection.
   bool control(Bytes bytes) { return write(control_.get(), bytes); }
   bool bulk(Bytes bytes, std::size_t lane = 0) { return write(lanes_.at(lane).get(), bytes); }
   bool control(const Descriptor& descriptor) {
@@ -66,7 +67,7 @@ class RawPeer {
     }
     end.poll();
   }
-  /// What the link said to this peer so far.
+  /// Returns everything that the link has said to this peer so far.
   [[nodiscard]] const std::vector<Descriptor>& heard() {
     Descriptor descriptor;
     while (recv(control_.get(), &descriptor, sizeof descriptor, MSG_DONTWAIT) ==

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One shm link, and at the other end a peer that writes what it likes into the memory both map.
+// One shm link whose peer writes arbitrary bytes into the memory that both map.
 #pragma once
 
 #include <fcntl.h>
@@ -21,8 +21,8 @@ class RawShmPeer {
  public:
   static constexpr std::uint64_t kCapBytes = 64ull << 20;
 
-  /// `process`: whose death frees the link's slots; this process by default.
-  /// `pool`: the link's, for a peer that takes holds.
+  /// `process`: the process whose death frees the link's slots; by default this one.
+  /// `pool`: the link's pool, for a peer that takes holds.
   explicit RawShmPeer(pid_t process = getpid(), std::shared_ptr<PublishPool> pool = nullptr)
       : process_(process) {
     SocketPair sockets = make_sockets(AF_UNIX);
@@ -37,7 +37,7 @@ class RawShmPeer {
     EXPECT_TRUE(succeeds(started));
   }
 
-  /// All that a link to this peer needs but the doorbell.
+  /// Returns all options that a link to this peer needs, except the doorbell.
   ShmLinkOptions options(OwnedFd socket) {
     ShmLinkOptions options;
     options.path = {PathKind::shm, "a test asked for it"};
@@ -50,9 +50,9 @@ class RawShmPeer {
     return options;
   }
 
-  /// What the peer made: its descriptors, its returns, its sleep word.
+  /// The control block that the peer made: its descriptors, its returns, its sleep word.
   [[nodiscard]] ControlBlock& mine() { return *reinterpret_cast<ControlBlock*>(mine_->data()); }
-  /// What the link made; an honest peer writes the two `head` counters only.
+  /// The control block that the link made; an honest peer writes its two `head` counters only.
   [[nodiscard]] ControlBlock& theirs() { return *reinterpret_cast<ControlBlock*>(theirs_->data()); }
   [[nodiscard]] int doorbell() const { return doorbell_.get(); }
 
@@ -89,8 +89,8 @@ class RawShmPeer {
   void announce(const Descriptor& descriptor, const std::vector<int>& fds) {
     tell(std::as_bytes(std::span(&descriptor, 1)), fds);
   }
-  /// The next word that the link has written to its socket, and the descriptor beside it; nothing:
-  /// there is none.
+  /// Returns the next word that the link has written to its socket, and the descriptor beside it;
+  /// nothing if there is none.
   [[nodiscard]] std::optional<std::pair<Descriptor, OwnedFd>> hear() {
     Descriptor word;
     alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -108,19 +108,19 @@ class RawShmPeer {
       std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
     return std::pair(word, OwnedFd(fd));
   }
-  /// The next message that the link has written to its ring; nothing: there is none.
+  /// Returns the next message that the link has written to its ring; nothing if there is none.
   [[nodiscard]] std::optional<Descriptor> next_message() {
     ControlBlock& block = theirs();
     if (block.messages.tail.load(std::memory_order_acquire) == read_) return std::nullopt;
     return block.message_entries[read_++ % ControlBlock::kMessageCount];
   }
-  /// The next slot that the link gave back, likewise.
+  /// Returns the next slot that the link has returned; nothing if there is none.
   [[nodiscard]] std::optional<ReturnEntry> next_return() {
     ControlBlock& block = theirs();
     if (block.returns.tail.load(std::memory_order_acquire) == read_returns_) return std::nullopt;
     return block.return_entries[read_returns_++ % ControlBlock::kReturnCount];
   }
-  /// Memory for an announcement, kept as long as the peer.
+  /// Makes memory for an announcement, kept as long as the peer.
   int segment_fd(std::uint64_t size_bytes) {
     segments_.push_back(Segment::create(size_bytes).value());
     return segments_.back()->fd();
@@ -149,10 +149,10 @@ class RawShmPeer {
   std::uint64_t read_returns_ = 0;
 
  public:
-  LinkEnd end;  // last: it forgets its descriptors at the reactor when it goes
+  LinkEnd end;  // last: its destructor unregisters its descriptors at the reactor
 };
 
-/// What an owner says of a segment before it sends slots of it.
+/// The announcement of a segment, which its owner makes before it sends slots of it.
 inline Descriptor announcement(std::uint32_t id, std::uint64_t slot_bytes,
                                std::uint32_t slot_count) {
   Descriptor descriptor;

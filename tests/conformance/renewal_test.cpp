@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Links that renew their session again and again while they carry messages, and peers that renew it
+// Links that renew their session repeatedly while they carry messages, and peers that renew it
 // wrongly.
 #include "secure/renewal.hpp"
 
@@ -19,10 +19,11 @@ using ::testing::HasSubstr;
 
 constexpr std::uint64_t kCapBytes = 64ull << 20;
 
-// Small ones beside the descriptor, large ones over the lanes.
+// Small ones travel beside the descriptor, large ones over the lanes.
 constexpr std::array<std::uint64_t, 6> kSizes{0, 100, 5000, 8192, 20'000, 300'000};
 
-/// Messages that go each way on two pipes, of which none is lost, doubled, changed or out of order.
+/// Sends messages each way on two pipes and expects that none is lost, doubled, changed or out of
+/// order.
 void expect_carried(LinkPair& pair, std::uint64_t messages,
                     const std::function<void()>& meanwhile) {
   for (LinkEnd* end : {&pair.a, &pair.b})
@@ -53,7 +54,7 @@ void expect_carried(LinkPair& pair, std::uint64_t messages,
   };
   for (std::uint64_t sequence = 1; sequence <= messages; ++sequence) {
     ASSERT_TRUE(all_sent(sequence)) << sequence;
-    // As the ends of a link do, while the next ones are made.
+    // Turns as the ends of a link do, while the next messages are made.
     for (int turns = 0; turns < 6; ++turns) {
       meanwhile();
       pair.turn();
@@ -92,7 +93,7 @@ class RenewingLinks : public testing::TestWithParam<Way> {
     if (way.family == 0) return shm_factory({}, renewed.first == nullptr ? credentials : renewed);
     return secure_factory(way.name, way.lanes, credentials, way.family, renewed);
   }
-  /// Time passes for a link in its ticks alone; streams look at what they have carried.
+  /// Time passes for a shm link in its ticks alone; streams look at the bytes they have carried.
   static void tick(LinkPair& pair) {
     if (GetParam().family != 0) return;
     now_ += 1ms;
@@ -138,7 +139,7 @@ TEST_P(RenewingLinks, EndInOrderWhileTheyRenew) {
   }
 }
 
-// Its key has changed, under the same label.
+// The key of one end has changed, under the same label.
 TEST_P(RenewingLinks, EndWithANameWhereThePeerIsAnother) {
   secure::CredentialParts parts;
   parts.keys.push_back(
@@ -164,7 +165,8 @@ TEST_P(RenewingLinks, EndWithANameWhereThePeerIsAnother) {
       EXPECT_EQ(end->observer.error->code, ErrorCode::authentication_failed);
       EXPECT_EQ(end->observer.ended_count, 1);
     }
-    // A server knows first whether a key is right, and names it; the other end hears one text.
+    // The server alone knows first whether a key is right, and names it; the other end hears one
+    // text.
     EXPECT_THAT(pair.b.observer.error->detail, HasSubstr("peer a"));
     EXPECT_THAT(pair.b.observer.error->detail, HasSubstr("'key:fleet', and has not the key"));
     EXPECT_THAT(pair.a.observer.error->detail,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a peer of the same user can make this process hold, and for how long it can keep a thread of
-// it busy: counters and turns, at the limit and one beyond.
+// The limits of what a peer of the same user can make this process hold, and of how long it can
+// keep a thread busy: counters and turns, at the limit and one beyond.
 #include <dirent.h>
 
 #include <functional>
@@ -26,7 +26,7 @@ Descriptor inline_message(std::uint64_t sequence, std::uint32_t size_bytes) {
   return descriptor;
 }
 
-// Calls back for each message, so that a peer can go on for ever without a thread of its own.
+// Calls back for each message, so that a peer can send without end and without a thread of its own.
 class TalkingSink final : public MessageSink {
  public:
   explicit TalkingSink(std::function<void()> on_each) : on_each_(std::move(on_each)) {}
@@ -68,7 +68,7 @@ std::size_t open_descriptors() {
   return count;
 }
 
-// Each message is followed by another one: the ring is never empty.
+// Another message follows each one: the ring is never empty.
 TEST(ShmHeld, APeerThatHangsUpAndTalksOnIsHeardForOneRingAtMost) {
   RawShmPeer peer;
   std::uint64_t sequence = 1;
@@ -81,7 +81,7 @@ TEST(ShmHeld, APeerThatHangsUpAndTalksOnIsHeardForOneRingAtMost) {
   EXPECT_GT(sink->count, 0u);
 }
 
-// It says that it is another process, which is dead, and talks on.
+// The peer claims to be another process, which is dead, and continues to send.
 TEST(ShmHeld, AFalseProofOfDeathIsHeardForOneRingAtMost) {
   const pid_t child = fork();
   if (child == 0) _exit(0);
@@ -121,7 +121,8 @@ Descriptor published_segment(std::uint32_t pipe) {
   return descriptor;
 }
 
-// A sink that shows `most` segments to itself, one after another: more than a socket holds at once.
+// Attaches a sink that announces `most` segments to itself, one after another: more than a socket
+// holds at once.
 std::shared_ptr<TalkingSink> attach_announcing(RawShmPeer& peer, int fd, std::uint64_t most) {
   const auto count = std::make_shared<std::uint64_t>(0);
   return attach_talking(peer, [&peer, fd, most, count] {
@@ -129,8 +130,8 @@ std::shared_ptr<TalkingSink> attach_announcing(RawShmPeer& peer, int fd, std::ui
   });
 }
 
-// Each of these messages has the link look for announcements, and there is always one more. In a
-// turn of poll(), when the peer seems dead, and when the Context hears of the socket.
+// Each of these messages makes the link look for announcements, and there is always one more. This
+// happens in a turn of poll(), when the peer seems dead, and when the Context hears of the socket.
 TEST(ShmHeld, OneTurnTakesALimitedNumberOfAnnouncements) {
   for (const MessageKind kind : {MessageKind::cancel, MessageKind::end}) {
     RawShmPeer peer;
@@ -139,7 +140,7 @@ TEST(ShmHeld, OneTurnTakesALimitedNumberOfAnnouncements) {
     peer.announce(published_segment(1), {segment->fd()});
     Descriptor message;
     message.kind = kind;
-    message.pipe = 9;  // nobody's
+    message.pipe = 9;  // of no pipe
     for (std::uint64_t i = 0; i < kMessageCount; ++i) peer.publish(message);
     EXPECT_TRUE(peer.end.poll());
     EXPECT_EQ(sink->segment_count, PeerSegments::kMostAnnouncements);
@@ -151,7 +152,8 @@ TEST(ShmHeld, OneTurnTakesALimitedNumberOfAnnouncements) {
   }
 }
 
-// The same when nothing waits: all that was announced before a message is taken in with it.
+// The same limit holds when nothing waits: a message takes in everything that was announced before
+// it.
 TEST(ShmHeld, OneTurnTakesALimitedNumberOfAnnouncementsForAllItsMessages) {
   constexpr std::uint64_t kBeforeEach = 100;
   RawShmPeer peer;
@@ -184,13 +186,13 @@ TEST(ShmHeld, AFalseProofOfDeathIsHeardForOneTurnOfAnnouncements) {
   message.pipe = 9;
   for (std::uint64_t i = 0; i < kMessageCount; ++i) peer.publish(message);
   while (!peer.end.link->ended()) ASSERT_TRUE(peer.reactor.turn(1000));
-  // The socket's turn may have come before that of the proof.
+  // The turn of the socket may have been before that of the proof.
   EXPECT_LE(sink->segment_count, 2 * PeerSegments::kMostAnnouncements);
   waitid(P_PID, static_cast<id_t>(child), &info, WEXITED);
 }
 
-// A message waits for all that was announced before it, however many turns that takes, and so does
-// one whose body lies in a segment that is announced behind them.
+// A message waits for everything that was announced before it, however many turns that takes. A
+// message whose body lies in a segment that is announced behind these waits as well.
 TEST(ShmHeld, AMessageWaitsForWhatWasAnnouncedBeforeIt) {
   constexpr std::uint64_t kSegments = 2 * PeerSegments::kMostAnnouncements + 100;
   for (const bool in_slot : {false, true}) {
@@ -211,7 +213,7 @@ TEST(ShmHeld, AMessageWaitsForWhatWasAnnouncedBeforeIt) {
     message.payload_bytes = in_slot ? 100 : 0;
     message.generation = in_slot ? 1 : 0;
     peer.publish(message);
-    // Without a look at the socket, which would take in the rest.
+    // Polls without a look at the socket, which would take in the rest.
     while (peer.end.poll()) {
     }
     EXPECT_FALSE(peer.end.link->ended());
@@ -220,8 +222,8 @@ TEST(ShmHeld, AMessageWaitsForWhatWasAnnouncedBeforeIt) {
   }
 }
 
-// Returns are no promise of slots, so there may be any number of them; they are looked at under the
-// sending lock.
+// Returns promise no slots, so their number has no limit; the link looks at them under its sending
+// lock.
 TEST(ShmHeld, ReturnsAreTakenOneRingAtATime) {
   RawShmPeer peer;
   for (std::uint64_t i = 0; i < ControlBlock::kReturnCount; ++i)
@@ -230,10 +232,10 @@ TEST(ShmHeld, ReturnsAreTakenOneRingAtATime) {
   EXPECT_EQ(peer.end.link->stats().slots.ignored_returns, ControlBlock::kReturnCount);
 }
 
-// An owner that lends more than it has places for, by lending the same slot again and again.
+// The owner lends more than it has places for, by lending the same slot repeatedly.
 TEST(ShmHeld, AReturnWithoutAPlaceIsCounted) {
   RawShmPeer peer;
-  const auto sink = attach_talking(peer, [] {});  // drops what comes
+  const auto sink = attach_talking(peer, [] {});  // drops messages
   peer.announce(announcement(0, 4096, 1), {peer.segment_fd(4096)});
   Descriptor message = inline_message(0, 100);
   message.flags = 0;
@@ -258,7 +260,7 @@ TEST(ShmHeld, AnswersToAPeerThatNeverReadsHaveALimit) {
   answer.payload_bytes = text.size();
   std::uint64_t sequence = 0;
   const auto sink = attach_talking(peer, [&] { peer.end.link->post(answer, as_bytes(text)); });
-  // As long as the link takes something, for 64 MiB of answers.
+  // Publishes while the link takes messages, up to 64 MiB of answers.
   std::uint64_t published = 0;
   while (published < (64u << 20) / text.size()) {
     const std::uint64_t taken = peer.mine().messages.head.load();
@@ -270,7 +272,7 @@ TEST(ShmHeld, AnswersToAPeerThatNeverReadsHaveALimit) {
   EXPECT_LT(sink->count * text.size(), 4u << 20);
   EXPECT_FALSE(peer.end.link->ended());
   EXPECT_FALSE(peer.end.link->has_input()) << "a paused ring must not keep the Context awake";
-  // It reads: all goes on.
+  // Reading the answers lets everything continue.
   ControlBlock& theirs = peer.theirs();
   ASSERT_TRUE(eventually(
       [&] {
@@ -304,17 +306,17 @@ TEST(ShmHeld, SmallMessagesThatNobodyTakesPauseTheLink) {
         return taken == published;
       },
       [&] {
-        // As the Context does: epoll first, then what it does not tell of.
+        // Acts as the Context does: epoll first, then input that epoll does not report.
         peer.reactor.turn(1);
         if (peer.end.link->has_input()) peer.end.poll();
       }));
   EXPECT_EQ(peer.end.link->stats().held_bytes, 0u);
 }
 
-// An owner that lends one slot again and again, which no number of slots bounds: the steps of
-// collectives come like that.
+// The owner lends one slot repeatedly, as the steps of collectives do: no number of slots limits
+// it.
 TEST(ShmHeld, MessagesInOneSlotThatNobodyTakesPauseTheLink) {
-  constexpr std::uint64_t kCostBytes = 256;  // of one
+  constexpr std::uint64_t kCostBytes = 256;  // of one message
   RawShmPeer peer;
   RecordingSink& sink = peer.end.attach(1);
   peer.announce(announcement(0, 4096, 1), {peer.segment_fd(4096)});

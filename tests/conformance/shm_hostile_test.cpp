@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shm link whose peer writes what it likes into rings, arena, segments and socket. The peer is of
-// the same user, so it can harm its own link; it must not harm more, nor make anybody wait.
+// A shm link whose peer writes arbitrary bytes into rings, arena, segments and socket. The peer is
+// of the same user, so it can harm its own link; it must neither do more harm nor make anybody
+// wait.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -37,7 +38,7 @@ struct BadDescriptor {
 
 class ShmRefusesDescriptor : public testing::TestWithParam<BadDescriptor> {};
 
-// One message in the arena and one in a slot come before the bad one, and are kept.
+// One message in the arena and one in a slot arrive before the bad one, and are kept.
 TEST_P(ShmRefusesDescriptor, AndNamesWhatIsWrong) {
   RawShmPeer peer;
   RecordingSink& sink = peer.end.attach(1);
@@ -133,7 +134,7 @@ TEST(ShmHostile, ABodyUpToTheEndOfTheArenaIsFine) {
 struct BadAnnouncement {
   const char* name;
   Descriptor announced;
-  std::vector<std::uint64_t> segment_bytes;  ///< of what is passed beside it
+  std::vector<std::uint64_t> segment_bytes;  ///< of the memory that is passed beside it
   const char* says;
 };
 
@@ -189,7 +190,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadAnnouncement{"no_memory", announcement(0, kSlotBytes, 1), {}, "malformed"},
         BadAnnouncement{
             "two_memories", announcement(0, kSlotBytes, 1), {kSlotBytes, kSlotBytes}, "malformed"},
-        // More than the link makes room for: what the kernel cuts is not for want of descriptors.
+        // More than the link has room for: the kernel cuts these although descriptors are not
+        // short.
         BadAnnouncement{"nine_memories", announcement(0, 4096, 1),
                         std::vector<std::uint64_t>(9, 4096), "malformed"},
         BadAnnouncement{"another_kind",
@@ -270,8 +272,8 @@ TEST(ShmHostile, ReturnsThatJumpAreRefusedAndFreeNothing) {
   }
 }
 
-// Small messages until none fits: the ring or the arena is full, and the counter of what the peer
-// consumed is looked at.
+// Sends small messages until none fits: the ring or the arena is full, and the link reads the
+// counter of what the peer consumed.
 TEST(ShmHostile, AHeadThatJumpsIsRefusedWhenThereIsNoRoom) {
   for (const std::uint64_t size_bytes : {std::uint64_t{1}, kMaxInlineBytes}) {
     for (const std::uint64_t head : {ControlBlock::kMessageCount * 2, ~std::uint64_t{0}}) {
@@ -325,7 +327,7 @@ TEST(ShmHostile, ReturnsThatAreNotInTheLedgerFreeNothing) {
   EXPECT_FALSE(peer.end.link->ended());
 }
 
-// Quarantine: what ends a link is no proof that nobody writes its slots any more.
+// Quarantine: the end of a link does not prove that nobody writes to its slots any more.
 
 /// A process that does nothing until it is killed.
 class Idler {
@@ -398,7 +400,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Doorbell
 
-// The description is shared: what the peer sets there holds for the link's descriptor too.
+// The description is shared: flags that the peer sets there hold for the link's descriptor too.
 TEST(ShmHostile, AFullDoorbellThatBlocksDoesNotHoldTheSender) {
   RawShmPeer peer;
   ASSERT_EQ(fcntl(peer.doorbell(), F_SETFL, fcntl(peer.doorbell(), F_GETFL) & ~O_NONBLOCK), 0);
@@ -420,7 +422,7 @@ TEST(ShmHostile, ADoorbellThatBlocksIsRefusedAtOnce) {
       fails_with(make_shm_link(std::move(options)), ErrorCode::protocol_violation, "mallory"));
 }
 
-// One peer's nonsense is no business of another's link in the same reactor.
+// A hostile peer does not disturb another link in the same reactor.
 TEST(ShmHostile, AnotherLinkGoesOn) {
   LinkPair others;
   shm_factory().make(others, RawShmPeer::kCapBytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slots of a publish pool on shm links: read in place by many, returned once by each, and what a
-// dead, a departed or a lying reader does to them.
+// Slots of a publish pool on shm links: many readers read them in place and each returns them once,
+// and dead, departed or lying readers do no harm.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -76,7 +76,7 @@ TEST_F(ShmPublish, ASampleIsReadInPlaceAndReturned) {
   ASSERT_EQ(sink.received.size(), 1u);
   EXPECT_EQ(sink.body(0), std::vector<std::byte>(kSampleBytes, std::byte{1}));
   EXPECT_EQ(sink.received[0].body.access, Access::read_only);
-  sample.slot->memory()[5] = std::byte{9};  // the same memory; its owner may still write
+  sample.slot->memory()[5] = std::byte{9};  // the same memory, which its owner may still write
   EXPECT_EQ(sink.received[0].body.data[5], std::byte{9});
   EXPECT_EQ(holds(), 1u);
   EXPECT_EQ(pair.a.link->stats().holds, 1u);
@@ -154,7 +154,7 @@ TEST_F(ShmPublish, ManyLinksAreShownAtOnce) {
   EXPECT_EQ(holds(), 3u);
 }
 
-// Nobody reads: what closes the window is no error, and words of control still have room.
+// Nobody reads: a closed window is no error, and words of control still have room.
 TEST_F(ShmPublish, AFullRingClosesTheWindowAndLeavesRoomForControl) {
   RecordingSink& sink = pair.b.attach(1);
   const auto slot = pool->acquire(kSampleBytes).value();
@@ -231,7 +231,7 @@ TEST_F(ShmPublish, ASampleAboveTheCapOfTheLinkIsRefusedHere) {
   EXPECT_FALSE(other.b.link->ended());
 }
 
-// The peer does not read its socket. Others go on.
+// The peer does not read its socket. Other links continue.
 TEST(ShmPublishSocket, AFullOneClosesTheWindow) {
   const auto pool = std::make_shared<PublishPool>(kCapBytes);
   RawShmPeer peer(getpid(), pool);
@@ -246,7 +246,7 @@ TEST(ShmPublishSocket, AFullOneClosesTheWindow) {
   EXPECT_FALSE(peer.end.link->ended());
 }
 
-// A goodbye ends messages, not returns.
+// A goodbye ends messages, but not returns.
 TEST_F(ShmPublish, ADepartedReaderReturnsWhatItHas) {
   RecordingSink& sink = pair.b.attach(1);
   Sample sample(*pool, 1, 1);
@@ -266,7 +266,7 @@ TEST_F(ShmPublish, ADepartedReaderReturnsWhatItHas) {
   EXPECT_EQ(pair.a.link->stats().holds, 0u);
 }
 
-// The owner has asked for it.
+// The owner has asked for the ring.
 TEST_F(ShmPublish, ADepartedReaderRingsForReturns) {
   RecordingSink& sink = pair.b.attach(1);
   Sample sample(*pool, 1, 1);
@@ -312,7 +312,7 @@ TEST_F(ShmPublish, AFailedLinkQuarantinesItsHoldsUntilTheyReturn) {
   EXPECT_EQ(used(), 0u);
 }
 
-// A peer of protocol 1.0, and any over sockets: the message is copied for it.
+// For a peer of protocol 1.0, and for any peer over sockets, the message is copied.
 TEST(ShmPublishTo10, IsCopied) {
   const auto pool = std::make_shared<PublishPool>(kCapBytes);
   std::vector<LinkFactory> factories{shm_factory(), tcp_factory("tcp", AF_INET, 1)};
@@ -348,7 +348,7 @@ TEST(ShmPublishHostile, ReturnsThatAreNotInTheLedgerChangeNothing) {
   RawShmPeer honest(getpid(), pool);
   const auto slot = pool->acquire(kSampleBytes).value();
   const SlotId id = slot->id();
-  liar.give_back({id.segment, id.slot, id.generation});  // it has none yet
+  liar.give_back({id.segment, id.slot, id.generation});  // it has no hold yet
   EXPECT_TRUE(liar.end.link->collect_returns());
   for (RawShmPeer* peer : {&liar, &honest}) {
     Sample sample(slot, 1, 1);
@@ -407,7 +407,7 @@ TEST(ShmPublishHostile, SlotsOfASharedSegmentAreChecked) {
   }
 }
 
-// Views keep the owner's doorbell: the link here has gone before them.
+// Views keep the owner's doorbell after the link here has ended.
 TEST(ShmPublishReader, ViewsKeepTheDoorbell) {
   RawShmPeer owner;
   RecordingSink& sink = owner.end.attach(1);
@@ -424,7 +424,7 @@ TEST(ShmPublishReader, ViewsKeepTheDoorbell) {
   owner.mine().sleeping.store(SleepWord<>::kForReturns);
   std::uint64_t rung = 0;
   EXPECT_NE(read(owner.doorbell(), &rung, sizeof rung), ssize_t{sizeof rung});
-  // As a pipe does when the program takes the message; only the view outlives the link.
+  // Acts as a pipe does when the program takes the message; only the view outlives the link.
   sink.received[0].held.give_back();
   owner.end.link.reset();
   sink.drop_bodies();

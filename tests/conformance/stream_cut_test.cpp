@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream that breaks, at any byte, in any lane: what came whole before is kept, and nothing else
-// is delivered.
+// A stream that breaks, at any byte, in any lane: messages that arrived complete before are kept,
+// and nothing else is delivered.
 #include <tendon/session/limits.hpp>
 
 #include "link_pair.hpp"
@@ -15,7 +15,7 @@ constexpr std::uint64_t kLarge = kMaxInlineBytes + 500;
 
 // A link pair whose streams the test can cut.
 struct CutPair : LinkPair {
-  MemoryStream* control = nullptr;  // where `a` writes
+  MemoryStream* control = nullptr;  // `a` writes here
   MemoryStream* bulk = nullptr;
 
   CutPair() {
@@ -41,17 +41,17 @@ struct CutPair : LinkPair {
   }
 };
 
-// Small, large, small: their bytes on the control lane, and on the bulk lane.
+// The bytes of a small, a large and a small message on the control lane, and on the bulk lane.
 constexpr std::uint64_t kControlBytes = 3 * sizeof(Descriptor) + 2 * kSmall;
 constexpr std::uint64_t kBulkBytes = kLarge + 2 * sizeof(FrameHeader);
 
-// `whole`: how many of the messages came before the break.
+// `whole`: how many of the messages arrived before the break.
 void expect_cut(CutPair& pair, std::size_t whole) {
   RecordingSink& sink = pair.b.attach(1);
   std::vector<std::unique_ptr<OutgoingMessage>> messages;
   for (const std::uint64_t size : {kSmall, kLarge, kSmall}) {
     messages.push_back(std::make_unique<OutgoingMessage>(1, messages.size() + 1, size, size));
-    // Some of it may be lost: then this says so, or is too early to know.
+    // A message may be lost: send() then reports it, or is too early to know.
     (void)pair.a.link->send(messages.back()->op(), Deadline::never());
   }
   const auto now = std::chrono::steady_clock::now();
@@ -59,7 +59,7 @@ void expect_cut(CutPair& pair, std::size_t whole) {
                          [&] {
                            while (pair.turn()) {
                            }
-                           pair.b.link->tick(now);  // a lane that broke is given a moment
+                           pair.b.link->tick(now);  // a lane that broke has a moment
                          }));
   ASSERT_TRUE(pair.b.observer.error.has_value());
   EXPECT_EQ(pair.b.observer.error->code, ErrorCode::peer_lost);
@@ -85,7 +85,7 @@ TEST(StreamCut, AtAnyByteOfTheControlLane) {
 }
 
 TEST(StreamCut, AtAnyByteOfABulkLane) {
-  // Every byte near the ends of a frame, some between.
+  // Cuts at every byte near the ends of a frame, and at some between.
   for (std::uint64_t cut = 0; cut < kBulkBytes;
        cut += cut < 80 || cut + 200 > kBulkBytes ? 1 : 89) {
     SCOPED_TRACE("cut behind byte " + std::to_string(cut));

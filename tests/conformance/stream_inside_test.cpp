@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes that lie inside a stream, where no event tells of them: the link does.
+// Bytes that lie inside a stream, where no event reports them: the link does.
 #include <tendon/session/limits.hpp>
 
 #include "link_pair.hpp"
@@ -41,7 +41,7 @@ struct InsidePair {
     const iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
     ASSERT_EQ(stream.write({&piece, 1}).bytes, bytes.size());
   }
-  // One event for the record; then nothing of it is left that epoll could tell of.
+  // Takes one event for the record; after that epoll has nothing to report.
   void take_in() {
     ASSERT_TRUE(reactor.turn(1000));
     EXPECT_FALSE(reactor.turn(0));

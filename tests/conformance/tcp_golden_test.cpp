@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a tcp link writes, byte by byte: the examples of docs/protocol.md, "TCP".
+// The bytes that a tcp link writes: the examples of docs/protocol.md, "TCP".
 #include <sys/socket.h>
 
 #include <tendon/tensor/tensor.hpp>
@@ -62,7 +62,7 @@ TEST(TcpGolden, AnInlineMessage) {
   op.parts = {&part, 1};
   ASSERT_EQ(peer.end.link->send(op, 1s).value(), Sent::done);
   EXPECT_EQ(read_all(peer.control_fd()), from_hex(kHi));
-  // And the same bytes are understood.
+  // The link also understands the same bytes.
   RecordingSink& sink = peer.end.attach(1);
   ASSERT_TRUE(peer.control(from_hex(kHi)));
   peer.settle();
@@ -101,13 +101,13 @@ TEST(TcpGolden, AnAbort) {
   EXPECT_TRUE(peer.end.link->withdraw(message.op()));
   std::vector<std::byte> control = read_all(peer.control_fd());
   ASSERT_EQ(control.size(), 2 * sizeof(Descriptor));
-  // Its bytes 24 to 32 are what still arrives of the body: as much as the kernel had room for.
+  // Its bytes 24 to 32 say how much of the body still arrives: as much as the kernel had room for.
   std::vector<std::byte> expected = from_hex(kAbort);
   std::uint64_t promised_bytes = 0;
   std::memcpy(&promised_bytes, control.data() + 64 + 24, sizeof promised_bytes);
   std::memcpy(expected.data() + 24, &promised_bytes, sizeof promised_bytes);
   EXPECT_TRUE(std::equal(expected.begin(), expected.end(), control.begin() + 64));
-  // The frames it promised come to their end, with the bytes they had, and nothing behind them.
+  // The promised frames are finished with their original bytes, and nothing follows them.
   const std::vector<std::byte> original = message.expected();
   message.scribble();
   ASSERT_TRUE(eventually([&] { return peer.end.link->drained(); },

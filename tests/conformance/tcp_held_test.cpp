@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a peer over sockets can make this process hold: counters, at the limit and one beyond.
+// The limits of what a peer over sockets can make this process hold: counters, at the limit and one
+// beyond.
 #include <tendon/session/limits.hpp>
 
 #include "raw_peer.hpp"
@@ -120,7 +121,7 @@ TEST(TcpHeld, AnAbortedBodyIsNotHeldUntilTheProgramLooks) {
   EXPECT_EQ(peer.end.pool->stats().loaned_count, 0u);
 }
 
-// The receive lock is held meanwhile, and nobody else is served.
+// The link holds its receive lock meanwhile, and no other peer is served.
 TEST(TcpHeld, OnePollTakesABoundedShareOfEveryConnection) {
   constexpr std::uint64_t kPoll = 96 * 1024;
   constexpr std::uint64_t kWritten = 80 * 1024;  // to each lane; the kernel has room for it
@@ -160,7 +161,7 @@ TEST(TcpHeld, SmallMessagesThatNobodyTakesPauseTheLink) {
   const std::uint64_t limit = private_limit_bytes(kCap);
   const auto body = zeros(kMaxInlineBytes);
   std::uint64_t sequence = 0;
-  // Until the kernel has no more room either.
+  // Writes until the kernel has no more room either.
   for (bool blocked = false; !blocked;) {
     ASSERT_LT(sequence * kMaxInlineBytes, std::uint64_t{1} << 30);
     std::vector<std::byte> bytes;
@@ -186,12 +187,12 @@ TEST(TcpHeld, SmallMessagesThatNobodyTakesPauseTheLink) {
   EXPECT_FALSE(peer.error().has_value());
   EXPECT_LE(peer.end.link->stats().most_held_bytes, limit + kMaxInlineBytes);
   EXPECT_FALSE(peer.reactor.turn(0)) << "a paused lane must not wake the Context";
-  // Silence is this side's doing: no lease lapses.
+  // This side causes the silence: no lease lapses.
   const auto begin = std::chrono::steady_clock::now();
   for (int second = 0; second < 10; ++second)
     peer.end.link->tick(begin + std::chrono::seconds(second));
   EXPECT_FALSE(peer.end.link->ended());
-  // Taken, all goes on.
+  // Once the messages are taken, everything continues.
   std::uint64_t taken = 0;
   ASSERT_TRUE(eventually(
       [&] {

@@ -46,7 +46,7 @@ TEST_P(TcpRefusesDescriptor, AndNamesWhatIsWrong) {
   peer.control(bad);
   peer.settle();
   expect_violation(peer, GetParam().says);
-  // What came before is kept.
+  // Earlier messages are kept.
   ASSERT_EQ(sink.received.size(), 1u);
   EXPECT_EQ(sink.failures.size(), 1u);
 }
@@ -155,7 +155,7 @@ struct BadFrame {
 
 class TcpRefusesFrame : public testing::TestWithParam<BadFrame> {};
 
-// The message has three frames: 1 MiB, 1 MiB - 64 and the tail; the first has come.
+// The message has three frames: 1 MiB, 1 MiB - 64 and the tail; the first has arrived.
 TEST_P(TcpRefusesFrame, AndNamesWhatIsWrong) {
   RawPeer peer;
   RecordingSink& sink = peer.end.attach(1);
@@ -231,7 +231,7 @@ TEST(TcpHostile, FramesBeyondAnAbortAreRefused) {
   ASSERT_TRUE(peer.bulk(zeros(1)));
   peer.settle();
   EXPECT_FALSE(peer.error().has_value());
-  // Everything it promised has come: the number is unknown now, and the frame waits for a
+  // Everything that it promised has arrived: the number is unknown now, and the frame waits for a
   // descriptor.
   ASSERT_TRUE(peer.control(message));
   abort.payload_bytes = 0;
@@ -256,7 +256,7 @@ TEST(TcpHostile, NothingMayFollowAGoodbye) {
   expect_violation(peer, "after its goodbye");
 }
 
-// A valid conversation, cut after every byte: what was complete is delivered, the rest never is,
+// Cuts a valid conversation after every byte: complete messages are delivered, the rest never is,
 // and the end is always the loss of the peer.
 TEST(TcpHostile, AConversationCutAnywhereIsPeerLost) {
   const Descriptor small = inline_message(1, 1, 10);
@@ -304,7 +304,7 @@ TEST(TcpHostile, AConversationCutAnywhereIsPeerLost) {
   }
 }
 
-// A frame of a message that was never announced, in the way of the end of its lane.
+// A frame of a message that was never announced blocks the end of its lane.
 TEST(TcpHostile, AParkedLaneDoesNotKeepALinkWhosePeerHasLeft) {
   RawPeer peer;
   RecordingSink& sink = peer.end.attach(1);
@@ -322,7 +322,7 @@ TEST(TcpHostile, AParkedLaneDoesNotKeepALinkWhosePeerHasLeft) {
   EXPECT_EQ(peer.reactor.watched_count(), 0u);
 }
 
-// No hostility: the handshake of its lane is still under way here.
+// The peer is not hostile: the handshake of its lane is still under way here.
 TEST(TcpHostile, AGoodbyeWaitsForALaneThatIsStillToCome) {
   RawPeer peer(0, {}, 1);
   RecordingSink& sink = peer.end.attach(1);
@@ -347,7 +347,7 @@ TEST(TcpHostile, AGoodbyeWaitsForALaneThatIsStillToCome) {
   EXPECT_FALSE(peer.error().has_value()) << "an end in order";
 }
 
-// Over tcp: epoll reports the end of a unix socket even when no event was asked for.
+// Uses tcp: epoll reports the end of a unix socket even when no event was requested.
 TEST(TcpHostile, AParkedLaneSeesItsEnd) {
   RawPeer peer(0);
   peer.end.attach(1);
@@ -366,7 +366,7 @@ TEST(TcpHostile, AParkedLaneSeesItsEnd) {
   EXPECT_EQ(peer.error()->code, ErrorCode::peer_lost);
 }
 
-// Its lanes stay open, and silent; nobody expects signs of life after a goodbye.
+// Its lanes stay open and silent; nobody expects signs of life after a goodbye.
 TEST(TcpHostile, AGoodbyeBeforeTheRestOfAMessageEndsWithTheLease) {
   RawPeer peer;
   RecordingSink& sink = peer.end.attach(1);
@@ -393,7 +393,7 @@ TEST(TcpHostile, AFrameBeforeItsDescriptorWaitsForIt) {
   ASSERT_TRUE(peer.frame(frame_of(message, 0), zeros(100), 1));
   ASSERT_TRUE(peer.frame(frame_of(message, kMiB), zeros(36), 0));
   peer.settle();
-  // Parked: no event comes again and again for it, whatever else arrives on the lane.
+  // The lane is parked: no event repeats for it, whatever else arrives there.
   ASSERT_TRUE(peer.frame(frame_of(message, kMiB + 36), zeros(64), 0));
   EXPECT_FALSE(peer.reactor.turn(0));
   EXPECT_TRUE(sink.received.empty());
@@ -461,7 +461,7 @@ TEST(TcpHostile, APeerThatDoesNotReadItsAnswersIsNotReadEither) {
   std::vector<std::byte> many;
   for (int i = 0; i < 1024; ++i) many.insert(many.end(), bytes.begin(), bytes.end());
   std::size_t written = 0;
-  // Until nothing more can be written: 1 GiB would be without end.
+  // Writes until nothing more can be written, up to 1 GiB.
   for (bool blocked = false; !blocked && written < (std::size_t{1} << 30);) {
     const ssize_t sent =
         send(peer.control_fd(), many.data(), many.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -477,8 +477,8 @@ TEST(TcpHostile, APeerThatDoesNotReadItsAnswersIsNotReadEither) {
   }
   EXPECT_LT(written, std::size_t{64} << 20);
   EXPECT_FALSE(peer.error().has_value());
-  // Once it reads, all goes on. A turn ends after a time with messages left, which raise no event:
-  // a Context polls such a link again.
+  // Once the peer reads, everything continues. A turn ends after a time with messages left, which
+  // raise no event: a Context polls such a link again.
   EXPECT_TRUE(eventually([&] { return peer.heard().size() >= written / 64; },
                          [&] {
                            peer.reactor.turn(0);
@@ -519,7 +519,7 @@ TEST(TcpHostile, ManyUnreadPingsOfOnePipeAreOneAnswer) {
   EXPECT_EQ(peer.heard()[0].sequence, 100u);
 }
 
-// Signs of life; time is what tick() is told.
+// Signs of life; the argument of tick() is the time.
 
 TEST(TcpLife, SilenceIsSuspectThenLost) {
   RawPeer peer;
