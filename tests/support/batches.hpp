@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TensorDicts to send, whose contents are known from a number.
+// TensorDicts to send, with contents that follow from a number.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ namespace tendon::test {
 
 /// Calls visit(offset, block) for each block of a pattern of `size_bytes`, in order, until it
 /// returns false. The bytes depend on `seed` and on their place, so that an exchanged or missing
-/// piece shows. A block at a time, because sanitizers look at each access to other memory.
+/// piece shows. It works by blocks, because sanitizers check each access to other memory.
 template <class Visit>
 bool each_block_of_pattern(std::size_t size_bytes, std::uint64_t seed, Visit visit) {
   std::array<std::uint64_t, 512> block;
@@ -31,7 +31,7 @@ bool each_block_of_pattern(std::size_t size_bytes, std::uint64_t seed, Visit vis
   for (std::size_t at = 0; at < size_bytes; at += sizeof(block)) {
     for (std::uint64_t& word : block) {
       state += 0x9e3779b97f4a7c15ull;
-      word = state ^ (state >> 29 << 8);  // the first bytes of neighbouring seeds differ
+      word = state ^ (state >> 29 << 8);  // makes the first bytes of neighbouring seeds differ
     }
     if (!visit(at, std::as_bytes(std::span(block)).first(std::min(sizeof(block), size_bytes - at))))
       return false;
@@ -53,7 +53,7 @@ inline bool has_pattern(Bytes bytes, std::uint64_t seed) {
 inline std::shared_ptr<const Schema> bytes_schema(std::uint64_t size_bytes) {
   return Schema::make({{"x", DType::u8, {static_cast<std::int64_t>(size_bytes)}}}).value();
 }
-/// One leaf "x" of `size_bytes` bytes with the pattern of `seed`.
+/// Makes one leaf "x" of `size_bytes` bytes with the pattern of `seed`.
 inline TensorDict patterned(std::uint64_t seed, std::uint64_t size_bytes) {
   Tensor x = Tensor::empty(DType::u8, {static_cast<std::int64_t>(size_bytes)}).value();
   fill_pattern(x.mutable_bytes(), seed);
@@ -72,7 +72,7 @@ inline testing::AssertionResult is_patterned(const TensorDict& batch, std::uint6
   return testing::AssertionSuccess();
 }
 
-/// One leaf "n" that holds one number.
+/// Makes one leaf "n" that holds one number.
 inline TensorDict numbered(std::int64_t n) {
   TensorDict batch;
   batch.set("n", Tensor::of<std::int64_t>({}, {n}));
@@ -80,15 +80,15 @@ inline TensorDict numbered(std::int64_t n) {
 }
 inline std::int64_t number_of(const TensorDict& batch) { return batch["n"].item<std::int64_t>(); }
 
-/// The same contents in the packed form.
+/// Copies the contents into the packed form.
 inline TensorDict packed_copy(const TensorDict& dict, Layout layout = Layout::aligned) {
   const Storage storage = Storage::allocate(dict.schema()->layout(layout).total_bytes).value();
   detail::pack_piece(dict, layout, 0, {storage.data(), storage.size_bytes()});
   return make_packed(dict.schema(), layout, storage, dict.values()).value();
 }
 
-/// A dict of up to five leaves, some nested, of any dtype, some without elements, some strided,
-/// with values now and then; some packed, by any layout.
+/// Makes a dict of up to five leaves of any dtype: some nested, without elements, strided or packed
+/// by any layout. Some dicts have values.
 inline TensorDict random_batch(std::mt19937_64& random) {
   const auto below = [&](std::uint64_t n) { return random() % n; };
   TensorDict batch;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory as the interleaving checker sees it: a program stops before each access.
+// Shared memory for the interleaving checker, which stops a program before each access.
 #pragma once
 
 #include <array>
@@ -10,20 +10,20 @@
 
 namespace tendon::test {
 
-/// One access to shared memory, or one decision of the world.
+/// One access to shared memory, or one decision outside the program.
 struct Access {
   enum class Kind { load, store, barrier, wait, take_event, set_event, choose, finished };
   Access(Kind what = Kind::finished, const void* at = nullptr, std::uint64_t with = 0)
       : kind(what), where(at), value(with) {}
   Kind kind;
   const void* where;
-  std::uint64_t value;  ///< stored; for `choose`: the number of outcomes
+  std::uint64_t value;  ///< to be stored; for `choose`: the number of outcomes
   std::vector<std::pair<const void*, std::uint64_t>>
-      unequal;  ///< `wait`: until one of these differs
+      unequal;  ///< `wait`: ends when one of these differs
 };
 
-/// The thread that runs now: answers its accesses from its log, stops it at the first that is not
-/// there.
+/// The thread that runs now. Takes the answers of its accesses from its log, and stops the thread
+/// at the first access that is not in the log.
 class Replay {
  public:
   struct Stop {};
@@ -35,7 +35,7 @@ class Replay {
     throw Stop{};
   }
 
-  /// Runs `body` as far as `log` goes; what it would do next.
+  /// Runs `body` to the end of `log`, and returns its next access.
   template <class Body>
   static Access run(const std::vector<std::uint64_t>& log, Body&& body) {
     Replay replay(log);
@@ -59,7 +59,7 @@ class Replay {
   Access next_;
 };
 
-/// The policy that the rings and doorbells of the product are instantiated with.
+/// The memory policy for which the tests instantiate the rings and doorbells of the product.
 struct CheckedMemory {
   struct Word {
     std::uint64_t value = 0;
@@ -75,9 +75,9 @@ struct CheckedMemory {
   }
   static void store_release(Word& word, std::uint64_t value) { store_relaxed(word, value); }
   static void barrier() { Replay::perform(Kind::barrier); }
-  static void prefetch(const void*) {}  // changes nothing that can be seen
+  static void prefetch(const void*) {}  // has no visible effect
 
-  /// Plain data moves word by word, so that a torn entry shows.
+  /// Moves plain data word by word, so that a torn entry shows.
   template <class T>
   static void write(T& shared, const T& value) {
     const auto words = std::bit_cast<std::array<std::uint64_t, sizeof(T) / 8>>(value);
@@ -92,7 +92,7 @@ struct CheckedMemory {
     return std::bit_cast<T>(words);
   }
 
-  // What programs in tests do besides.
+  // Calls for programs of tests only.
 
   /// Polls until one of the words differs from the value beside it.
   static void wait_while(std::vector<std::pair<const Word*, std::uint64_t>> equal) {
@@ -100,10 +100,10 @@ struct CheckedMemory {
     for (const auto& [word, value] : equal) access.unequal.emplace_back(word, value);
     Replay::perform(std::move(access));
   }
-  /// read() and write() of an eventfd: the first sleeps until the second was done.
+  /// Stand for read() and write() of an eventfd: the first sleeps until the second was called.
   static void wait_until_rung(Word& event) { Replay::perform({Kind::take_event, &event}); }
   static void ring(Word& event) { Replay::perform({Kind::set_event, &event}); }
-  /// The checker tries every number below `count`.
+  /// Makes the checker try every number below `count`.
   static std::uint64_t choose(std::uint64_t count) {
     return Replay::perform({Kind::choose, nullptr, count});
   }

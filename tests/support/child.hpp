@@ -17,7 +17,8 @@ inline void die_plainly_of(int signal_number) {
   signal(signal_number, SIG_DFL);
 }
 
-/// waitpid() on one child; the status as <sys/wait.h> reads it, -1 if there is no such child.
+/// Calls waitpid() for one child and returns its status, as <sys/wait.h> reads it; -1 if there is
+/// no such child.
 inline int wait_for(pid_t child, int options = 0) {
   int status = -1;
   while (waitpid(child, &status, options) < 0) {
@@ -28,8 +29,8 @@ inline int wait_for(pid_t child, int options = 0) {
 
 inline constexpr unsigned kLongestChildSeconds = 60;
 
-/// Forks, runs `body` in the child and answers the child's wait status. What `body` returns is the
-/// exit code; assertions belong to the parent. A child that hangs ends by SIGALRM.
+/// Forks, runs `body` in the child and returns the child's wait status. The result of `body` is the
+/// exit code; assertions belong to the parent. SIGALRM ends a child that hangs.
 template <class Body>
 int run_in_child(Body body) {
   const pid_t child = fork();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A controller and its workers as threads of a test, each with a Context of its own.
+// A controller and its workers as threads of a test, each with its own Context.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ inline ParallelLayout layout_of(std::uint32_t tensor, std::uint32_t pipeline, st
   return ParallelLayout::make({.tensor = tensor, .pipeline = pipeline, .kv = kv}).value();
 }
 
-/// Gives a step back as "rank R: PAYLOAD".
+/// Returns a step as "rank R: PAYLOAD".
 inline Result<void> echo(Worker& worker, const StepInputs& step) {
   TENDON_CHECK(worker.signal_microbatch(step.schedule_id, kPatience));
   return worker.send_outputs({.schedule_id = step.schedule_id,
@@ -40,13 +40,13 @@ inline void echo_steps(Worker& worker) {
     const Result<void> done = step.has_value() ? echo(worker, step->inputs) : step.error();
     if (done.has_value()) continue;
     if (done.error().code == ErrorCode::end_of_stream) return;
-    // The roster may be closed while a step is at work.
+    // The roster may be closed during a step.
     if (done.error().code != ErrorCode::roster_closed) {
       ADD_FAILURE() << done.error().message();
       return;
     }
     if (const auto entered = worker.rebuild(done.error(), kPatience); !entered.has_value()) {
-      // The end may come while a roster is formed.
+      // The controller may stop while a roster is formed.
       if (entered.error().code != ErrorCode::end_of_stream)
         ADD_FAILURE() << entered.error().message();
       return;

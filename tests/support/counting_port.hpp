@@ -11,10 +11,10 @@
 
 namespace tendon::test {
 
-using namespace tendon::detail;  // as the other doubles of Zenoh
+using namespace tendon::detail;  // as in the other doubles of Zenoh
 
-/// A session that counts what it is told; the time of its calls is its own, that of its callbacks
-/// the node's.
+/// A session that counts the calls of its callbacks. The stopwatch counts the time of callbacks for
+/// the node, and leaves out the time of calls.
 class CountingPort : public ZenohPort {
   using Counts = Stopwatch::Counts;
   using Turn = Stopwatch::Turn;

@@ -11,12 +11,12 @@
 
 namespace tendon::test {
 
-/// How long a test waits for what must happen. Never compared with anything: it only turns a hang
-/// into a failure that says where.
+/// The longest wait of a test for an event that must happen. Never compared with a result: it only
+/// turns a hang into a failure that names its place.
 inline constexpr std::chrono::seconds kPatience{20};
-/// For calls that must run into their deadline.
+/// A deadline for calls that must time out.
 inline constexpr std::chrono::milliseconds kBriefly{30};
-/// For contexts whose peers are not to be given up, however long a busy machine lets them wait.
+/// A lease for contexts whose peers must not be lost, however long a busy machine delays them.
 inline constexpr std::chrono::milliseconds kLongLease{60'000};
 
 template <class T>
@@ -26,7 +26,7 @@ testing::AssertionResult succeeds(const Result<T>& result) {
          << result.error().message() << " [" << result.error().where << "]";
 }
 
-/// The call answered `code`, and its detail contains `text` (a name, a limit, a value).
+/// Succeeds if the call returned `code`, and its detail contains `text` (a name, a limit, a value).
 template <class T>
 testing::AssertionResult fails_with(const Result<T>& result, ErrorCode code,
                                     std::string_view text = {}) {
@@ -43,7 +43,7 @@ testing::AssertionResult fails_with(const Result<T>& result, ErrorCode code,
   return testing::AssertionSuccess();
 }
 
-/// Runs `step` and asks `condition` until it holds; false when patience ends first.
+/// Runs `step` until `condition` holds; false if patience ends first.
 template <class Condition, class Step>
 bool eventually(Condition condition, Step step) {
   const auto end = std::chrono::steady_clock::now() + kPatience;

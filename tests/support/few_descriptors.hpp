@@ -6,12 +6,12 @@
 
 namespace tendon::test {
 
-/// Leaves this process so many free descriptors as long as it lives.
+/// Leaves this process `spare` free descriptors as long as the object lives.
 class FewDescriptors {
  public:
   explicit FewDescriptors(int spare) {
     getrlimit(RLIMIT_NOFILE, &before_);
-    // The lowest numbers are given out first.
+    // The kernel hands out the lowest numbers first.
     int number = 0;
     for (int missing = 0; missing <= spare; ++number)
       if (fcntl(number, F_GETFD) < 0) ++missing;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The members of a group without their handles, for what a test tells them itself.
+// The members of a group without their handles, for tests that call the cores directly.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 namespace tendon::test {
 
-/// They make progress only when the test says so.
+/// The members make progress only when the test says so.
 class GroupCores {
  public:
   explicit GroupCores(std::uint32_t count, Transport transport = Transport::automatic,
@@ -35,7 +35,7 @@ class GroupCores {
     cores = join_another(address_);
     for (const auto& core : cores) ASSERT_TRUE(core != nullptr);
   }
-  /// Another group of the same Contexts, which the caller leaves.
+  /// Makes another group of the same Contexts, which the caller leaves.
   std::vector<std::shared_ptr<detail::GroupCore>> join_another(const std::string& address) {
     std::vector<std::shared_ptr<detail::GroupCore>> joined(cores.size());
     std::vector<std::thread> threads;
@@ -44,13 +44,13 @@ class GroupCores {
     for (std::thread& thread : threads) thread.join();
     return joined;
   }
-  /// The process of that member ends.
+  /// Ends the process of that member.
   void end(std::uint32_t rank) {
     cores[rank]->leave();
     cores[rank].reset();
     contexts[rank] = Context::create(options_).value();
   }
-  /// Another process, in the place of one that has ended. Waits until the others let it in.
+  /// Starts another process in the place of one that has ended. Waits until the others admit it.
   void replace(std::uint32_t rank) { cores[rank] = join(rank, address_); }
   bool progress_until(const std::function<bool()>& condition) {
     return eventually(condition, [&] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The members of a group as threads of a test, each with a Context of its own.
+// The members of a group as threads of a test, each with its own Context.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,13 +19,13 @@ namespace tendon::test {
 
 using namespace std::chrono_literals;
 
-/// An address that no other test has.
+/// Returns an address that no other test has.
 inline std::string fresh_group_address() {
   static std::atomic<int> count{0};
   return "unix:@tendon-test-group-" + std::to_string(getpid()) + "-" + std::to_string(++count);
 }
 
-/// Names a test by its transport: members of one host have shared memory unless told otherwise.
+/// Names a test by its transport: members on one host have shared memory unless they choose tcp.
 inline constexpr auto path_name = [](const auto& tested) -> std::string {
   return tested.param == Transport::tcp ? "tcp" : "shm";
 };
@@ -35,12 +35,12 @@ struct GroupMembersOptions {
   Transport transport = Transport::automatic;
   WaitPolicy wait_policy = WaitPolicy::balanced;
   GroupOptions group = {};
-  /// A letter for each member, if not empty: the name of its host. Members of the first host have
-  /// shm among themselves, all others tcp. Needs may_name_hosts().
+  /// A letter for each member, if not empty: the name of its host. Members on the first host are
+  /// connected by shm, all others by tcp. Needs may_name_hosts().
   std::string hosts = {};
 };
 
-/// From now on this thread is on a host of that name. False: not allowed here.
+/// Puts this thread on a host of that name from now on. False: not allowed here.
 inline bool name_host(const std::string& name) {
   return unshare(CLONE_NEWUTS) == 0 && sethostname(name.data(), name.size()) == 0;
 }
@@ -50,7 +50,7 @@ inline bool may_name_hosts() {
   return may;
 }
 
-/// Calls `body` in a thread for each of `count` members of one group.
+/// Calls `body` in one thread for each of `count` members of one group.
 inline void run_members(std::uint32_t count, const std::function<void(Context&, Group&)>& body,
                         const GroupMembersOptions& options = {}) {
   const std::string address = fresh_group_address();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this process holds of the system's: what must not grow with the number of peers that went.
+// The resources of the system that this process holds. They must not grow with the number of former
+// peers.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@ struct Held {
   static Held now() {
     Held held;
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-      std::error_code gone;  // the iterator's own descriptor
+      std::error_code gone;  // set for the iterator's own descriptor
       const std::string target = std::filesystem::read_symlink(entry.path(), gone);
       if (!gone && !target.starts_with("/proc/")) ++held.descriptors;
     }
@@ -30,7 +31,7 @@ struct Held {
   }
 };
 
-/// "3 2": descriptors, mappings.
+/// Prints "3 2": descriptors, mappings.
 inline std::ostream& operator<<(std::ostream& out, const Held& held) {
   return out << held.descriptors << " " << held.mappings;
 }

@@ -9,7 +9,7 @@
 
 namespace tendon::test {
 
-/// A pipe that nobody says anything on.
+/// A pipe that carries no messages.
 class IdlePipe final : public detail::MessageSink {
  public:
   void on_message(detail::Incoming&&) override {}
@@ -24,8 +24,8 @@ class IdlePipe final : public detail::MessageSink {
 /// The first of the numbers that neither side of a link uses.
 inline constexpr std::uint32_t kFirstIdlePipe = 1u << 30;
 
-/// Attaches idle pipes to the link, until there is room for `left` more. They are of this side
-/// alone: the peer knows nothing of them.
+/// Attaches idle pipes to the link, until there is room for `left` more. Only this side has them:
+/// the peer knows nothing of them.
 inline void fill_with_idle_pipes(detail::Link& link, std::uint32_t left) {
   const detail::Lock receiving(link.receive_mutex());
   for (std::uint32_t pipe = kFirstIdlePipe; link.pipe_count() + left < link.most_pipes(); ++pipe)

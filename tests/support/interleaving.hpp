@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs small concurrent programs under every schedule there is.
+// Runs small concurrent programs under every possible schedule.
 //
-// A thread of such a program touches shared memory through `CheckedMemory` only, so it is a
-// function of what it read. To take one step, the checker decides the outcome of the access the
-// thread stands before, appends that to the thread's log and runs the thread again from its
-// beginning, answering from the log, up to the next access. No stacks are switched, so sanitizers
-// see plain code; a state is plain data, so states reached in two ways are explored once and the
-// number of schedules is still exact.
+// A thread of such a program touches shared memory through `CheckedMemory` only, so its state
+// follows from the values it read. To take one step, the checker decides the outcome of the
+// thread's next access and appends it to the thread's log. It then runs the thread again from its
+// beginning up to the next access, with answers from the log. No stacks are switched, so sanitizers
+// see plain code. A state is plain data, so states that two schedules reach are explored once, and
+// the number of schedules is still exact.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,11 @@
 namespace tendon::test {
 
 enum class Order {
-  sequential,   ///< every access is at once visible to all
+  sequential,   ///< every access is visible to all at once
   store_buffer  ///< x86: stores wait in a queue of their thread, loads and system calls do not
 };
 
-/// `Ghost` is what one thread shows to the invariants: filled anew by each run of its body.
+/// `Ghost` is the data that one thread shows to the invariants; each run of its body fills it anew.
 template <class Ghost>
 class Interleavings {
  public:
@@ -36,8 +36,8 @@ class Interleavings {
   struct Thread {
     std::string name;
     Body body;
-    /// If set, the thread is a process that may die before any access; its end, either way, is
-    /// followed, at some later moment, by this word becoming 1.
+    /// If set, the thread is a process that may die before any access. At some later moment after
+    /// its end, in either case, this word becomes 1.
     const CheckedMemory::Word* proof_of_end = nullptr;
   };
   struct View {
@@ -45,13 +45,13 @@ class Interleavings {
     bool dead;
     bool finished;
   };
-  /// Says what is wrong, or nothing.
+  /// Returns the fault, or nothing.
   using Invariant = std::function<std::optional<std::string>(const std::vector<View>&)>;
 
   struct Outcome {
-    std::uint64_t schedules = 0;  ///< complete ones; exact below 2^64, which means "more"
+    std::uint64_t schedules = 0;  ///< complete ones; exact below 2^64 - 1, which means "at least"
     std::uint64_t states = 0;
-    std::string violation;  ///< what went wrong and the schedule that led to it
+    std::string violation;  ///< the fault and the schedule that led to it
   };
 
   Interleavings(Order order, std::vector<Thread> threads, Invariant invariant)
@@ -69,7 +69,7 @@ class Interleavings {
  private:
   using Kind = Access::Kind;
   using Cell = std::uint32_t;  // index of a word of shared memory
-  /// One thread at one point: it got there by exactly these outcomes.
+  /// One thread at one point, which exactly these outcomes led to.
   struct Run {
     std::vector<std::uint64_t> log;
     Access next;
@@ -153,7 +153,7 @@ class Interleavings {
     return false;
   }
 
-  // The state after thread `t` made the access it stands before; `chosen` decides a `choose`.
+  // Returns the state after the next access of thread `t`; `chosen` decides a `choose`.
   State after(const State& state, std::size_t t, std::uint64_t chosen) {
     State next = state;
     ThreadState& thread = next.threads[t];
@@ -185,7 +185,7 @@ class Interleavings {
     return next;
   }
 
-  // Everything that decides the future; small numbers take one byte.
+  // Encodes everything that decides the future; small numbers take one byte.
   static std::string key_of(const State& state) {
     std::string key;
     const auto put = [&key](std::uint64_t value) {
@@ -194,7 +194,7 @@ class Interleavings {
     };
     for (const ThreadState& thread : state.threads) {
       put(thread.run->number);
-      put(thread.stores.size());  // which ones follows from the run
+      put(thread.stores.size());  // the run decides their contents
       put((thread.dead ? 1u : 0u) + (thread.proved ? 2u : 0u));
     }
     for (Cell cell = 0; cell < state.cells.size(); ++cell) {

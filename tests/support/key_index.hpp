@@ -15,8 +15,8 @@
 
 namespace tendon::test {
 
-/// Keys and sets of keys by their chunks: which of many may intersect another one, without a look
-/// at each.
+/// An index of keys and sets of keys by their chunks. It finds those of many that may intersect
+/// another one, without a look at each.
 class KeyIndex {
  public:
   using Number = std::uint64_t;
@@ -44,7 +44,7 @@ class KeyIndex {
     }
   }
 
-  /// All that intersect `key`, and others.
+  /// Returns all that intersect `key`, and some that do not.
   [[nodiscard]] std::set<Number> near(const KeyExpression& key) const {
     std::set<Number> found;
     if (key.is_key()) {
@@ -62,7 +62,7 @@ class KeyIndex {
   }
 
  private:
-  /// A chunk without a wildcard, and how many chunks are on one side of it.
+  /// A chunk without a wildcard, and the number of chunks on one side of it.
   struct Place {
     bool from_end = false;
     std::size_t distance = 0;
@@ -91,11 +91,12 @@ class KeyIndex {
     return places;
   }
 
-  /// Where every key of the set has the same chunk: the last such place, which says the most.
+  /// Returns the last place at which every key of the set has the same chunk: it is the most
+  /// selective.
   [[nodiscard]] static std::optional<Place> firm_place(const KeyExpression& key) {
     const auto chunks = chunks_of(key);
     std::size_t firm = chunks.size();  // chunks in front of the first "**"
-    std::size_t end = 0;               // those behind the last one begin here
+    std::size_t end = 0;               // the chunks behind the last "**" begin here
     for (std::size_t i = 0; i < chunks.size(); ++i) {
       if (chunks[i] != "**") continue;
       firm = std::min(firm, i);
@@ -120,9 +121,9 @@ class KeyIndex {
       from.erase(there);
   }
 
-  Numbers keys_at_;         // a key is at each of its chunks
-  Numbers sets_at_;         // a set at its firm place
-  std::set<Number> loose_;  // sets without one
+  Numbers keys_at_;         // a key has an entry for each of its chunks
+  Numbers sets_at_;         // a set has one at its firm place
+  std::set<Number> loose_;  // sets without a firm place
   std::set<Number> keys_;
   std::set<Number> sets_;
 };

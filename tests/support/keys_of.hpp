@@ -9,7 +9,7 @@
 
 namespace tendon::test {
 
-/// All keys that a way of discovery knows now.
+/// Returns all keys that this discovery knows now.
 inline std::set<std::string> keys_of(detail::Discovery& discovery) {
   std::set<std::string> keys;
   const auto reader = discovery.read();

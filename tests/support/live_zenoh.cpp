@@ -219,7 +219,8 @@ class LiveZenoh::Session final : public ZenohPort {
     return Handle(std::move(standing));
   }
 
-  /// In the network's callbacks: its own tokens are as it has announced them.
+  /// Returns the key as this session announced it, if it is one of its own tokens. Called in
+  /// callbacks of the network.
   [[nodiscard]] std::string told_key(std::string_view key) const {
     const auto own = as_announced_.find(key);
     return own == as_announced_.end() ? std::string(key) : own->second;
@@ -228,7 +229,7 @@ class LiveZenoh::Session final : public ZenohPort {
   LiveZenoh& live_;
   std::unique_ptr<ZenohPort> port_;
   const std::uint8_t host_;
-  std::map<std::string, std::string, std::less<>> as_announced_;  // by what the network has
+  std::map<std::string, std::string, std::less<>> as_announced_;  // by the key that the network has
   const std::shared_ptr<ZenohCallbacks> callbacks_ = ZenohCallbacks::start().value();
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ZenohNetwork for programs with threads: what is said comes as soon as it can.
+// A ZenohNetwork for programs with threads: messages arrive as soon as possible.
 #pragma once
 
 #include <condition_variable>
@@ -16,8 +16,10 @@
 
 namespace tendon::test {
 
-/// Owns:    the network, and the thread that lets time pass in it. It outlives its sessions.
-/// Threads: thread-safe. Callbacks come from a thread of their session.
+/// Runs a ZenohNetwork for the threads of a program.
+///
+/// Owns:    the network, and the thread that advances its time. It outlives its sessions.
+/// Threads: thread-safe. A thread of each session runs its callbacks.
 class LiveZenoh {
  public:
   LiveZenoh();
@@ -25,13 +27,14 @@ class LiveZenoh {
   LiveZenoh& operator=(const LiveZenoh&) = delete;
   ~LiveZenoh();
 
-  /// A session on a host of its own: nodes of others dial no unix socket that it announces.
+  /// Opens a session on a host of its own: nodes of other hosts dial no unix socket that it
+  /// announces.
   [[nodiscard]] std::unique_ptr<detail::ZenohPort> open(std::uint8_t host);
   void stop_router();
   void heal();
-  /// From now on, a frame of a cable for which `loses` is true does not come. One call at a time.
+  /// Drops from now on each frame of a cable for which `loses` is true. One call at a time.
   void lose(std::function<bool(std::string_view key, const Storage& frame)> loses);
-  /// From now on, a frame of a cable arrives as `alters` returns it. One call at a time.
+  /// Replaces from now on each frame of a cable by the result of `alters`. One call at a time.
   void alter(std::function<Storage(std::string_view key, const Storage& frame)> alters);
 
  private:
@@ -40,7 +43,7 @@ class LiveZenoh {
   class Standing;
   class Publisher;
 
-  /// Runs `what` in the network's thread, so to speak.
+  /// Runs `what` under the network's lock, as if in its thread.
   template <class F>
   auto with(F what);
   void run();

@@ -7,8 +7,8 @@
 
 namespace tendon::test {
 
-/// Locks shared memory. False: the process may lock none, or a sanitizer lets mlock() do nothing.
-/// Linux unmaps no page that is locked, which is how it shows.
+/// Locks shared memory. False: the process may lock none, or a sanitizer turns mlock() off. The
+/// check relies on Linux, which unmaps no locked page.
 inline bool lock_memory(void* memory, std::size_t size_bytes) {
   return mlock(memory, size_bytes) == 0 && madvise(memory, size_bytes, MADV_DONTNEED) != 0;
 }

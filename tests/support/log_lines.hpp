@@ -10,7 +10,7 @@
 
 namespace tendon::test {
 
-/// What the process logs at `warn` and above while it lives.
+/// Collects the lines that the process logs at `warn` and above while it lives.
 class LogLines {
  public:
   LogLines() {
@@ -27,7 +27,7 @@ class LogLines {
     const std::lock_guard lock(mutex_);
     return lines_;
   }
-  /// Does any line contain `text`?
+  /// True if any line contains `text`.
   [[nodiscard]] bool have(std::string_view text) const {
     const std::lock_guard lock(mutex_);
     return std::ranges::any_of(

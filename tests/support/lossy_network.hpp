@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The step flows of a controller and its workers within one process, over ways that lose messages.
+// The step flows of a controller and its workers within one process, over a network that loses
+// messages.
 #pragma once
 
 #include <poll.h>
@@ -19,7 +20,7 @@
 
 namespace tendon::test {
 
-/// One end at which messages come in.
+/// One end that receives messages.
 struct LossyInbox {
   std::mutex mutex;
   std::deque<std::string> messages;
@@ -33,8 +34,10 @@ struct LossyOptions {
   int reordered_percent = 0;
 };
 
+/// A network of endpoints that loses, doubles and reorders messages.
+///
 /// Owns:    the inboxes, by endpoint.
-/// Threads: safe everywhere.
+/// Threads: thread-safe.
 class LossyNetwork final : public detail::StepNetwork,
                            public std::enable_shared_from_this<LossyNetwork> {
  public:
@@ -46,7 +49,7 @@ class LossyNetwork final : public detail::StepNetwork,
                                                          const detail::CurveKeys& keys) override;
   Result<detail::CurveKeys> make_keys() override { return detail::CurveKeys{}; }
 
-  /// From now on nothing is lost, doubled or reordered.
+  /// Stops losing, doubling and reordering messages.
   void heal() {
     const std::lock_guard lock(mutex_);
     options_ = {};
@@ -56,7 +59,7 @@ class LossyNetwork final : public detail::StepNetwork,
     return lost_;
   }
 
-  /// To all inboxes of an endpoint.
+  /// Sends a message to all inboxes of an endpoint.
   void put(const std::string& endpoint, Bytes message) {
     const std::lock_guard lock(mutex_);
     for (const auto& weak : inboxes_[endpoint]) {

@@ -9,7 +9,7 @@
 
 namespace tendon::test {
 
-/// What the members of one test meet through.
+/// A store through which the members of one test meet.
 class MapStore final : public RendezvousStore {
  public:
   Result<void> set(std::string_view key, std::string_view value, Deadline) override {

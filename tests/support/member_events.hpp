@@ -26,7 +26,7 @@ class MemberEventLog {
     });
   }
 
-  /// Waits until an event of this kind about `member` has come.
+  /// Waits until an event of this kind about `member` has arrived.
   testing::AssertionResult wait_for(MemberEventKind kind, std::string_view member) {
     return wait_until(kind, member, [&](const MemberEvent& event) {
       return event.member.find(member) != std::string::npos;

@@ -25,7 +25,7 @@ void ByteQueue::drop(std::size_t count) {
   begin_ = 0;
 }
 
-// What epoll sees of one end: a socket that has a byte, or whose buffer is full, as it is told.
+// The socket of one end that epoll watches. It has a byte or a full buffer when the stream says so.
 class MemoryStream::Signal {
  public:
   Signal() {
@@ -74,7 +74,7 @@ struct MemoryStream::Wire {
   Wire* other = nullptr;
   ByteQueue bytes;
   std::size_t room_bytes = 0;
-  bool ended = false;  // by the writer, in order
+  bool ended = false;  // in order, by the writer
   bool has_reader = true;
   bool broken = false;
   std::optional<std::uint64_t> breaks_after;
@@ -154,7 +154,8 @@ MemoryStream::MemoryStream(std::shared_ptr<Wire> in, std::shared_ptr<Wire> out,
                            const Manner& manner)
     : in_(std::move(in)), out_(std::move(out)), manner_(manner) {}
 
-// As the socket of a process that dies: what stayed inside is lost, what is under way arrives.
+// Acts as the socket of a process that dies: bytes that stayed inside are lost, bytes under way
+// arrive.
 MemoryStream::~MemoryStream() {
   {
     std::lock_guard lock(*out_->line);
@@ -208,7 +209,7 @@ StreamIo MemoryStream::write(std::span<const iovec> pieces) noexcept {
   return StreamIo::moved(most, taken_.size());
 }
 
-// What the wire has room for.
+// Moves as many bytes to the wire as it has room for.
 void MemoryStream::push_out() {
   const Bytes some = taken_.front(out_->room());
   out_->put(some);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ByteStream with no kernel between its ends but for readiness: it moves as few bytes as a test
-// likes, stalls, keeps bytes inside, and breaks at any byte.
+// A ByteStream in memory: the kernel between its ends only reports readiness. It moves as few bytes
+// as a test likes, stalls, keeps bytes inside, and breaks at any byte.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,12 @@
 
 namespace tendon::test {
 
-/// Bytes in order.
+/// A queue of bytes.
 class ByteQueue {
  public:
   [[nodiscard]] std::size_t size() const { return bytes_.size() - begin_; }
   void put(Bytes bytes) { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
-  /// The first of them.
+  /// Returns at most `most` bytes from its front.
   [[nodiscard]] Bytes front(std::size_t most) const;
   void drop(std::size_t count);
 
@@ -32,12 +32,12 @@ class ByteQueue {
 class MemoryStream final : public detail::ByteStream {
  public:
   struct Manner {
-    std::size_t most_read = 1 << 20;      ///< by one read
-    std::size_t most_written = 1 << 20;   ///< by one write
+    std::size_t most_read = 1 << 20;      ///< of one read
+    std::size_t most_written = 1 << 20;   ///< of one write
     std::size_t room_bytes = 256 * 1024;  ///< under way in one direction
-    std::size_t stalls_every = 0;         ///< each so-manieth call does nothing, though it could
-    /// Not zero: as TLS, whole records of at most so many bytes are taken and received. What the
-    /// wire has no room for and what was not read of a record stays inside.
+    std::size_t stalls_every = 0;         ///< one call in so many does nothing, although it could
+    /// Not zero: as in TLS, whole records of at most so many bytes are taken and received. Bytes
+    /// that the wire has no room for, or that a read left of a record, stay inside.
     std::size_t record_bytes = 0;
   };
   using Pair = std::pair<std::unique_ptr<MemoryStream>, std::unique_ptr<MemoryStream>>;
@@ -50,7 +50,7 @@ class MemoryStream final : public detail::ByteStream {
   [[nodiscard]] int fd() const noexcept override;
   [[nodiscard]] const detail::StreamPeer& peer() const noexcept override { return peer_; }
 
-  /// The connection breaks, both ways, behind the next so many bytes that this end writes.
+  /// Breaks the connection in both directions after the next `bytes` bytes that this end writes.
   void break_after(std::uint64_t bytes);
 
  private:

@@ -8,7 +8,8 @@
 
 namespace tendon::test {
 
-/// While it lives no thread can start: the default stack is larger than the address space.
+/// Prevents the start of threads while it lives: the default stack is larger than the address
+/// space.
 class NoThreads {
  public:
   NoThreads() {

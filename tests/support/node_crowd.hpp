@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A crowd of nodes that find each other over the double of Zenoh, as far as discovery goes: what
-// each hears until it knows what it looks for, and the time that takes it.
+// A crowd of nodes that discover each other over the double of Zenoh. It measures how much each
+// node hears until it knows its matches, and the time that this takes.
 #pragma once
 
 #include <chrono>
@@ -21,11 +21,11 @@ namespace tendon::test {
 
 [[nodiscard]] ContextId context_id(std::uint32_t number);
 
-/// Time that is counted in turns: one thread, in and out.
+/// Measures time in turns, for one thread that enters and leaves them.
 class Stopwatch {
  public:
   enum class Counts : std::uint8_t { no, yes };
-  /// From its beginning to its end, time counts or does not, whatever it did before.
+  /// Makes time count or not while it lives, whatever the state before.
   class Turn {
    public:
     Turn(Stopwatch& watch, Counts counts) : watch_(watch), before_(watch.turn(counts)) {}
@@ -52,25 +52,25 @@ class Stopwatch {
   Counts counts_ = Counts::no;
 };
 
-/// Nodes in a ring, each in a Context of its own with ten publishers and ten subscribers, which
-/// read the ten publishers of the next node. One of them matches each.
+/// Nodes in a ring, each in its own Context with ten publishers and ten subscribers. The
+/// subscribers read the ten publishers of the next node, one match each.
 class NodeCrowd {
  public:
   static constexpr std::uint32_t kTopics = 10;
   static constexpr std::uint32_t kMatching = kTopics;  ///< entities that a node looks for and finds
 
-  /// All announce and follow; run the network until it is quiet.
+  /// Makes all nodes announce and follow. The caller then runs the network until it is quiet.
   NodeCrowd(ZenohNetwork& network, std::uint32_t count);
   NodeCrowd(const NodeCrowd&) = delete;
   NodeCrowd& operator=(const NodeCrowd&) = delete;
   ~NodeCrowd();
 
-  /// Nodes that know their own publishers and those of the next node, and these two nodes, and
-  /// nothing else.
+  /// Counts the nodes that know their own publishers, those of the next node and these two nodes,
+  /// and nothing else.
   [[nodiscard]] std::size_t matched_count() const;
-  /// What Zenoh told the node that was told the most.
+  /// Returns the number of Zenoh events of the node that heard the most.
   [[nodiscard]] std::size_t most_events() const;
-  /// What the nodes took for it, without the double.
+  /// Returns the time that the nodes took, without that of the double.
   [[nodiscard]] std::chrono::nanoseconds time() const { return watch_.counted(); }
 
  private:

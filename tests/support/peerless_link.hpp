@@ -9,7 +9,7 @@
 
 namespace tendon::test {
 
-/// A link without a peer: it takes what is sent, or does not, as the test says.
+/// A link without a peer: it takes messages or not, as the test says.
 class PeerlessLink : public detail::Link {
  public:
   explicit PeerlessLink(std::uint64_t peer_cap_bytes = 1 << 20)
@@ -39,9 +39,9 @@ class PeerlessLink : public detail::Link {
   detail::LinkStats stats() const override { return {}; }
 
   bool full = false;
-  bool too_late = false;  // to take anything back
+  bool too_late = false;  // to withdraw anything
   std::optional<Error> failure;
-  std::vector<std::uint64_t> sent;  // numbers of messages
+  std::vector<std::uint64_t> sent;  // sequences of messages
 
  protected:
   void on_failed(detail::Death) override {}

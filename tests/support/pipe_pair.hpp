@@ -18,7 +18,7 @@
 
 namespace tendon::test {
 
-/// Which path a pipe takes and what drives its connecting end.
+/// The path of a pipe and the progress of its connecting end.
 struct Way {
   std::string_view name;
   Transport transport = Transport::automatic;
@@ -37,14 +37,14 @@ inline ContextOptions with_way(ContextOptions options, const Way& way) {
   return options;
 }
 
-/// Nothing listens there any more.
+/// Returns an address at which nothing listens any more.
 inline std::string address_of_nobody() {
   Context context = Context::create({}).value();
   return Listener::bind(context, "127.0.0.1:0").value().address();
 }
 
-/// `client` connected to `server`. Members are destroyed bottom up; tests that care about order
-/// move out.
+/// `client` is connected to `server`. Members are destroyed bottom up; tests that depend on the
+/// order move them out.
 struct PipePair {
   Context client_context;
   Context server_context;
@@ -70,7 +70,7 @@ inline PipePair connect_pair(const Way& way, ContextOptions client = {},
           std::move(from), std::move(to)};
 }
 
-/// A further pipe between the contexts of `pair`.
+/// Opens another pipe between the contexts of `pair`.
 inline std::pair<Pipe, Pipe> another_pipe(PipePair& pair) {
   Pipe from = Pipe::connect(pair.client_context, pair.listener.address(), kPatience).value();
   Pipe to = pair.listener.accept(kPatience).value();
@@ -97,7 +97,7 @@ inline std::string way_name(const testing::TestParamInfo<Way>& info) {
   INSTANTIATE_TEST_SUITE_P(Paths, suite,                                                \
                            testing::Values(::tendon::test::kShm, ::tendon::test::kTcp), \
                            ::tendon::test::way_name)
-/// The same, and with a client that makes progress only inside its calls.
+/// Does the same, and repeats it with a client that makes progress only inside its calls.
 #define TENDON_ON_EVERY_WAY(suite)                                                            \
   INSTANTIATE_TEST_SUITE_P(                                                                   \
       Ways, suite,                                                                            \

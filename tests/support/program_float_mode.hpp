@@ -9,14 +9,14 @@
 
 namespace tendon::test {
 
-/// A mode of arithmetic that a program chose for this thread, which ends with it.
+/// A mode of arithmetic that a program chose for this thread, which ends with the object.
 class ProgramFloatMode {
  public:
   enum class Kind {
-    flush_to_zero,  ///< small numbers are zero, as with -ffast-math
+    flush_to_zero,  ///< small numbers become zero, as with -ffast-math
     upward,         ///< results are rounded up
     downward,
-    raising,  ///< operations whose result is none, too large or too small raise SIGFPE
+    raising,  ///< invalid, too large or too small results raise SIGFPE
   };
   explicit ProgramFloatMode(Kind kind) {
     fegetenv(&before_);

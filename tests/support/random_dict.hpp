@@ -23,7 +23,7 @@ class RandomDicts {
     return std::uniform_int_distribution<std::int64_t>(low, high)(random_);
   }
 
-  /// Element types that safetensors files can hold when `for_files`.
+  /// `for_files`: only element types that safetensors files can hold.
   enum class Types : std::uint8_t { all, for_files };
 
   TensorDict dict(Types types) { return level(batch(Shape()), types, 0); }
@@ -87,7 +87,7 @@ class RandomDicts {
       dtype = table[static_cast<std::size_t>(pick(0, static_cast<std::int64_t>(table.size()) - 1))]
                   .dtype;
     } while (types == Types::for_files && !safetensors_name(dtype));
-    // The dimensions lie in memory in any order, some with room between, some backwards.
+    // The dimensions lie in memory in any order, some with gaps, some backwards.
     std::vector<std::size_t> order(sizes.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
     if (pick(0, 1) == 0) std::shuffle(order.begin(), order.end(), random_);

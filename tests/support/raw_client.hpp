@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer over sockets that goes through the handshake as it likes and then writes descriptors by
-// hand.
+// A peer over sockets that makes an arbitrary handshake and then writes descriptors by hand.
 #pragma once
 
 #include <sys/time.h>
@@ -20,7 +19,7 @@
 
 namespace tendon::test {
 
-/// What a raw peer says about itself.
+/// The claims of a raw peer about itself.
 inline detail::HelloMessage claims(std::int64_t pid = 4242) {
   detail::HelloMessage hello;
   hello.kind = detail::HelloKind::hello;
@@ -40,7 +39,7 @@ inline detail::HelloMessage claims(std::int64_t pid = 4242) {
   return hello;
 }
 
-/// A connection with frames of the handshake and descriptors.
+/// A connection that carries frames of the handshake and descriptors.
 class RawWire {
  public:
   explicit RawWire(detail::OwnedFd fd) : fd_(std::move(fd)) {
@@ -53,7 +52,7 @@ class RawWire {
     const auto frame = encode(message);
     send_all(fd(), {reinterpret_cast<const char*>(frame.data()), frame.size()});
   }
-  /// The next frame; nothing when the peer hung up instead.
+  /// Returns the next frame; nothing if the peer hung up.
   std::optional<detail::HelloMessage> hear() {
     std::vector<std::byte> frame(16);
     if (!read(frame.data(), frame.size())) return std::nullopt;
@@ -69,7 +68,7 @@ class RawWire {
     std::memcpy(bytes.data(), &descriptor, sizeof descriptor);
     send_all(fd(), bytes.append(body));
   }
-  /// An `open` by this ticket that says what `descriptor` says.
+  /// Sends an `open` with this ticket and the fields of `descriptor`.
   void open(detail::Descriptor descriptor, const detail::Nonce128& ticket) {
     descriptor.flags = detail::Descriptor::kInline;
     descriptor.segment_or_inline_bytes = sizeof ticket;
@@ -97,9 +96,9 @@ class RawWire {
     detail::Descriptor descriptor;
     std::string body;
   };
-  /// The next message but signs of life; nothing when the peer hung up or fell silent.
+  /// Returns the next message, except signs of life; nothing if the peer hung up or fell silent.
   std::optional<Said> next() {
-    // Signs of life come for ever.
+    // Signs of life arrive without end.
     const auto end = std::chrono::steady_clock::now() + kPatience;
     while (std::chrono::steady_clock::now() < end) {
       Said said;
@@ -134,7 +133,7 @@ class RawClient : public RawWire {
     say(hello);
     answer = hear();
   }
-  /// What came instead of a link; `ready` is success.
+  /// Chooses sockets and returns the answer; `ready` is success.
   std::optional<detail::HelloMessage> choose(detail::Reuse reuse = detail::Reuse::fresh) {
     detail::HelloMessage path;
     path.kind = detail::HelloKind::path;
@@ -153,7 +152,7 @@ inline testing::AssertionResult is_ready(const std::optional<detail::HelloMessag
   return testing::AssertionFailure() << (frame ? "refused: " + frame->reason : "hung up");
 }
 
-/// `reject` with this code, and every one of `texts` in its reason.
+/// Succeeds for a `reject` with this code whose reason contains each of `texts`.
 inline testing::AssertionResult is_refusal(const std::optional<detail::HelloMessage>& frame,
                                            ErrorCode code,
                                            const std::vector<std::string>& texts = {}) {
@@ -168,7 +167,7 @@ inline testing::AssertionResult is_refusal(const std::optional<detail::HelloMess
   return testing::AssertionSuccess();
 }
 
-/// `error` on `pipe` with this code, and every one of `texts` in it.
+/// Succeeds for an `error` on `pipe` with this code that contains each of `texts`.
 inline testing::AssertionResult is_error(const std::optional<RawWire::Said>& said,
                                          std::uint32_t pipe, ErrorCode code,
                                          const std::vector<std::string>& texts = {}) {
@@ -201,7 +200,7 @@ class RawServer {
     wire.say(answer);
     return wire;
   }
-  /// Answers the next frame, whatever it is, by `ready` with a ticket for a lane.
+  /// Answers the next frame, whatever it is, with `ready` and a ticket for a lane.
   static std::optional<detail::HelloMessage> admit(RawWire& wire) {
     auto frame = wire.hear();
     detail::HelloMessage ready;

@@ -47,7 +47,7 @@ class RawListener {
     return detail::OwnedFd(
         TEMP_FAILURE_RETRY(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
   }
-  /// Ends accept() in other threads, and listens no longer.
+  /// Ends accept() in other threads, and stops listening.
   void close() const { shutdown(fd_.get(), SHUT_RDWR); }
 
  private:
@@ -55,12 +55,12 @@ class RawListener {
   std::string address_;
 };
 
-/// Listens, and neither takes nor refuses a connection any more: its backlog is full.
+/// Listens, and neither takes nor refuses a further connection: its backlog is full.
 class FullListener {
  public:
   FullListener() {
     EXPECT_EQ(listen(listener_.fd(), 0), 0);
-    // One more than the backlog stands; the next ones hear nothing.
+    // The kernel completes one connection more than the backlog; the next ones get no answer.
     for (int i = 0; i < 4; ++i) {
       detail::OwnedFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
       sockaddr_in peer = loopback(Address::parse(listener_.address()).value().port());
@@ -75,7 +75,7 @@ class FullListener {
   std::vector<detail::OwnedFd> fill_;
 };
 
-/// A signal may interrupt it, and then it goes on by itself.
+/// Connects, even if a signal interrupts the call: the kernel then continues by itself.
 inline void connect_whole(int fd, sockaddr_in peer) {
   int result = 0;
   do result = connect(fd, reinterpret_cast<sockaddr*>(&peer), sizeof peer);
@@ -84,7 +84,7 @@ inline void connect_whole(int fd, sockaddr_in peer) {
       << "port " << ntohs(peer.sin_port) << ": " << std::strerror(errno);
 }
 
-/// `from`: "127.0.0.7", instead of 127.0.0.1.
+/// `from`: a source address like "127.0.0.7", instead of 127.0.0.1.
 inline detail::OwnedFd connect_raw(std::string_view address, const char* from = nullptr) {
   detail::OwnedFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (from != nullptr) {
@@ -96,7 +96,7 @@ inline detail::OwnedFd connect_raw(std::string_view address, const char* from = 
   return fd;
 }
 
-/// Writes what the peer takes; a peer that hangs up in the middle is fine.
+/// Writes until the peer hangs up, which is no failure.
 inline void send_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t sent = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -106,7 +106,7 @@ inline void send_all(int fd, std::string_view bytes) {
   }
 }
 
-/// Reads until the peer hangs up; answers what came.
+/// Reads until the peer hangs up; returns all bytes.
 inline std::string read_to_end(int fd) {
   std::string all;
   char buffer[4096];

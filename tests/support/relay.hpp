@@ -16,7 +16,7 @@
 
 namespace tendon::test {
 
-/// Counts the records of TLS that have begun in a stream of bytes.
+/// Counts the TLS records that have begun in a stream of bytes.
 class RecordCount {
  public:
   void take(std::string_view bytes) {
@@ -25,7 +25,7 @@ class RecordCount {
         --body_bytes_;
         continue;
       }
-      // Type, version, and two bytes of length.
+      // The header is the type, the version and two bytes of length.
       const auto octet = static_cast<unsigned char>(byte);
       if (header_bytes_ == 3) length_ = octet * 256u;
       if (++header_bytes_ < 5) continue;
@@ -38,17 +38,17 @@ class RecordCount {
 
  private:
   std::size_t count_ = 0;
-  std::size_t header_bytes_ = 0;  // of the next record, taken
+  std::size_t header_bytes_ = 0;  // taken of the next header
   std::size_t length_ = 0;
-  std::size_t body_bytes_ = 0;  // of the record, missing
+  std::size_t body_bytes_ = 0;  // missing of the record
 };
 
-/// Somebody's port that passes everything on to a listener, and the answers back. It may keep the
-/// answers for a while. Its program moves no more at once than sockets have room for.
+/// A foreign port that passes everything on to a listener, and passes the answers back. It may keep
+/// the answers for a while. It moves no more at once than sockets have room for.
 class Relay {
  public:
-  /// `holds_after`: it keeps what the listener says on the first connection once the connecting end
-  /// has said so many records of TLS. 0: it keeps nothing.
+  /// `holds_after`: keeps the listener's answers on the first connection once the connecting end
+  /// has sent so many TLS records. 0: keeps nothing.
   explicit Relay(std::string to, std::size_t holds_after = 0)
       : to_(std::move(to)), holds_after_(holds_after), thread_([this] { run(); }) {}
   Relay(const Relay&) = delete;
@@ -60,7 +60,7 @@ class Relay {
   }
   [[nodiscard]] const std::string& address() const { return listener_.address(); }
   [[nodiscard]] std::size_t held_bytes() const { return held_bytes_; }
-  /// Says what it has kept, and keeps nothing from now on.
+  /// Sends what it has kept, and keeps nothing from now on.
   void release() {
     releases_ = true;
     wake();
@@ -79,7 +79,7 @@ class Relay {
 
   void wake() const { EXPECT_EQ(eventfd_write(wake_.get(), 1), 0); }
 
-  /// Empty at the end.
+  /// Returns an empty text at the end.
   static std::string read_some(int fd) {
     std::string bytes(4096, '\0');
     const ssize_t got = TEMP_FAILURE_RETRY(recv(fd, bytes.data(), bytes.size(), 0));
@@ -141,7 +141,7 @@ class Relay {
   const std::size_t holds_after_;
   const RawListener listener_;
   const detail::OwnedFd wake_{eventfd(0, EFD_CLOEXEC)};
-  std::list<Connection> connections_;  // of the thread
+  std::list<Connection> connections_;  // used by the thread only
   std::atomic<bool> ends_{false};
   std::atomic<bool> releases_{false};
   std::atomic<std::size_t> held_bytes_{0};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Safetensors as another program writes them.
+// Safetensors files as another program writes them.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace tendon::test {
 
-/// The length of `header`, the header, `data`.
+/// Joins the length of `header`, the header and `data`.
 inline Storage safetensors_text(std::string_view header, std::string_view data) {
   const std::uint64_t size = header.size();
   std::string text(sizeof size, '\0');

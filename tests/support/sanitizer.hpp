@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TENDON_SANITIZED: is this built with an address or thread sanitizer, which brings a malloc and
-// memory of its own?
+// TENDON_SANITIZED: true if this is built with an address or thread sanitizer, which has its own
+// malloc and memory.
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

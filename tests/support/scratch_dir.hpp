@@ -11,7 +11,7 @@
 
 namespace tendon::test {
 
-/// A directory of its own that goes with the test.
+/// A new directory that is removed with the object.
 class ScratchDir {
  public:
   ScratchDir() {
@@ -27,7 +27,7 @@ class ScratchDir {
   }
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-  /// What lies in it, hidden or not, sorted.
+  /// Returns the names of all files in it, hidden or not, sorted.
   [[nodiscard]] std::vector<std::string> names() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(path_))

@@ -21,7 +21,7 @@ struct ShmSides {
   detail::ShmMemory sender{a, b, doorbell(), kCapBytes};
   detail::ShmMemory receiver{b, a, doorbell(), kCapBytes};
 
-  /// What each says of itself.
+  /// The sleep word of each side.
   detail::SleepWord<> sender_sleep{sender.mine().sleeping};
   detail::SleepWord<> receiver_sleep{receiver.mine().sleeping};
 };

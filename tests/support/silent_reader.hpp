@@ -16,17 +16,17 @@
 
 namespace tendon::test {
 
-/// What is sent to it lies with the kernel, and with its sender: it makes no progress unless a test
-/// asks for it.
+/// A subscriber that makes no progress unless a test calls it. Samples for it stay with the kernel
+/// and with their sender.
 class SilentReader {
  public:
-  /// Connects to the Context that listens there.
+  /// Connects to the Context that listens at `address`.
   SilentReader(const ContextId& publisher, const std::string& address)
       : link_(detail::reach_once(core(), publisher, std::span(&address, 1), {Profile::local},
                                  kPatience)
                   .value()) {}
 
-  /// Opens one more channel at this publisher, as a subscriber does.
+  /// Opens another channel at this publisher, as a subscriber does.
   void subscribe(std::uint32_t entity) {
     const detail::SubscriptionRequest request{.entity = entity};
     const detail::Opening opening{.purpose = detail::Purpose::fabric,
@@ -35,7 +35,7 @@ class SilentReader {
                                   .window_bytes = std::uint64_t{64} << 20};
     EXPECT_TRUE(succeeds(core().open_pipe(*link_, opening, [&](std::uint32_t) { return deaf_; })));
   }
-  /// Reads until the first sample comes: all connections of its link stand then.
+  /// Reads until the first sample arrives: all connections of its link exist then.
   void read_one() {
     EXPECT_TRUE(eventually([&] { return deaf_->came; }, [&] { context_.progress(); }));
   }

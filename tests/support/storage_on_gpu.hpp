@@ -10,7 +10,7 @@
 
 namespace tendon::test {
 
-/// Memory as of a GPU: the process ends where the CPU reads or writes it.
+/// Makes memory that acts as that of a GPU: the process ends if the CPU reads or writes it.
 inline Storage storage_on_gpu(std::uint64_t size_bytes, Device device = {DeviceKind::cuda, 0}) {
   void* const memory = mmap(nullptr, size_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) std::abort();

@@ -14,7 +14,7 @@
 
 namespace tendon::test {
 
-/// What other threads tell a test, as lines.
+/// Collects lines that other threads pass to a test.
 class ToldLines {
  public:
   void add(std::string line) {
@@ -22,7 +22,7 @@ class ToldLines {
     lines_.push_back(std::move(line));
     added_.notify_all();
   }
-  /// The first `count` lines, once they are there; fewer when patience ends.
+  /// Returns the first `count` lines once they are there; fewer if patience ends.
   [[nodiscard]] std::vector<std::string> take(std::size_t count) {
     std::unique_lock lock(mutex_);
     added_.wait_for(lock, kPatience, [&] { return lines_.size() >= count; });
@@ -31,12 +31,12 @@ class ToldLines {
     lines_.erase(lines_.begin(), end);
     return taken;
   }
-  /// Whether so many come within this time.
+  /// Returns whether `count` lines arrive within this time.
   [[nodiscard]] bool come(std::size_t count, std::chrono::milliseconds patience) {
     std::unique_lock lock(mutex_);
     return added_.wait_for(lock, patience, [&] { return lines_.size() >= count; });
   }
-  /// Those that are there now.
+  /// Returns the lines that are there now.
   [[nodiscard]] std::vector<std::string> all() const {
     const std::lock_guard lock(mutex_);
     return lines_;

@@ -9,7 +9,7 @@
 
 namespace tendon::test {
 
-/// An operation of which the test says everything.
+/// An operation whose behaviour the test sets.
 class Told final : public detail::Operation {
  public:
   explicit Told(std::uint64_t sequence)

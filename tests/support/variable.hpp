@@ -6,7 +6,7 @@
 
 namespace tendon::test {
 
-/// A variable of the environment for the length of a test; null takes it away.
+/// A variable of the environment for the length of a test; null removes it.
 class Variable {
  public:
   Variable(const char* name, const char* value) : name_(name) {

@@ -7,7 +7,7 @@ namespace tendon::test {
 
 using namespace tendon::detail;
 
-// What a session returns to its user.
+// The handle that a session returns to its user.
 class ZenohNetwork::Record final : public ZenohPort::Declared {
  public:
   Record(ZenohNetwork& network, Number number) : network_(network), number_(number) {}
@@ -78,7 +78,7 @@ class ZenohNetwork::Session final : public ZenohPort {
     const Locked locked(network_.mutex_);
     Entry entry = make(Sort::watch, pattern);
     entry.on_token = std::move(on_token);
-    // What is there already is not told, but it will be when it goes.
+    // Existing tokens are not reported, but their end will be.
     for (const Number token : network_.tokens_.near(pattern)) {
       const Entry& there = *network_.find(token);
       if (network_.reach(there.session, number_) && there.key->intersects(pattern)) {
@@ -136,7 +136,7 @@ class ZenohNetwork::Session final : public ZenohPort {
     Entry entry = make(Sort::request, key);
     entry.on_message = std::move(on_answer);
     entry.on_end = std::move(on_end);
-    // This session's own word that it has asked everybody.
+    // The word of this session that it has asked all others.
     entry.awaited = 1;
     const Number request = network_.add(std::move(entry));
     network_.send(number_, number_, Order::of_sender,
@@ -238,7 +238,7 @@ Result<std::unique_ptr<ZenohPublisher>> ZenohNetwork::Session::publisher(const K
       std::make_unique<Publisher>(network_, number, number_, key, audience));
 }
 
-// ---- what sessions declare
+// ---- declarations of sessions
 
 std::unique_ptr<ZenohPort> ZenohNetwork::open() {
   const Locked locked(mutex_);
@@ -279,7 +279,7 @@ void ZenohNetwork::outside(F&& what) {
 
 void ZenohNetwork::withdraw(Number number) {
   const auto found = entries_.find(number);
-  if (found == entries_.end()) return;  // with its session, or at its end
+  if (found == entries_.end()) return;  // it ended with its session, or by itself
   const std::shared_ptr<Entry> entry = found->second;
   entries_.erase(found);
   numbers_of_[entry->sort].erase(number);
@@ -298,7 +298,7 @@ void ZenohNetwork::close(Number session) {
   sessions_.erase(session);
 }
 
-// ---- which session reaches which
+// ---- reach
 
 ZenohNetwork::Number ZenohNetwork::group_of(Number session, std::size_t grouping) const {
   const auto found = groupings_[grouping].find(session);
@@ -345,7 +345,7 @@ void ZenohNetwork::set_state(SessionState state) {
   }
 }
 
-// Watches hear what is cut off from them, and what they reach again.
+// Tells watches which tokens are cut off from them, and which they reach again.
 void ZenohNetwork::regroup(std::map<Number, Number> groups) {
   const std::size_t before = groupings_.size() - 1;
   groupings_.push_back(std::move(groups));
@@ -363,7 +363,8 @@ void ZenohNetwork::regroup(std::map<Number, Number> groups) {
   }
 }
 
-// The near side of a cut says it, also when it heals at once: what comes again is told after it.
+// The near side of a cut reports it, even if the cut heals at once: returning tokens are reported
+// after it.
 void ZenohNetwork::tell_what_is_cut_off(Number watch) {
   const Entry& watcher = *find(watch);
   for (const auto& [key, tokens] : watcher.seen) {
@@ -449,13 +450,13 @@ Matching ZenohNetwork::matching_of(const Entry& publisher) {
   return somebody ? Matching::somebody : Matching::nobody;
 }
 
-// Each of a change for it.
+// Tells each publisher whose matching has changed.
 void ZenohNetwork::tell_publishers() {
   for (const Number number : numbers_of_[Sort::publisher]) {
     Entry& publisher = *find(number);
     const Matching now = matching_of(publisher);
     if (std::exchange(publisher.matching, now) == now) continue;
-    // A router that dies is told of by the session itself.
+    // The session itself reports the death of a router.
     schedule(now_ + manner_.most_delay, Waits::yes,
              [this, number, now] { call(number, [&](Entry& entry) { entry.on_matching(now); }); });
   }
@@ -498,12 +499,12 @@ void ZenohNetwork::believe(Number watch, Number token, Number session, const std
 
 // ---- requests
 
-// The session's router knows all tokens; it answers if it is the same one until the answer is here,
-// and leaves out what was cut off meanwhile.
+// The session's router knows all tokens. It answers if the session stays in its group until then,
+// and leaves out tokens that were cut off meanwhile.
 void ZenohNetwork::look_up_tokens(Number request, std::size_t asked_in) {
   const Entry* const asked = find(request);
   if (asked == nullptr) return;
-  std::map<std::string, std::set<Number>> found;  // sessions
+  std::map<std::string, std::set<Number>> found;  // sessions by key
   for (const Number token : tokens_.near(*asked->key)) {
     const Entry& there = *find(token);
     if (reach(there.session, asked->session) && there.key->intersects(*asked->key)) {
@@ -535,7 +536,7 @@ void ZenohNetwork::end(Number request, Ending ending) {
   const auto found = entries_.find(request);
   if (found == entries_.end()) return;
   const std::shared_ptr<Entry> kept = found->second;
-  withdraw(request);  // no answer comes behind the end
+  withdraw(request);  // no answer follows the end
   outside([&] { kept->on_end(ending); });
 }
 

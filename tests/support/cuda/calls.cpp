@@ -18,8 +18,8 @@ bool needs_init(Function function) {
   }
 }
 
-/// Does it work in a lost context? The driver then still says what there is, and lets threads leave
-/// the context.
+/// True if the function fails in a lost context. Others still work there: the driver describes its
+/// devices, and lets threads leave the context.
 bool needs_sound_context(Function function) {
   switch (function) {
     case Function::device_get_count:
@@ -38,7 +38,7 @@ bool needs_sound_context(Function function) {
   }
 }
 
-/// Could it wait for a stream or for the device? Such a call breaks captures.
+/// True if the function could wait for a stream or for the device. Such a call breaks captures.
 bool is_unsafe_in_capture(Function function) {
   switch (function) {
     case Function::stream_query:
@@ -56,7 +56,7 @@ bool is_unsafe_in_capture(Function function) {
   }
 }
 
-/// The captures that forbid the calling thread an unsafe call are over by it.
+/// Breaks the captures that forbid the calling thread an unsafe call.
 bool breaks_captures(World& world) {
   const CaptureMode mine = capture_mode();
   if (mine == CaptureMode::relaxed) return false;
@@ -107,7 +107,7 @@ Status check_call(Function function) {
   World& all = world();
   const std::uint64_t passage = ++all.calls[static_cast<std::size_t>(function)];
   if (all.is_deinitialised.load()) return Status::deinitialized;
-  // No lock before this: another thread of the parent may hold it for ever.
+  // Takes no lock before this check: another thread of the parent may hold it for ever.
   const pid_t process = all.process.load();
   if (process != 0 && process != getpid() && function != Function::get_error_name &&
       function != Function::get_error_string)

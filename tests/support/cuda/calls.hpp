@@ -7,8 +7,8 @@
 
 namespace tendon::cuda_double {
 
-/// The check before each call: it is counted, and answered at once after a fork, before cuInit,
-/// in a lost context, during another thread's capture, or when a test wants it to fail.
+/// Counts each call and checks it first. It is answered at once after a fork, before cuInit, in a
+/// lost context, during another thread's capture, or when a test wants it to fail.
 Status check_call(Function function);
 
 std::string_view exported_name(Function function);

@@ -20,7 +20,7 @@ using cuda::MemoryHandle;
 using cuda::Status;
 using cuda::StreamHandle;
 
-/// A process that uses the double: its primary context of device 0 is current.
+/// A process that uses the double, with the primary context of device 0 current.
 class DeviceFixture : public testing::Test {
  protected:
   void SetUp() override {
@@ -64,7 +64,7 @@ class DeviceFixture : public testing::Test {
     EXPECT_EQ(api().memory_create(&handle, bytes, &properties, 0), Status::success);
     return handle;
   }
-  /// The memory of a handle at an address.
+  /// Maps the memory of a handle at an address.
   DeviceAddress map(MemoryHandle handle, AccessFlags access, std::size_t bytes = kSegmentBytes) {
     DeviceAddress address = 0;
     EXPECT_EQ(api().address_reserve(&address, bytes, 0, 0, 0), Status::success);
@@ -74,7 +74,7 @@ class DeviceFixture : public testing::Test {
     return address;
   }
 
-  /// The number at an address, by a copy; what else the stream has is done then.
+  /// Copies the number at an address, after all earlier work of the stream.
   std::uint64_t read(DeviceAddress address, StreamHandle stream) {
     std::uint64_t value = 0;
     EXPECT_EQ(api().copy_async(address_of(&value), address, sizeof(value), stream),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The double of the CUDA driver: a shared library, libtendon_cuda_double.so, that
 // TENDON_CUDA_LIBRARY names in tests. It exports the functions of cuda/driver_functions.def and
-// keeps the rules of the real one that programs break: an address of the device cannot be read by
-// the host, nor the other way round; a read-only mapping is not written; work on a stream runs
-// later, in order; releasing calls wait for it. It knows nothing of time, and its memory is
+// keeps the rules of the real driver that programs break. The host cannot read an address of the
+// device, nor the device one of the host. A read-only mapping is not written. Work on a stream runs
+// later, in order; releasing calls wait for it. The double has no clock, and its memory is
 // coherent.
 //
-// Variables of the environment, which it reads when it is loaded and at double_reset():
+// It reads these variables of the environment when it is loaded and at double_reset():
 //
 //   TENDON_CUDA_DOUBLE_DEVICES   how many devices there are: 1
 //   TENDON_CUDA_DOUBLE_UUIDS     their UUIDs, 32 hexadecimal digits each, with commas: 00..00,
@@ -27,8 +27,8 @@
 //                                at that passage, or always. A number that loses a context loses
 //                                that of the thread
 //
-// Its queues: a stream has one of 8 in its context; 1 024 entries are in a queue at most, and an
-// enqueue into a full one blocks.
+// Queues: each stream uses one of the 8 queues of its context. A queue holds 1 024 entries at most,
+// and an enqueue into a full one blocks.
 #pragma once
 
 #include <cstddef>
@@ -40,45 +40,45 @@
 #pragma GCC visibility push(default)
 extern "C" {
 
-/// Forgets all: contexts, memory, calls; reads the environment anew. No stream may be at work.
+/// Forgets contexts, memory and calls, and reads the environment anew. No stream may be at work.
 void double_reset();
 
-/// How often the function was called since; all functions together with null.
+/// Returns how often the function was called since; null: all functions together.
 std::uint64_t double_calls(const char* exported_name);
 
-/// As TENDON_CUDA_DOUBLE_FAIL, for one function from now on; passage 0: always; status 0:
-/// no more.
+/// Acts as TENDON_CUDA_DOUBLE_FAIL for one function from now on; passage 0: always; status 0: no
+/// longer.
 void double_fail(const char* exported_name, int status, std::uint64_t passage);
 
-/// As TENDON_CUDA_DOUBLE_STRICT and TENDON_CUDA_DOUBLE_PINS, from now on.
+/// Acts as TENDON_CUDA_DOUBLE_STRICT and TENDON_CUDA_DOUBLE_PINS from now on.
 void double_host_memory(int strict, int pins);
 
 /// Loses the primary context of a device: a sticky error.
 void double_lose(int device, int status);
 
-/// Does as at the end of a process: each call answers CUDA_ERROR_DEINITIALIZED.
+/// Acts as at the end of a process: each call answers CUDA_ERROR_DEINITIALIZED.
 void double_deinitialise();
 
-/// Runs `kernel(argument)` in the order of the stream: a kernel of tests.
+/// Runs `kernel(argument)`, a kernel of a test, in the order of the stream.
 int double_launch(tendon::v0::detail::cuda::StreamHandle stream, void (*kernel)(void*),
                   void* argument);
 
-/// The host's way to memory of the device, for kernels: null, and the context is lost, where the
-/// range is no memory of the device or may not be written.
+/// Return the host's address for memory of the device, for kernels. Null, and the context is lost,
+/// if the range is no memory of the device or may not be written.
 const void* double_reads(std::uint64_t address, std::size_t bytes);
 void* double_writes(std::uint64_t address, std::size_t bytes);
 
-/// The function that cuLaunchKernel runs for the entry `name` of any module. It receives copies of
-/// the parameters, whose sizes are told here.
+/// Sets the function that cuLaunchKernel runs for the entry `name` of any module. It receives
+/// copies of the parameters, of the sizes in `parameter_bytes`.
 void double_kernel(const char* name, void (*kernel)(void* const* parameters),
                    const std::size_t* parameter_bytes, std::size_t parameter_count);
 
-/// cuStreamBeginCapture and cuStreamEndCapture, which Tendon itself never calls; the second says
-/// how many pieces of work were captured.
+/// Stand for cuStreamBeginCapture and cuStreamEndCapture, which Tendon itself never calls; the
+/// second returns how many pieces of work were captured.
 int double_begin_capture(tendon::v0::detail::cuda::StreamHandle stream, int mode);
 int double_end_capture(tendon::v0::detail::cuda::StreamHandle stream, std::size_t* captured);
 
-/// Entries of all queues of a device that are not done.
+/// Counts the entries of all queues of a device that are not done.
 std::size_t double_pending(int device);
 }
 #pragma GCC visibility pop

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sequences of driver calls whose answers are equal on a driver and on its double, which is how the
-// double is held to it: tests/gpu/driver_sequences.txt has the lines that both print.
+// Sequences of driver calls that a driver and its double must answer equally. Both print the lines
+// of tests/gpu/driver_sequences.txt.
 #pragma once
 
 #include <sys/mman.h>
@@ -20,7 +20,7 @@ namespace tendon::test {
 
 namespace cuda = v0::detail::cuda;
 
-/// Runs the sequences on the first GPU of a driver, each behind those before it.
+/// Runs the sequences on the first GPU of a driver, in order.
 ///
 /// Owns:    what it makes on the GPU, until the end of run().
 /// Threads: one.
@@ -29,7 +29,8 @@ namespace cuda = v0::detail::cuda;
 /// Cost:    that of some hundred calls.
 class DriverSequences {
  public:
-  /// Each line is told as soon as its call is back: a driver may end the process at the next one.
+  /// `tell` receives each line as soon as its call returns: a driver may end the process at the
+  /// next one.
   DriverSequences(const cuda::DriverTable& table, std::function<void(const std::string&)> tell)
       : table_(table), tell_(std::move(tell)) {}
 
@@ -242,7 +243,7 @@ class DriverSequences {
   cuda::MemoryHandle own_ = 0;
   cuda::MemoryHandle imported_ = 0;
   cuda::DeviceAddress writable_ = 0;
-  cuda::DeviceAddress readable_ = 0;  // the same memory by its import
+  cuda::DeviceAddress readable_ = 0;  // the same memory, imported
   std::uint64_t* word_ = nullptr;
   cuda::DeviceAddress word_there_ = 0;
 };

@@ -10,7 +10,8 @@
 namespace tendon::cuda_double {
 namespace {
 
-/// The calls that may be made here, as those of the driver: not after a fork, nor before cuInit.
+/// True if a test may call these here, as for those of the driver: not after a fork, nor before
+/// cuInit.
 bool is_usable(const World& all) { return all.process.load() == getpid(); }
 
 std::byte* reach(DeviceAddress address, std::size_t bytes, AccessFlags needed) {

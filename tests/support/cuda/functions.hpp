@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of the driver as the double does them. They are called after check_call().
+// The functions of the driver as the double implements them. They are called after check_call().
 #pragma once
 
 #include "cuda/driver_types.hpp"

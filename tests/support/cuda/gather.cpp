@@ -13,7 +13,8 @@ namespace {
 using v0::detail::cuda::GatherEntry;
 using v0::detail::cuda::GatherTable;
 
-/// The entry as the double reaches its memory. False: the GPU may not, and the context is lost.
+/// Translates the addresses of the entry to those of the double. False: the GPU may not reach them,
+/// and the context is lost.
 bool reach(GatherEntry& entry) {
   if (entry.size_bytes == 0) return true;
   const void* const from = double_reads(entry.source, entry.size_bytes);

@@ -14,7 +14,7 @@
 
 namespace tendon::test {
 
-/// A process that uses GPUs of the double, as Tendon does: by its device thread.
+/// A process that uses GPUs of the double as Tendon does, by its device thread.
 class GpuFixture : public testing::Test {
  protected:
   using Segment = std::shared_ptr<cuda::DeviceSegment>;
@@ -48,17 +48,17 @@ class GpuFixture : public testing::Test {
         [&] { return cuda::DeviceSegment::import(context, *thread, descriptor, bytes); },
         kPatience);
   }
-  /// All that was to be released is.
+  /// Waits until everything that was to be released is released.
   void settle() {
     ASSERT_TRUE(succeeds(thread->run([] { return Result<void>(); }, kPatience)));
   }
-  /// Sets each byte, and waits for it.
+  /// Sets each byte, and waits until it is done.
   [[nodiscard]] cuda::Status fill(std::uint64_t address, unsigned char value, std::size_t bytes) {
     return on_stream([&](cuda::StreamHandle stream) {
       return context->table().set_bytes_async(address, value, bytes, stream);
     });
   }
-  /// The byte at an address.
+  /// Returns the byte at an address.
   [[nodiscard]] int byte_at(std::uint64_t address) {
     unsigned char value = 0;
     EXPECT_EQ(on_stream([&](cuda::StreamHandle stream) {

@@ -10,7 +10,7 @@
 
 namespace tendon::test {
 
-/// A GPU of the double, whose streams tests hold back.
+/// A GPU of the double whose streams a test can block.
 class GpuWorkFixture : public GpuFixture {
  protected:
   void SetUp() override {
@@ -35,7 +35,7 @@ class GpuWorkFixture : public GpuFixture {
   [[nodiscard]] static cuda::StreamHandle always(std::uintptr_t number) {
     return reinterpret_cast<cuda::StreamHandle>(number);
   }
-  /// The stream does nothing that it gets after this, until open().
+  /// Blocks the stream until open(): it does nothing that it gets after this call.
   void block(cuda::StreamHandle stream) {
     const cuda::PrimaryContext::Current current(*context);
     EXPECT_EQ(
@@ -59,7 +59,7 @@ class GpuWorkFixture : public GpuFixture {
     EXPECT_EQ(fake.end_capture(stream, &captured), 0);
     EXPECT_EQ(captured, 0u);
   }
-  /// The device thread has asked again and again.
+  /// Succeeds once the device thread has called `call` several times more.
   [[nodiscard]] testing::AssertionResult asks_often(const char* call) {
     const std::uint64_t before = fake.calls(call);
     if (eventually([&] { return fake.calls(call) > before + 3; }))
@@ -79,7 +79,7 @@ class GpuWorkFixture : public GpuFixture {
   std::atomic<bool> open_ = false;
 };
 
-/// An owner that says when it was dropped, and where. Its share may outlive it.
+/// An owner that records when it was dropped, and by which thread. Its share may outlive it.
 class Owner {
  public:
   [[nodiscard]] std::shared_ptr<const void> share() const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of the program that the device may reach, at an address of its own, and what an address
-// is.
+// Memory of the program that the device may reach at an address of its own, and the attributes of
+// addresses.
 #include <sys/mman.h>
 
 #include <cinttypes>
@@ -13,7 +13,7 @@
 namespace tendon::cuda_double {
 namespace {
 
-/// How the whole range is mapped here.
+/// How this process has mapped the whole range.
 struct Mapped {
   bool is_readable = false;
   bool is_writable = false;
@@ -50,7 +50,7 @@ void answer(void* value, T said) {
   *static_cast<T*>(value) = said;
 }
 
-/// One attribute of an address, which lies in `region` or nowhere.
+/// Tells one attribute of an address, which lies in `region` or nowhere.
 Status tell(World& all, const Region* region, PointerAttribute attribute, DeviceAddress address,
             void* value) {
   const std::size_t offset = region != nullptr ? address - region->address : 0;

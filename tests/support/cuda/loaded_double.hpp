@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The double of the driver as a test uses it: loaded as the product loads it, with its entry points
-// for tests beside the functions of the driver.
+// The double of the driver, loaded as the product loads it, with its entry points for tests beside
+// the functions of the driver.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace cuda = v0::detail::cuda;
 
 /// The entry points of double.hpp, by the same names without their prefix.
 struct CudaDouble {
-  /// `as_it_is`: for a process that uses CUDA already, whose contexts are not to vanish.
+  /// `as_it_is`: for a process that uses CUDA already and must keep its contexts.
   enum class World { anew, as_it_is };
   explicit CudaDouble(World world = World::anew)
       : library_(cuda::Library::open(TENDON_CUDA_DOUBLE).value()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of the double: what is allocated, and what lies at which address.
+// Memory of the double: allocations, and the addresses at which they lie.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ using v0::detail::cuda::Status;
 inline constexpr std::size_t kPage = 4096;
 inline constexpr std::size_t kGranularity = std::size_t{2} << 20;
 
-/// Memory of a device: a memfd whose name says which device has it.
+/// Memory of a device: a memfd whose name contains its device.
 struct Allocation {
   Allocation() = default;
   Allocation(const Allocation&) = delete;
@@ -33,23 +33,23 @@ struct Allocation {
   std::size_t bytes = 0;
   int device = 0;
   bool may_be_exported = false;
-  std::size_t* counted = nullptr;  ///< the bytes that its device has given out, if this process did
+  std::size_t* counted = nullptr;  ///< the count of its device, if this process allocated it
 };
 
 /// A range of addresses with memory behind it.
 struct Region {
-  DeviceAddress address = 0;  ///< as the program knows it: no access by the host
+  DeviceAddress address = 0;  ///< the address that the program knows: the host cannot use it
   std::size_t bytes = 0;
-  std::byte* memory = nullptr;  ///< where the double reads and writes it
+  std::byte* memory = nullptr;  ///< the address at which the double reads and writes it
   AccessFlags access = AccessFlags::none;
   int device = 0;
-  bool is_host = false;   ///< registered memory of the program: `memory` is its own
-  bool is_plain = false;  ///< of cuMemAlloc: not mapped by the program
+  bool is_host = false;   ///< registered memory of the program: `memory` is its own address
+  bool is_plain = false;  ///< from cuMemAlloc: not mapped by the program
   std::shared_ptr<Allocation> allocation{};
-  std::shared_ptr<PinnedPages> pins{};  ///< of registered memory, where they are asked for
+  std::shared_ptr<PinnedPages> pins{};  ///< for registered memory, if the settings ask for them
 };
 
-/// The table of what lies where. Its users hold the lock of the world.
+/// The table of regions and addresses. Its users hold the lock of the world.
 struct AddressBook {
   std::map<DeviceAddress, std::size_t> reserved;
   std::map<DeviceAddress, Region> regions;
@@ -57,20 +57,20 @@ struct AddressBook {
   std::map<MemoryHandle, std::shared_ptr<Allocation>> handles;
   MemoryHandle last_handle = 0;
 
-  /// The region that has all of the range; null where none has.
+  /// Returns the region that has the whole range; null if none has.
   [[nodiscard]] const Region* find(DeviceAddress address, std::size_t bytes) const;
-  /// The same for an address of the host in registered memory.
+  /// Finds the same for an address of the host in registered memory.
   [[nodiscard]] const Region* find_registered(std::uintptr_t address, std::size_t bytes) const;
   /// Returns all memory and all addresses to the system.
   void give_back();
-  /// Is it within what was reserved, mapped or not?
+  /// True if the address lies in a reserved range, mapped or not.
   [[nodiscard]] bool is_reserved(DeviceAddress address) const;
 };
 
-/// Addresses that nobody may touch; 0 where there are none.
+/// Reserves addresses that nobody may touch; 0 if there are none.
 DeviceAddress reserve_addresses(std::size_t bytes, std::size_t alignment);
 void free_addresses(DeviceAddress address, std::size_t bytes);
-/// The double's own way to an allocation; null where the system has no room.
+/// Maps an allocation for the double itself; null if the system has no room.
 std::byte* map_alias(const Allocation& allocation, std::size_t bytes, std::size_t offset);
 void unmap_alias(std::byte* memory, std::size_t bytes);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules are texts in PTX whose entries run what is given for their names: by a test, or here for
-// the kernel of Tendon.
+// Modules are texts in PTX. Their entries run the functions that a test sets for their names, or
+// the kernel of Tendon from here.
 #include <cstring>
 
 #include "support/cuda/functions.hpp"
@@ -10,7 +10,7 @@ namespace tendon::cuda_double {
 namespace {
 
 void* new_handle(World& all) {
-  // No address of a program: it is only looked up.
+  // Is no address of a program: the value is only looked up.
   return reinterpret_cast<void*>(static_cast<std::uintptr_t>(++all.last_number << 4));
 }
 
@@ -19,7 +19,7 @@ bool has_entry(const std::string& text, const std::string& name) {
          text.find(".entry " + name + " ") != std::string::npos;
 }
 
-/// The parameters of a launch, which the program may change after the call.
+/// The parameters of a launch, copied because the program may change them after the call.
 struct Parameters {
   std::vector<std::vector<std::byte>> values;
 

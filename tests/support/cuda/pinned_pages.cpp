@@ -13,7 +13,7 @@
 namespace tendon::cuda_double {
 namespace {
 
-// A pipe has a place for each page, whether whole or in part.
+// A pipe has one place for each page, whether it holds all or a part of it.
 constexpr std::size_t kPlaces = 128;
 constexpr std::size_t kBytesOfPipe = (kPlaces - 1) * kPage;
 
@@ -57,7 +57,7 @@ void PinnedPages::read(std::size_t offset, std::byte* to, std::size_t bytes) con
   for (std::size_t index = offset / kBytesOfPipe; bytes > 0; ++index) {
     const Pipe& pipe = pipes_.at(index);
     Pipe copy;
-    // A reader takes the bytes away, so it reads those of a second pipe that has the same pages.
+    // A read removes the bytes, so this reads a second pipe that has the same pages.
     const bool is_read =
         open(copy) &&
         tee(pipe.ends[0], copy.ends[1], pipe.bytes, 0) == static_cast<ssize_t>(pipe.bytes) &&

@@ -8,11 +8,11 @@
 
 namespace tendon::cuda_double {
 
-/// The pages that a range of memory had when it was registered, as a device knows them: another
-/// page that takes the place of one, after MADV_REMOVE, is not among them. Pipes hold the pages.
+/// The pages that a range of memory had when it was registered, as a device knows them. A page that
+/// replaces one of these after MADV_REMOVE is not among them. Pipes hold the pages.
 class PinnedPages {
  public:
-  /// Null where the system does not let a pipe hold them.
+  /// Returns null if the system does not let a pipe hold them.
   static std::shared_ptr<PinnedPages> of(std::byte* memory, std::size_t bytes);
   PinnedPages() = default;
   PinnedPages(const PinnedPages&) = delete;

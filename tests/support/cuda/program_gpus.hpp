@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs of the double as a program uses them beside Tendon: memory, tensors, streams, work that
+// GPUs of the double as a program uses them beside Tendon: memory, tensors, streams, and work that
 // waits.
 #pragma once
 
@@ -26,7 +26,7 @@ namespace tendon::test {
 inline constexpr Device kGpu0{DeviceKind::cuda, 0};
 inline constexpr Device kGpu1{DeviceKind::cuda, 1};
 
-/// Memory on a GPU as a program has it, outside of Tendon's pools that pipes use.
+/// Memory on a GPU that belongs to the program, outside of the pools that pipes use.
 class ProgramMemory {
  public:
   ProgramMemory() : pools_(std::uint64_t{1} << 28) {}
@@ -48,17 +48,17 @@ class ProgramMemory {
   cuda::DevicePools pools_;
 };
 
-/// What a program does with its GPUs.
+/// Calls that a program makes for its own GPUs.
 class ProgramGpus {
  public:
-  /// A copy on a GPU, not made by what is under test.
+  /// Copies a tensor to a GPU, without the code under test.
   [[nodiscard]] Tensor on_gpu(const Tensor& host, Device device = kGpu0) {
     const Storage memory = program.allocate(host.size_bytes(), device);
     void* const room = fake.writes(address(memory), memory.size_bytes());
     if (host.size_bytes() != 0) std::memcpy(room, host.bytes().data(), host.size_bytes());
     return Tensor::view(memory, 0, host.dtype(), host.shape()).value();
   }
-  /// The same of a batch, in one piece by Layout::aligned.
+  /// Copies a batch to a GPU, in one piece by Layout::aligned.
   [[nodiscard]] TensorDict packed_on_gpu(const TensorDict& host) {
     const TensorDict packed = packed_copy(host);
     const PackedView& view = *packed_view(packed);
@@ -67,7 +67,7 @@ class ProgramGpus {
         on_gpu(Tensor::view(view.storage, 0, DType::u8, {static_cast<std::int64_t>(size)}).value());
     return make_packed(view.schema, Layout::aligned, bytes.storage()).value();
   }
-  /// The bytes of a tensor on a GPU, past all streams: the caller knows that they are there.
+  /// Reads the bytes of a tensor on a GPU, past all streams: the caller knows that they are there.
   [[nodiscard]] Tensor at_once(const Tensor& on_gpu) {
     Tensor host = Tensor::empty(on_gpu.dtype(), on_gpu.shape()).value();
     const void* const bytes =
@@ -77,7 +77,7 @@ class ProgramGpus {
       std::memcpy(host.mutable_bytes().data(), bytes, on_gpu.size_bytes());
     return host;
   }
-  /// The same, once what the per-thread stream has is done.
+  /// Reads them once the work of the per-thread stream is done.
   [[nodiscard]] Tensor read(const Tensor& on_gpu) {
     synchronize(on_gpu.device(), kStreamPerThread);
     return at_once(on_gpu);
@@ -116,9 +116,9 @@ class Gate {
     open();
     while (!is_past_.load()) std::this_thread::yield();
   }
-  /// A handler of signals may call it.
+  /// Ends the wait. A handler of signals may call it.
   void open() { is_open_.store(true); }
-  /// Returns when the stream has come to it: a context that is lost then lets it go on.
+  /// Returns when the stream has reached the gate: a lost context then opens it.
   void wait_until_reached() const {
     while (!is_reached_.load()) std::this_thread::yield();
   }

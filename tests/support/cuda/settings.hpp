@@ -12,10 +12,10 @@
 
 namespace tendon::cuda_double {
 
-/// The answer of a function in place of its work.
+/// The answer that a function returns without doing its work.
 struct Failure {
   int status = 0;
-  std::uint64_t passage = 0;  ///< 0: each one
+  std::uint64_t passage = 0;  ///< 0: each passage
 };
 
 /// The settings of the environment (double.hpp).
@@ -33,9 +33,9 @@ struct Settings {
   std::map<std::string, Failure> failures;  ///< by exported name
 };
 
-/// The parts of `text` between commas.
+/// Splits `text` at commas.
 std::vector<std::string> parts_of(std::string_view text);
-/// Does TENDON_CUDA_DOUBLE_MISSING name it?
+/// True if TENDON_CUDA_DOUBLE_MISSING names the function.
 bool is_hidden(std::string_view exported_name);
 
 }  // namespace tendon::cuda_double

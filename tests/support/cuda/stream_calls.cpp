@@ -11,14 +11,14 @@ std::shared_ptr<Event> event_of(World& all, EventHandle handle) {
   return found == all.events.end() ? nullptr : found->second;
 }
 
-/// Whether all work up to `point` is done.
+/// Returns whether all work up to `point` is done.
 Status look(const Point& point) {
   if (point.is_reached()) return Status::success;
   const Context& context = point.stream->context;
   return context.lost ? *context.lost : Status::not_ready;
 }
 
-/// A call that waits for a captured stream, or asks after it, ends the capture.
+/// Breaks the capture of a stream that a call waits for or queries.
 bool breaks_own_capture(const Stream& stream) {
   if (stream.capture == nullptr) return false;
   stream.capture->status = CaptureStatus::invalidated;
@@ -101,7 +101,7 @@ Status stream_get_capture_info(StreamHandle handle, CaptureStatus* capture_statu
   Status status = Status::success;
   const auto stream = stream_of(all, handle, status);
   if (stream == nullptr) return status;
-  if (is_beside_capture(*stream)) return Status::stream_capture_implicit;  // and breaks nothing
+  if (is_beside_capture(*stream)) return Status::stream_capture_implicit;  // breaks nothing
   const Capture* const capture = stream->capture.get();
   *capture_status = capture != nullptr ? capture->status : CaptureStatus::none;
   if (id != nullptr && capture != nullptr) *id = capture->id;

@@ -9,7 +9,7 @@
 namespace tendon::cuda_double {
 namespace {
 
-/// May the first entry of the stream run?
+/// True if the first entry of the stream may run.
 bool is_due(const Stream& stream) {
   const Entry& entry = stream.entries.front();
   const auto& places = stream.context.queues[stream.queue];
@@ -18,7 +18,7 @@ bool is_due(const Stream& stream) {
                      [](const Point& point) { return point.is_reached(); });
 }
 
-/// As a busy device, now and then; the context may be lost meanwhile.
+/// Delays some entries, as a busy device does; the context may be lost meanwhile.
 void hesitate(WorldLock& lock, Stream& stream) {
   World& world = stream.world;
   if (world.settings.seed == 0 || world.settings.delay_us == 0 || world.hesitation() % 4 != 0)
@@ -43,7 +43,7 @@ void run_first(WorldLock& lock, Stream& stream) {
   }
 }
 
-/// Nothing of a lost context runs, and nothing counts as done.
+/// Drops the entries of a lost context: nothing of them runs, and nothing counts as done.
 void drop_entries(Stream& stream) {
   for (const Entry& entry : stream.entries) stream.context.queues[stream.queue].erase(entry.place);
   stream.entries.clear();
@@ -69,7 +69,7 @@ void run(const std::shared_ptr<Stream>& stream) {
   stream->context.streams.erase(stream);
 }
 
-/// The default stream of a thread in each context: it ends with the thread.
+/// The default streams of a thread, one in each context. They end with the thread.
 struct ThreadStreams {
   World* world = nullptr;
   std::map<Context*, std::shared_ptr<Stream>> streams;
@@ -91,7 +91,8 @@ std::shared_ptr<Stream> stream_of_thread(World& world, Context& context) {
   return stream;
 }
 
-/// Adds the work of others that a stream waits for which synchronises with the legacy default.
+/// Adds the work that a stream must wait for because it synchronises with the legacy default
+/// stream.
 void add_legacy_order(const std::shared_ptr<Stream>& stream, std::vector<Point>& after) {
   Context& context = stream->context;
   if (!stream->is_blocking || context.legacy == nullptr) return;
@@ -103,7 +104,8 @@ void add_legacy_order(const std::shared_ptr<Stream>& stream, std::vector<Point>&
     if (other != stream && other->is_blocking) after.push_back({other, other->enqueued});
 }
 
-/// The legacy default stream cannot be used while one that synchronises with it is captured.
+/// Breaks the captures that forbid a use of the legacy default stream: those of streams that
+/// synchronise with it.
 bool breaks_capture(const Stream& stream) {
   if (!is_beside_capture(stream)) return false;
   for (const auto& other : stream.context.streams)

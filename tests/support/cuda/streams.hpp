@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams of the double: a thread each, and the queues that they share.
+// Streams of the double, one thread each, and the queues that they share.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ struct World;
 struct Context;
 struct Stream;
 
-/// The work of a stream up to one entry, that one included.
+/// The work of a stream up to one entry, including that one.
 struct Point {
   std::shared_ptr<Stream> stream;
   std::uint64_t number = 0;
@@ -44,7 +44,7 @@ struct Entry {
   std::uint64_t place = 0;  ///< in its queue
 };
 
-/// A capture: work of its streams is recorded instead of being run.
+/// A capture: the work of its streams is recorded and not run.
 struct Capture {
   CaptureMode mode = CaptureMode::global;
   CaptureStatus status = CaptureStatus::active;
@@ -60,7 +60,7 @@ struct Stream {
   World& world;
   Context& context;
   const std::size_t queue;
-  const bool is_blocking;  ///< with the legacy default stream
+  const bool is_blocking;  ///< synchronises with the legacy default stream
   std::deque<Entry> entries;
   std::uint64_t enqueued = 0;
   std::uint64_t done = 0;
@@ -73,7 +73,7 @@ struct Context {
   int device = 0;
   int retained = 0;
   std::optional<Status> lost;
-  std::array<std::set<std::uint64_t>, kQueueCount> queues;  ///< places of entries not done
+  std::array<std::set<std::uint64_t>, kQueueCount> queues;  ///< places of entries that are not done
   std::set<std::shared_ptr<Stream>> streams;
   std::shared_ptr<Stream> legacy;
   std::size_t next_queue = 0;
@@ -82,16 +82,17 @@ struct Context {
 using WorldLock = std::unique_lock<std::mutex>;
 
 std::shared_ptr<Stream> make_stream(World& world, Context& context, bool is_blocking);
-/// The stream ends when its work is done, which releasing calls wait for as for any other.
+/// Ends the stream when its work is done. Releasing calls wait for it as for any other.
 void close_stream(World& world, const std::shared_ptr<Stream>& stream);
-/// Null, and the answer, where no such stream is there.
+/// Returns null, and sets `status`, if there is no such stream.
 std::shared_ptr<Stream> stream_of(World& world, StreamHandle handle, Status& status);
-/// Waits for a place in the queue; the stream runs `work` behind its own work and all of `after`.
+/// Waits for a place in the queue. The stream then runs `work` after its own work and everything in
+/// `after`.
 Status enqueue(WorldLock& lock, const std::shared_ptr<Stream>& stream, std::function<void()> work,
                std::vector<Point> after = {});
-/// Is it the legacy default stream, while one that synchronises with it is captured?
+/// True if it is the legacy default stream while a stream that synchronises with it is captured.
 bool is_beside_capture(const Stream& stream);
-/// Waits for the work up to a point to be done, or to be lost.
+/// Waits until the work up to a point is done or lost.
 Status wait_for(WorldLock& lock, const Point& point);
 /// Waits for all work of all streams, as releasing calls do.
 void wait_for_all(WorldLock& lock, World& world);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exports of the double: each function of driver_functions.def under its own name. A name that
-// TENDON_CUDA_DOUBLE_MISSING has is not found, because dlsym() asks a function for the address.
+// The exports of the double: each function of driver_functions.def under its own name. Names in
+// TENDON_CUDA_DOUBLE_MISSING are not found, because dlsym() asks a function for the address.
 #include "support/cuda/calls.hpp"
 #include "support/cuda/functions.hpp"
 #include "support/cuda/settings.hpp"

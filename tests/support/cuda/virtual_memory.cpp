@@ -15,7 +15,7 @@
 namespace tendon::cuda_double {
 namespace {
 
-/// In the name of a memfd: whose memory it is. Nothing else is a handle.
+/// Begins the name of the memfd of a handle, which names the device. Nothing else is a handle.
 constexpr std::string_view kMark = "cuda-double:";
 
 std::string name_of(const Uuid& uuid) {
@@ -54,8 +54,8 @@ std::shared_ptr<Allocation> allocate(World& all, int device, std::size_t bytes) 
   return allocation;
 }
 
-/// The device that the memory of a descriptor is on, if it is a handle at all; -1: one that is not
-/// here.
+/// Returns the device of the memory of a descriptor; -1 if it is of another world; nothing if the
+/// descriptor is no handle.
 std::optional<int> device_of(const World& all, int descriptor) {
   const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
   std::array<char, 256> target{};
@@ -79,7 +79,7 @@ void drop(World& all, std::map<DeviceAddress, Region>::iterator region) {
   all.addresses.regions.erase(region);
 }
 
-/// Are there regions in the range, and does none of them reach out of it?
+/// True if the range has regions, and none of them extends beyond it.
 bool has_whole_regions(const World& all, DeviceAddress address, std::size_t bytes) {
   std::size_t count = 0;
   for (const auto& [begin, region] : all.addresses.regions) {

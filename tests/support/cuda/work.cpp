@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::chrono::microseconds kBetweenLooks{50};
 
-/// Where a stream reads or writes.
+/// The memory that a stream reads or writes.
 struct Place {
   std::byte* memory = nullptr;
   bool is_pageable = false;  ///< memory of the program that is not registered
@@ -20,7 +20,7 @@ struct Place {
   std::size_t offset = 0;  ///< in the pages
 };
 
-/// The region of an address, if its access is enough; `status` says why there is none.
+/// Finds the region of an address, if its access is enough; `status` says why there is none.
 Status place_of(const World& all, DeviceAddress address, std::size_t bytes, AccessFlags needed,
                 Place& place) {
   const Region* region = all.addresses.find(address, bytes);
@@ -41,8 +41,7 @@ Status place_of(const World& all, DeviceAddress address, std::size_t bytes, Acce
   return Status::success;
 }
 
-/// One copy as a stream does it: pageable memory is read at the call, as a driver does that stages
-/// it.
+/// One copy on a stream. It reads pageable memory at the call, like a driver that stages it.
 struct Copy {
   Place destination;
   Place source;
@@ -98,11 +97,11 @@ void wait_for_word(World& all, Context& context, std::byte* memory, std::uint64_
   while (!is_met(word_at(memory).load(std::memory_order_acquire), value, condition)) {
     WorldLock lock(all.mutex);
     if (context.lost) return;
-    all.changed.wait_for(lock, kBetweenLooks);  // nobody tells of a word that the host writes
+    all.changed.wait_for(lock, kBetweenLooks);  // nobody reports a word that the host writes
   }
 }
 
-/// A word that streams wait for or write: registered, or of the device, and aligned.
+/// Finds a word that streams wait for or write: registered or of the device, and aligned.
 Status word_place(const World& all, DeviceAddress address, AccessFlags needed, Place& place) {
   if (address % sizeof(std::uint64_t) != 0 ||
       all.addresses.find(address, sizeof(std::uint64_t)) == nullptr)

@@ -8,7 +8,7 @@ namespace {
 
 std::atomic<World*> the_world{nullptr};
 
-/// The state of a thread in a world; another world forgets it.
+/// The state of a thread in a world; a new world resets it.
 struct OfThread {
   World* world = nullptr;
   std::vector<Context*> contexts;

@@ -38,7 +38,7 @@ struct Event {
   std::shared_ptr<Capture> capture;
 };
 
-/// How many blocks and threads were launched, by x, y and z.
+/// The numbers of launched blocks and threads, by x, y and z.
 struct Grid {
   std::array<unsigned, 3> blocks{};
   std::array<unsigned, 3> threads{};
@@ -51,35 +51,35 @@ struct Kernel {
 /// The kernel of Tendon itself.
 Kernel gather_kernel();
 
-/// All that the double knows, under one lock. It is never destroyed, because threads of streams use
-/// it to the end of the process.
+/// Everything that the double knows, under one lock. It is never destroyed, because threads of
+/// streams use it to the end of the process.
 struct World {
   explicit World(World* one_before);
 
-  World* const before;  ///< which threads that end late may still use
+  World* const before;  ///< threads that end late may still use it
 
   std::mutex mutex;
   std::condition_variable changed;
-  std::atomic<pid_t> process{0};  ///< that called cuInit; 0: nobody did
+  std::atomic<pid_t> process{0};  ///< the process that called cuInit; 0: none did
   std::atomic<bool> is_deinitialised{false};
   std::array<std::atomic<std::uint64_t>, kFunctionCount> calls{};
 
   Settings settings;
   std::mt19937_64 hesitation;
   std::size_t running = 0;                   ///< streams that are doing their work
-  std::deque<Context> contexts;              ///< one a device
+  std::deque<Context> contexts;              ///< one for each device
   std::vector<std::size_t> bytes_given_out;  ///< of each device
   AddressBook addresses;
   std::map<void*, std::shared_ptr<Event>> events;
   std::vector<std::shared_ptr<Capture>> captures;
-  std::map<void*, std::string> modules;    ///< their text
-  std::map<void*, std::string> functions;  ///< their names
+  std::map<void*, std::string> modules;    ///< PTX by module
+  std::map<void*, std::string> functions;  ///< names by function
   std::map<std::string, Kernel> kernels;
   std::uint64_t last_number = 0;  ///< of places in queues, captures and handles
 };
 
 World& world();
-/// Puts another one in its place; its streams end.
+/// Replaces the world; the streams of the old one end.
 void make_world_anew();
 
 /// The contexts that the calling thread has made current, innermost last.

@@ -9,7 +9,7 @@
 
 namespace tendon::test {
 
-/// What a certificate says, right unless a test changes it.
+/// The contents of a certificate, valid unless a test changes them.
 struct CertificateText {
   std::string subject = "an end";
   std::string names = "URI:tendon://robot/7, DNS:robot-7.example, IP:127.0.0.1";
@@ -22,13 +22,13 @@ struct CertificateText {
 /// A certificate with its key.
 class Certificate {
  public:
-  /// Signed by its own key.
+  /// Makes a certificate that its own key signed.
   [[nodiscard]] static Certificate root(const CertificateText& text);
   [[nodiscard]] static Certificate authority(const std::string& name);
   [[nodiscard]] Certificate sign(const CertificateText& text) const;
   [[nodiscard]] Certificate sign_authority(const std::string& name) const;
 
-  /// Copies.
+  /// These return copies.
   [[nodiscard]] detail::CryptoOwned<X509> certificate() const;
   [[nodiscard]] detail::CryptoOwned<EVP_PKEY> key() const;
 

@@ -13,7 +13,7 @@
 
 namespace tendon::test {
 
-/// A key that is `fill` throughout.
+/// Makes a key of bytes that are all `fill`.
 inline detail::SharedKey shared_key(const std::string& label, char fill) {
   return {label,
           detail::SecretBytes::copy_of(as_bytes(std::string(detail::kSharedKeyBytes, fill))),
@@ -27,12 +27,12 @@ inline std::shared_ptr<const detail::secure::Credentials> with_key(const std::st
   return detail::secure::Credentials::make(std::move(parts)).value();
 }
 
-/// The shared key "fleet", of bytes that say `fill`.
+/// Makes the shared key "fleet" of bytes that are all `fill`.
 inline std::shared_ptr<const detail::secure::Credentials> fleet_key(char fill = 'a') {
   return with_key("fleet", fill);
 }
 
-/// The end's own certificate, then those of `issuers`.
+/// Lists the end's own certificate, then those of `issuers`.
 inline detail::secure::CredentialParts parts_of(const Certificate& own,
                                                 const std::vector<const Certificate*>& issuers,
                                                 const Certificate& authority) {
@@ -44,7 +44,7 @@ inline detail::secure::CredentialParts parts_of(const Certificate& own,
   return parts;
 }
 
-/// A member of a private CA with two authorities between, and so with a chain of three: as long as
+/// A member of a private CA with two intermediate authorities: a chain of three, the longest that
 /// is allowed.
 inline std::shared_ptr<const detail::secure::Credentials> chain_of_three(
     const CertificateText& text = {}) {

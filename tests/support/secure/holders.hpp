@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Credentials of one end, for tests that are about the other end or about the way between.
+// Credentials of one end, for tests of the other end or of the way between.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace tendon::test {
 
 using SharedCredentials = std::shared_ptr<const detail::secure::Credentials>;
 
-/// An end that has this key alone.
+/// Makes an end that has this key alone.
 inline SharedCredentials holder_of_key(const std::string& label, char fill) {
   detail::secure::CredentialParts parts;
   parts.keys.push_back(
@@ -23,7 +23,7 @@ inline SharedCredentials holder_of_key(const std::string& label, char fill) {
   return detail::secure::Credentials::make(std::move(parts)).value();
 }
 
-/// An end that shows this certificate, then those of `issuers`, and believes `authority`.
+/// Makes an end that shows this certificate, then those of `issuers`, and trusts `authority`.
 inline SharedCredentials holder_of(const Certificate& own, const Certificate& authority,
                                    const std::vector<const Certificate*>& issuers = {}) {
   detail::secure::CredentialParts parts;

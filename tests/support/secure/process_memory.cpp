@@ -83,14 +83,14 @@ void SoughtBytes::find_in(Bytes bytes, F found) const {
   }
 }
 
-// Not by pointer: another thread may unmap what it reads.
+// Reads through /proc and not by pointer: another thread may unmap the memory meanwhile.
 std::vector<std::string> SoughtBytes::places_outside() const {
   const detail::OwnedFd memory(open("/proc/self/mem", O_RDONLY | O_CLOEXEC));
   std::vector<std::byte> chunk(kChunkBytes);
   std::vector<std::string> places;
   for (const Mapping& one : mappings()) {
     if (one.is_secret() || !one.is_readable || !one.is_present) continue;
-    // Each chunk begins with the last bytes of the one before.
+    // Each chunk begins with the last bytes of the previous one.
     for (std::uintptr_t at = one.begin; at < one.end; at += kChunkBytes - 7) {
       const ssize_t got = pread(memory.get(), chunk.data(), std::min(kChunkBytes, one.end - at),
                                 static_cast<off_t>(at));

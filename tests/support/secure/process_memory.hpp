@@ -14,31 +14,31 @@ namespace tendon::test {
 struct Mapping {
   std::uintptr_t begin = 0;
   std::uintptr_t end = 0;
-  std::string name;  ///< as the line has it, and its flags
+  std::string name;  ///< the name and the flags in the line
   bool is_readable = false;
-  bool is_present = false;  ///< some of it
+  bool is_present = false;  ///< some of its pages
   bool is_locked = false;
   bool is_undumped = false;  ///< MADV_DONTDUMP
   bool is_wiped = false;     ///< MADV_WIPEONFORK
-  /// It is SecretMemory: no other memory of the process is both.
+  /// True for SecretMemory: no other memory of the process has both flags.
   [[nodiscard]] bool is_secret() const { return is_undumped && is_wiped; }
 };
 [[nodiscard]] std::vector<Mapping> mappings();
-/// That of an address.
+/// Returns the mapping that contains an address.
 [[nodiscard]] Mapping mapping_of(const void* address);
-/// In all that is_secret().
+/// Counts the bytes of all mappings that are is_secret().
 [[nodiscard]] std::size_t secret_memory_bytes();
 
-/// Looks for bytes that it does not have itself: it keeps them changed. Eight of them in a row,
-/// from any multiple of eight, are a copy.
+/// Looks for secret bytes without a copy of its own: it keeps them changed. Eight of them in a row,
+/// from any multiple of eight, count as a copy.
 class SoughtBytes {
  public:
-  /// Precondition: at least eight bytes; those behind the last eight are not sought.
+  /// Precondition: at least eight bytes. Bytes behind the last multiple of eight are not sought.
   void add(Bytes secret);
 
-  /// Where copies lie outside SecretMemory; one text a place.
+  /// Returns the places of copies outside SecretMemory, one text each.
   [[nodiscard]] std::vector<std::string> places_outside() const;
-  /// How many copies lie in SecretMemory.
+  /// Counts the copies in SecretMemory.
   [[nodiscard]] std::size_t count_inside() const;
 
  private:

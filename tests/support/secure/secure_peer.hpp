@@ -17,20 +17,20 @@
 
 namespace tendon::test {
 
-/// A peer of a secure listener that says in its handshake what a test likes.
+/// A peer of a secure listener that sends arbitrary messages in its handshake.
 class SecurePeer {
  public:
   SecurePeer(std::string_view address, std::shared_ptr<const detail::secure::Credentials> own,
              detail::secure::TlsHandshakeOptions handshake = {})
       : stream_(open(address, std::move(own), std::move(handshake)),
                 detail::Handshake::connector()) {}
-  /// A lane of the session that `control` has.
+  /// Makes a lane of the session that the control lane has.
   SecurePeer(std::string_view address, std::shared_ptr<const detail::secure::Credentials> own,
              const detail::secure::TlsSession& session)
       : SecurePeer(address, std::move(own),
                    {.session_id = session.id, .session_key = session.lane_key.bytes()}) {}
 
-  /// Says it, and waits for the answer or the refusal.
+  /// Sends a message, and waits for the answer or the refusal.
   [[nodiscard]] detail::HandshakeStep ask(const detail::HelloMessage& question) {
     detail::HandshakeStep step = stream_.reply(question);
     EXPECT_TRUE(eventually([&] {
@@ -39,7 +39,7 @@ class SecurePeer {
     }));
     return step;
   }
-  /// Says hello and chooses sockets: the ticket of its lanes.
+  /// Says hello, chooses sockets and returns the ticket for the lanes.
   [[nodiscard]] detail::Nonce128 make_link(const detail::HelloMessage& hello) {
     const auto answer = ask(hello);
     EXPECT_TRUE(answer.message) << answer.error.value_or(Error{}).detail;
@@ -51,7 +51,7 @@ class SecurePeer {
     EXPECT_TRUE(ready.message) << ready.error.value_or(Error{}).detail;
     return ready.message ? ready.message->ticket : detail::Nonce128{};
   }
-  /// The control lane, or the lane, has its session.
+  /// Returns the session of the control lane, or of the lane.
   [[nodiscard]] const detail::secure::TlsSession& session() const {
     return *stream_.stream()->session();
   }
@@ -82,7 +82,7 @@ inline detail::HelloMessage secure_claims() {
   return hello;
 }
 
-/// The lane of a link that this peer has made.
+/// The message of a lane of the link that this peer has made.
 inline detail::HelloMessage lane_of(const detail::HelloMessage& hello,
                                     const detail::Nonce128& ticket, std::uint32_t index) {
   detail::HelloMessage lane;
