@@ -71,7 +71,7 @@ void expect_round_trip(const T& announcement) {
   EXPECT_EQ(std::get<T>(*read), announcement);
 }
 
-// They are on the wire between versions: what a peer of this one says stays readable.
+// Other versions read these keys on the wire: they must stay as this version writes them.
 TEST(Announcement, OfANodeHasGoldenKeys) {
   NodeAnnouncement node = vision();
   const std::string begin = std::string("@tendon/brain/node/vision/") + kContext;
@@ -136,7 +136,7 @@ TEST(Announcement, IsFoundByWhatItsTopicMatches) {
   EXPECT_FALSE(
       pattern_of_all_subscribers(key("vision")).value().intersects(to_key(objects()).value()));
   EXPECT_TRUE(key("@tendon/*/node/vi$*/*/*/*").intersects(to_key(vision()).value()));
-  // A subscriber to everything does not hear of them.
+  // A subscriber to everything does not receive them.
   EXPECT_FALSE(key("**").intersects(to_key(vision()).value()));
 }
 
@@ -216,7 +216,7 @@ TEST(Announcement, IsNoLongerThanItsLimits) {
   EXPECT_TRUE(fails_with(to_key(entity), ErrorCode::limit_exceeded, "65 chunks"));
 }
 
-// `whole` with the field `name` replaced; names stand for themselves in it.
+// Returns `whole` with the field `name` replaced; in it a field's value is its name.
 std::string with(std::string whole, const std::string& name, const std::string& value) {
   const std::size_t at = whole.find(name);
   EXPECT_NE(at, std::string::npos);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For whom and how long publish() waits with Overflow::block, and what it finds prepared.
+// How publish() waits with Overflow::block: for which subscribers, for how long, and what it finds
+// prepared.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +27,7 @@ using testing::SizeIs;
 
 class Block : public NodesTest {
  protected:
-  // Publishes; nothing is received until that has returned.
+  // Publishes a sample while nothing is received until publish() has returned.
   template <class... Until>
   static Published publish_before_anything_is_taken(Publisher& publisher, std::int64_t number,
                                                     Subscriber& subscriber, Until... until) {
@@ -41,8 +42,8 @@ class Block : public NodesTest {
     taking.join();
     return published;
   }
-  // How many of them lag. With a window of one sample that is all but one: of which, depends on how
-  // soon the last credit comes.
+  // Counts the samples that lag. With a window of one sample all but one do: which one does not
+  // depends on when the last credit arrives.
   static std::size_t lagging_before_anything_is_taken(Publisher& publisher,
                                                       const std::vector<std::int64_t>& numbers,
                                                       Subscriber& subscriber) {
@@ -62,7 +63,7 @@ TEST_P(Block, PublishWithoutADeadlineWaits) {
   Subscriber subscriber = Subscriber::declare(motor.node, "count", {.window = 1}).value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   EXPECT_THAT(publisher.publish(numbered(1)).value().lagging, IsEmpty());
-  // It takes the first when the second is published and waits for its turn.
+  // The subscriber takes the first sample when the second is published and waits for its turn.
   std::thread taking([&] {
     for (std::uint64_t sequence = 1; sequence <= 4; ++sequence) {
       EXPECT_TRUE(eventually([&] { return publisher.stats().published == sequence + 1; }));
@@ -119,7 +120,7 @@ TEST_P(Block, ASubscriberThatOnlyThePublishingThreadEmptiesLagsAtOnce) {
   ASSERT_TRUE(eventually([&] { return reasons().size() >= 2; }));
   EXPECT_THAT(reasons().back().reason, HasSubstr("the thread that publishes"));
 
-  // Another thread receives: that one is waited for.
+  // Another thread receives: publish() waits for that one.
   std::atomic<std::uint64_t> last{0};
   std::thread taking([&] {
     while (last < 20) last = receive(own).sequence;
@@ -132,7 +133,8 @@ TEST_P(Block, ASubscriberThatOnlyThePublishingThreadEmptiesLagsAtOnce) {
   EXPECT_THAT(reasons(), SizeIs(told_before));
 }
 
-// A posted receive is completed by whichever thread: the next one comes from the thread that posts.
+// Any thread completes a posted receive: the next receive is posted by the thread that posts them
+// all.
 TEST_P(Block, AThreadThatPostsReceivesIsTheReceiver) {
   Program& vision = start("vision");
   Publisher publisher =

@@ -92,7 +92,7 @@ TEST_F(CableEnds, AFrameThatComesAgainIsDropped) {
   EXPECT_EQ(far_.state(), State::open);
 }
 
-// Each byte of a frame is under the tag, and so are its direction and the key.
+// The tag covers each byte of a frame, its direction and the key.
 TEST_F(CableEnds, WhatStrangersWriteIsDropped) {
   const Storage good = say(near_, "genuine");
   for (std::size_t i = 0; i < good.size_bytes(); ++i) {
@@ -126,7 +126,7 @@ TEST_F(CableEnds, SendNoMoreThanTheReaderGrants) {
   EXPECT_EQ(near_.may_send(), kFirstLimit);
 }
 
-// While the rest is under way: half a window that is not told of would be half of the rate.
+// The rest is under way: an unreported half of the window would halve the rate.
 TEST_F(CableEnds, TellOfSmallPartsOfALargeWindow) {
   constexpr std::size_t kFrames = 16;
   constexpr std::uint64_t kWindow = kFrames * kMaxCablePayloadBytes;
@@ -148,7 +148,7 @@ TEST_F(CableEnds, TellOfSmallPartsOfALargeWindow) {
   EXPECT_EQ(words, kFrames / 2);
 }
 
-// Before that the asker may not be listening, and what it missed would be a gap.
+// Before that the asker may not be listening, and a frame that it missed would be a gap.
 TEST_F(CableEnds, TheAskerSpeaksFirst) {
   far_.grant(10 * kFirstLimit);
   EXPECT_EQ(far_.may_send(), 0u);
@@ -185,7 +185,7 @@ TEST_F(CableEnds, EachDirectionEndsByItself) {
 
 TEST_F(CableEnds, NothingComesBehindAnEnd) {
   EXPECT_EQ(hear(far_, near_.end().value()), Verdict::taken);
-  // What a faulty peer would do: its end was another one.
+  // Acts as a faulty peer, whose end was another one.
   Cable other = make(CableEnd::asker);
   (void)other.word();
   EXPECT_EQ(hear(far_, say(other, "more")), Verdict::breaks_it);
@@ -197,8 +197,8 @@ TEST_F(CableEnds, ACutEndsBothSides) {
   EXPECT_EQ(far_.state(), State::broken);
 }
 
-// A stream of random pieces, with strangers' frames and replays between them: what comes is what
-// left, and never more than was granted waits.
+// Sends a stream of random pieces, with strangers' frames and replays between them: all bytes
+// arrive as they left, and no more than was granted waits.
 TEST_F(CableEnds, CarryAStreamAmongStrangers) {
   constexpr std::uint64_t kSeed = 20;
   SCOPED_TRACE("seed " + std::to_string(kSeed));

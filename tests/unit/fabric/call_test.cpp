@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls between nodes: who answers, what a caller is told when nobody does, and what handlers see.
+// Calls between nodes: who answers, what a caller hears if nobody does, and what handlers see.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-/// A handler that runs until it may go on, or its caller gives up.
+/// A handler that runs until it may return, or its caller cancels.
 class Gate {
  public:
   [[nodiscard]] Responder::Handler handler() const {
@@ -58,7 +58,7 @@ class Gate {
   [[nodiscard]] bool holds(int count) const {
     return eventually([&] { return state_->running == count; });
   }
-  [[nodiscard]] int running() const { return state_->running; }  ///< ever
+  [[nodiscard]] int running() const { return state_->running; }  ///< ever begun
   [[nodiscard]] int cancelled() const { return state_->cancelled; }
 
  private:
@@ -197,7 +197,7 @@ TEST_P(Calls, TheFirstAnswerWinsAndTheOtherRequestIsCancelled) {
 TEST_P(Calls, AnErrorOfAHandlerNamesItsNode) {
   Program& arm = start("arm");
   Program& brain = start("brain");
-  detail::Mutex mutex;  // the sanitizer does not see the order that shared memory gives
+  detail::Mutex mutex;  // the sanitizer does not see the order that shared memory provides
   std::optional<Error> error;
   Responder responder = respond(arm, [&](const Request&) -> Result<TensorDict> {
     const detail::Lock lock(mutex);
@@ -216,7 +216,7 @@ TEST_P(Calls, AnErrorOfAHandlerNamesItsNode) {
   EXPECT_TRUE(fails_with(failed, ErrorCode::handler_failed, "a motor is hot"));
   EXPECT_TRUE(fails_with(call_that_fails(ErrorCode::not_found, "no such plan"),
                          ErrorCode::not_found, "no such plan"));
-  // What would tell this caller to do something else.
+  // These codes would tell this caller to do something else.
   EXPECT_TRUE(fails_with(call_that_fails(ErrorCode::timeout, "its own deadline"),
                          ErrorCode::handler_failed, "timeout: its own deadline"));
   EXPECT_TRUE(fails_with(call_that_fails(ErrorCode::not_found, std::string(10'000, 'x')),
@@ -289,7 +289,7 @@ TEST_P(Calls, EndAtTheirDeadlineAndTheHandlerHearsOfIt) {
   Program& brain = start("brain");
   const Gate gate;
   Responder responder = respond(arm, gate.handler());
-  // However long a busy machine takes until the handler runs.
+  // A busy machine may take long until the handler runs.
   for (auto patience = 30ms; gate.running() == 0 && patience < kPatience; patience *= 2)
     EXPECT_TRUE(fails_with(call(brain, patience), ErrorCode::timeout, "arm"));
   EXPECT_TRUE(eventually([&] { return gate.cancelled() == 1; }));
@@ -375,7 +375,7 @@ TEST_P(Calls, AnAnswerThatHasNoMemoryIsAnError) {
                          ErrorCode::message_too_large));
 }
 
-// All
+// Calls to all
 
 TEST_P(Calls, OfAllGatherEveryAnswer) {
   Program& a = start("a");
@@ -407,7 +407,7 @@ TEST_P(Calls, OfAllNameThoseThatDidNotAnswer) {
   Responder third = respond(c, gate.handler());
   ASSERT_TRUE(knows(brain, 3));
   std::optional<CallAllReplies> came;
-  // However long a busy machine takes for the first two.
+  // A busy machine may take long for the first two answers.
   for (auto patience = 50ms; patience < kPatience; patience *= 2) {
     came = brain.node.call_all("plan", numbered(7), patience).value();
     if (came->replies.size() == 1 && came->unanswered[0].error.code == ErrorCode::not_found) break;
@@ -538,7 +538,7 @@ TEST_P(Calls, InAForkedChildNothingWorksAndNothingHangs) {
   EXPECT_TRUE(succeeds(call(brain))) << "the parent is not disturbed";
 }
 
-// Many at once
+// Many calls at once
 
 TEST_P(Calls, BeyondWhatMayBeOpenWaitAtTheCaller) {
   Program& arm = start("arm");
@@ -640,7 +640,7 @@ TEST(CallWords, AreTheseBytes) {
   EXPECT_EQ(detail::read_call_opening(std::as_bytes(std::span(said))).value(), opening);
 }
 
-// What a program may do wrong
+// Misuse by a program
 
 TEST(CallErrors, AreSaidWithTheirRemedy) {
   Context context = Context::create({}).value();

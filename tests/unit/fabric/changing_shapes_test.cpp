@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Samples of ever new shapes: what a subscriber that is behind gets, and what its gaps say.
+// Samples whose shapes always change: what a subscriber that is behind receives, and what its gaps
+// say.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -16,8 +17,8 @@ using namespace std::chrono_literals;
 
 class ChangingShapes : public NodesTest {
  protected:
-  // Its subscriber takes nothing of the first part and all of the second, in which the publisher
-  // does not run ahead of it.
+  // Publishes in two parts. The subscriber takes nothing of the first part and all of the second,
+  // in which the publisher stays in step with it.
   void publish_past_a_reader_that_is_behind(std::uint64_t size_bytes) {
     Program& vision = start("vision");
     Program& motor = start("motor");
@@ -57,7 +58,7 @@ TEST_P(ChangingShapes, LargeOnesReachASubscriberThatWasBehind) {
   publish_past_a_reader_that_is_behind(20'000);
 }
 
-// Schemas that travel as transfers of their own.
+// These schemas travel as transfers of their own.
 TEST_P(ChangingShapes, WideOnesReachASubscriberThatWasBehind) {
   Program& vision = start("vision");
   Program& motor = start("motor");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attempts that are made again until they succeed, on as many threads as they need, and what a
-// crowd of silent peers may take of them.
+// Attempts that are repeated until they succeed, on as many threads as they need, and the share
+// that a crowd of silent peers may take of these.
 #include "fabric/ways/dialler.hpp"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ using Dial = Dialler::Dial;
 using Outcome = Dialler::Outcome;
 using Whence = Dialler::Whence;
 
-/// Answers when it is told to.
+/// Knocks that answer when the test says so.
 class ToldKnocks final : public Knocks {
  public:
   struct Asked {
@@ -45,7 +45,7 @@ class ToldKnocks final : public Knocks {
     asked_.push_back({number, addresses, patience});
     return {};
   }
-  /// No knock can begin from now on.
+  /// Makes each later knock fail to begin.
   void fail() { fails_ = true; }
   void stop() override {}
 
@@ -53,7 +53,7 @@ class ToldKnocks final : public Knocks {
     const std::lock_guard lock(mutex_);
     return asked_;
   }
-  /// The addresses that were knocked at first, in the order in which that began.
+  /// Returns the first address of each knock, in the order of the knocks.
   [[nodiscard]] std::vector<std::string> names() const {
     std::vector<std::string> names;
     for (const Asked& one : asked()) names.push_back(one.addresses.front());
@@ -68,7 +68,7 @@ class ToldKnocks final : public Knocks {
   std::atomic<bool> fails_{false};
 };
 
-/// Attempts that take until they are let go, as those to silent peers do.
+/// Attempts that run until the test ends them, as those to silent peers do.
 class Silence {
  public:
   [[nodiscard]] Dialler::Attempt attempt(Outcome outcome = Outcome::unreached) {
@@ -90,7 +90,7 @@ class Silence {
   std::atomic<bool> over_{false};
 };
 
-/// A Dialler whose knocks are told, and attempts that end before it does.
+/// A Dialler whose knocks the test answers, and attempts that end before it does.
 class Crowd : public testing::Test {
  protected:
   ~Crowd() override { silence_.end(); }
@@ -103,7 +103,7 @@ class Crowd : public testing::Test {
                    .whence = whence,
                    .addresses = {peer, peer + " too"}});
   }
-  /// Takes all places of those of whom nobody knows that they are there.
+  /// Takes all places for peers without a proved connection.
   void take_unproven_places() {
     for (std::size_t n = 0; n < Dialler::kMostUnproven; ++n)
       want("silent " + std::to_string(n), silence_.attempt());
@@ -163,7 +163,7 @@ TEST_F(Crowd, NeedsNoPlaceOnThisHost) {
   EXPECT_TRUE(knocks_.asked().empty());
 }
 
-// Its socket is not there: it is as any that is announced.
+// The socket of the peer does not exist: the peer is then like any announced one.
 TEST_F(Crowd, OnThisHostGoesOtherWaysLikeAnyOther) {
   take_unproven_places();
   std::vector<Whence> seen;
@@ -190,7 +190,8 @@ TEST_F(Crowd, LetsTheNewestComeEverySecondTime) {
   const auto name = [](std::size_t n) { return "peer " + std::to_string(n); };
   for (std::size_t n = 0; n < all; ++n) want(name(n), silence_.attempt());
   ASSERT_EQ(knocks_.asked().size(), Dialler::kMostKnocks) << "no more at a time";
-  // Each that is over makes room for one: a newest, then an oldest, whichever was first.
+  // Each answered knock makes room for one more: a newest and an oldest peer in turn, in either
+  // order.
   for (std::size_t n = 0; n < waiting; ++n) knocks_.answer(n, Knocks::Answer::silent);
   const auto names = knocks_.names();
   ASSERT_EQ(names.size(), all);
@@ -205,8 +206,8 @@ TEST_F(Crowd, LetsTheNewestComeEverySecondTime) {
   }
 }
 
-// A retry goes other ways than to an address, so it gets a place after its knock; but no more than
-// kMostUnproven have one.
+// A retry uses other ways than an address, so it gets a place after its knock; but only
+// kMostUnproven peers have one.
 TEST_F(Crowd, TriedBeforeIsKnockedAtForLongerAndWaitsForAPlace) {
   take_unproven_places();
   const auto attempts = std::make_shared<std::atomic<int>>(0);
@@ -217,7 +218,7 @@ TEST_F(Crowd, TriedBeforeIsKnockedAtForLongerAndWaitsForAPlace) {
   EXPECT_EQ(knocks_.asked()[1].patience, Dialler::kPatience);
   EXPECT_EQ(knocks_.asked()[1].addresses, (std::vector<std::string>{"again", "again too"}));
   knocks_.answer(1, Knocks::Answer::silent);
-  want("last", silence_.attempt());  // whatever became due before it has been looked at
+  want("last", silence_.attempt());  // whatever became due before has been looked at
   ASSERT_EQ(knocks_.asked().size(), 3u);
   EXPECT_EQ(*attempts, 0);
   silence_.end();
@@ -230,7 +231,7 @@ TEST_F(Crowd, TriedBeforeHasAQuarterOfTheKnocks) {
   for (std::size_t n = 0; n < all; ++n) want("peer " + std::to_string(n), silence_.attempt());
   ASSERT_EQ(knocks_.asked().size(), all);
   for (std::size_t n = 0; n < all; ++n) knocks_.answer(n, Knocks::Answer::silent);
-  // Two addresses each.
+  // Each has two addresses.
   const std::size_t most = all + Dialler::kMostKnocksAgain / 2;
   ASSERT_TRUE(eventually([&] { return knocks_.asked().size() == most; }));
   want("newcomer", silence_.attempt());
@@ -267,7 +268,8 @@ TEST(Dials, ThatACallWaitsForEndThePauseOfTheirPeer) {
   EXPECT_LE(attempts, before + 1);
 }
 
-// Ten thousand things of one peer: what an attempt costs does not grow with how many wait.
+// One peer has ten thousand targets: the cost of an attempt does not grow with the number that
+// wait.
 TEST(Dials, OfManyThingsAreEachMadeOnce) {
   constexpr int kMany = 10'000;
   std::atomic<int> attempts{0};
@@ -280,7 +282,7 @@ TEST(Dials, OfManyThingsAreEachMadeOnce) {
   EXPECT_TRUE(eventually([&] { return attempts == kMany; }));
 }
 
-// By real sockets: a listener stands, a port without one does not, and a name is not looked up.
+// Uses real sockets: a listener stands, a port without one does not, and a name is not looked up.
 TEST(Knocking, TellsWhoTakesConnections) {
   const RawListener listener;
   std::string nobody;
@@ -315,7 +317,7 @@ TEST(Knocking, TellsWhoTakesConnections) {
   EXPECT_EQ(answers, expected);
 }
 
-// For want of a thread or a descriptor: nobody is lost by it.
+// A lack of threads or descriptors loses no peer.
 TEST_F(Crowd, WhoseKnocksCannotBeginWaitsForPlaces) {
   take_unproven_places();
   knocks_.fail();
@@ -359,7 +361,7 @@ TEST(Dials, AreRepeatedUntilOneSucceeds) {
   want([&](const Dial&) { return ++attempts == 3 ? Outcome::done : Outcome::unreached; });
   EXPECT_TRUE(eventually([&] { return attempts == 3; }));
   want([&](const Dial&) { return attempts.fetch_add(100), Outcome::done; });
-  dialler.again("b");  // nobody wants it
+  dialler.again("b");  // the target is not wanted
   dialler.again("a");
   EXPECT_TRUE(eventually([&] { return attempts >= 4; }));
   EXPECT_LT(attempts, 100) << "what is wanted already stays as it is";

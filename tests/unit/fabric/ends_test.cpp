@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ends of streams: told once, behind the last sample, with what is missing.
+// The ends of streams: reported once, behind the last sample, with the number of missing samples.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,8 +32,8 @@ using testing::IsEmpty;
 
 class Ends : public NodesTest {
  protected:
-  /// Ends all links of both as if the process of the other side had been killed, or without a
-  /// proof.
+  /// Ends all links of both sides, as if the process of the other side had been killed, or without
+  /// a proof of that.
   static void part(const Program& program, Death death) {
     const auto links = ContextCore::of(program.context)->links().all();
     for (const auto& link : *links)
@@ -95,8 +95,8 @@ TEST_P(Ends, WhatWasLeftOutAtACloseIsWithTheEnd) {
                                                  GapReason::overflow, taken[0].entity}));
 }
 
-// As when its process is killed while a reader is behind. On one host its head page says how many
-// samples there were; over sockets it says so while it lives.
+// Acts as if the process were killed while a reader is behind. On one host its head page says how
+// many samples there were; over sockets it reports this while it lives.
 TEST_P(Ends, OfAPublisherThatDiesSaysHowManySamplesThereWere) {
   Program& vision = start("vision");
   Program& motor = start("motor");
@@ -111,8 +111,8 @@ TEST_P(Ends, OfAPublisherThatDiesSaysHowManySamplesThereWere) {
   for (int n = 1; n <= 50; ++n) ASSERT_TRUE(succeeds(publisher.publish(numbered(n))));
   detail::NodeCore::of(vision.node)->entities()->head_teller().on_time();
   ASSERT_TRUE(succeeds(order.publish(numbered(1))));
-  (void)receive(behind_it);  // so the word before it was heard
-  vision.node.close();       // its process lives: nobody may come again
+  (void)receive(behind_it);  // so the earlier report was heard
+  vision.node.close();       // its process lives: no other may take its place
   ASSERT_TRUE(eventually([&] { return motor.node.nodes().size() == 1; }));
   part(motor, Death::proved);
   // The event does not wait for a reader.
@@ -127,7 +127,7 @@ TEST_P(Ends, OfAPublisherThatDiesSaysHowManySamplesThereWere) {
   EXPECT_THAT(taken.back().gaps, ElementsAre(Gap{"vision", taken[0].incarnation, 4, 50,
                                                  GapReason::died, taken[0].entity}));
   EXPECT_EQ(subscriber.stats().missed + subscriber.stats().received, 50u);
-  // Events keep their order: behind this one there is no further of the gap.
+  // Events keep their order: behind this one there is no further gap event.
   Program& late = start("late");
   const std::size_t came = told.of(FabricEventKind::came).size();
   const Publisher next = Publisher::declare(late.node, "count").value();
@@ -135,7 +135,7 @@ TEST_P(Ends, OfAPublisherThatDiesSaysHowManySamplesThereWere) {
   EXPECT_EQ(told.of(FabricEventKind::gap).size(), 1u);
 }
 
-// The kernel closes the sockets of a process before it says that it is dead.
+// The kernel closes the sockets of a process before it proves its death.
 TEST_P(Ends, AProofThatComesBehindTheLossOfTheLinkIsAnEndToo) {
   Program& vision = start("vision");
   Program& motor = start("motor");
@@ -156,7 +156,7 @@ TEST_P(Ends, AProofThatComesBehindTheLossOfTheLinkIsAnEndToo) {
   EXPECT_EQ(ended.last_published, 1u);
 }
 
-// What arrived before a link was lost is read before what follows over the next one.
+// Samples that arrived before a link was lost are read before those of the next link.
 TEST_P(Ends, ALinkThatIsLostIsNoneAndKeepsTheOrder) {
   Program& vision = start("vision");
   Program& motor = start("motor");
@@ -183,7 +183,7 @@ TEST_P(Ends, ALinkThatIsLostIsNoneAndKeepsTheOrder) {
   EXPECT_THAT(told.of(FabricEventKind::ended), IsEmpty());
 }
 
-// Nothing is unread of the second one, which ends while samples of the first one are.
+// The second stream has nothing unread, and ends while samples of the first one are unread.
 TEST_P(Ends, OfTwoIncarnationsComeInTheirOrder) {
   Program& first = start("vision");
   Program& motor = start("motor");
@@ -236,7 +236,7 @@ TEST_P(Ends, TwoPublishersOfOneNodeAreToldApart) {
   ASSERT_TRUE(taken.contains(closed));
   EXPECT_THAT(taken[closed], ElementsAre(1, 2));
   EXPECT_THAT(taken.rbegin()->second, ElementsAre(11, 12)) << "none is dropped for the other";
-  // One that is declared again is another one.
+  // A publisher that is declared again is another publisher.
   Publisher third = Publisher::declare(vision.node, "count").value();
   ASSERT_TRUE(succeeds(third.publish(numbered(21))));
   const Sample sample = receive(subscriber);
@@ -262,7 +262,7 @@ TEST_P(Ends, ACloseNamesAReaderWhoseLinkWasLostBefore) {
   EXPECT_EQ(told.of(FabricEventKind::unsent).front().key, "count");
 }
 
-// It keeps its announcement meanwhile, and admits nobody else.
+// The publisher keeps its announcement meanwhile, and admits nobody else.
 TEST_P(Ends, ACloseWaitsForAReaderWhoseLinkWasLost) {
   Program& vision = start("vision");
   Program& motor = start("motor");
@@ -298,7 +298,7 @@ TEST_P(Ends, ASampleOfAnotherSchemaIsInAGapAndToldOnce) {
   EXPECT_THAT(sixth.gaps,
               ElementsAre(Gap{"vision", sixth.incarnation, 2, 5, GapReason::schema, sixth.entity}));
   EXPECT_EQ(subscriber.stats().schema_mismatches, 4u);
-  // One for each schema.
+  // One event for each schema.
   EXPECT_TRUE(eventually([&] { return told.of(FabricEventKind::schema_mismatch).size() == 2; }));
   ASSERT_TRUE(succeeds(publisher.publish(other)));
   EXPECT_TRUE(
@@ -306,7 +306,7 @@ TEST_P(Ends, ASampleOfAnotherSchemaIsInAGapAndToldOnce) {
   EXPECT_EQ(told.of(FabricEventKind::schema_mismatch).size(), 2u);
 }
 
-// A reader that is behind is told of no schema whose samples it will never get.
+// A reader that is behind hears of no schema whose samples it will never receive.
 TEST_P(Ends, SamplesOfEverNewSchemasAreInGapsAsOthersAre) {
   Program& vision = start("vision");
   Program& motor = start("motor");

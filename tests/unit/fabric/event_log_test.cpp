@@ -19,7 +19,7 @@ using detail::LinePace;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-/// Lines as stderr would have them.
+/// Collects lines as stderr would have them.
 class Lines {
  public:
   Lines() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Announcements that a stranger makes at the routers, in the name of others: nothing that works
-// ends, and nobody is moved by them.
+// Announcements that a stranger makes at the routers in the name of others: they end nothing that
+// works, and nobody follows them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ constexpr std::uint32_t kThousand = 1000;
 
 class ForgedAnnouncements : public testing::Test {
  protected:
-  /// On a host of its own, at an address that others reach.
+  /// Starts a program on a host of its own, at an address that others reach.
   [[nodiscard]] Program start(const std::string& name) {
     Context context = Context::create({.name = name, .lease = kLongLease}).value();
     const auto fabric = ContextFabric::of(ContextCore::of(context), Profile::local).value();
@@ -86,14 +86,14 @@ TEST_F(ForgedAnnouncements, EndNothingAndHoldUpNobody) {
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
   expect_delivery(publisher, subscriber, 1);
 
-  // A node of the same name that started later, and one of the same Context elsewhere.
+  // Forges a node of the same name that started later, and one of the same Context elsewhere.
   const RawListener silent;
   ContextId nobody = vision.context.id();
   nobody.bytes[0] ^= std::byte{1};
   forge_node("vision", nobody, silent.address());
   forge_node("ghost", vision.context.id(), silent.address());
   forge_publisher(nobody, 1);
-  // What is not there, of one that is, and more than anybody has.
+  // Forges publishers that a real node does not have, and more than any node has.
   for (std::uint32_t n = 0; n < kThousand; ++n) forge_publisher(vision.context.id(), 7000 + n);
   for (const char* text : {"@tendon/brain/pub/x/1/any/h1o1p1/count", "@tendon/brain/robot/1"})
     forge(KeyExpression::parse(text));
@@ -101,7 +101,7 @@ TEST_F(ForgedAnnouncements, EndNothingAndHoldUpNobody) {
   ASSERT_TRUE(eventually([&] { return !told.of(FabricEventKind::unreachable).empty(); }));
   for (std::int64_t number = 2; number <= 50; ++number)
     expect_delivery(publisher, subscriber, number);
-  // One that comes now finds what is there.
+  // A later node finds the real publisher.
   Program late = start("late");
   Subscriber further = Subscriber::declare(late.node, "count").value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(2, kPatience)));
@@ -113,7 +113,7 @@ TEST_F(ForgedAnnouncements, EndNothingAndHoldUpNobody) {
   ASSERT_TRUE(eventually([&] { return motor.node.publishers().size() == 1; }));
   expect_delivery(publisher, subscriber, 52);
   EXPECT_EQ(members_.count(MemberEventKind::lost), 0u);
-  // A forged one of a node that is there was connected to until that node refused it.
+  // The node was connected to for its forged publisher too, and refused it.
   EXPECT_TRUE(eventually([&] { return subscriber.stats().publishers == 1; }));
 }
 

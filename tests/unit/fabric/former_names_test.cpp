@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options are read by the names that they had one minor version ago.
+// Options are also read by the names that they had one minor version ago.
 #include <gtest/gtest.h>
 
 #include "unit/fabric/nodes.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a publisher counts as lost and what a subscriber finds missing: the same, exactly.
+// A publisher counts exactly those samples as lost that a subscriber finds missing.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -109,7 +109,7 @@ TEST(CursorOf, WhatIsTrimmedIsNoOverflow) {
   cursor.catch_up(history);
   EXPECT_EQ(cursor.next(), 3u);
   EXPECT_EQ(cursor.tag(), short_of_memory(2));
-  publish(history, 4);  // 5 to 8 are kept: 3 and 4 were due to go
+  publish(history, 4);  // 5 to 8 are kept: 3 and 4 would have left anyway
   cursor.catch_up(history);
   EXPECT_EQ(cursor.next(), 5u);
   EXPECT_EQ(cursor.tag(), short_of_memory(4));
@@ -144,7 +144,7 @@ TEST(PaceOf, ASubscriberIsItsRateOnTheAverage) {
     ++shown;
   }
   EXPECT_NEAR(shown, 1000, 1);
-  // A rate that is no part of the publisher's is kept on the average all the same.
+  // A rate that does not divide the publisher's is kept on average too.
   Pace odd(2500);
   shown = 0;
   for (std::uint64_t stamp = kStep; stamp <= 5000 * kStep; stamp += kStep) {
@@ -193,7 +193,7 @@ TEST(CursorOf, ARateLeavesSamplesOutAndLosesNone) {
   EXPECT_EQ(cursor.catch_up(history), 0u) << "half of the period has passed: it is early";
   EXPECT_EQ(cursor.tag(), 0u);
   cursor.shown(3 * kStep);
-  publish(history, 4);  // 4 to 7: what went, 4 and 5, was not due, as 6 shows
+  publish(history, 4);  // 4 to 7: the trimmed ones, 4 and 5, were not due, as 6 shows
   EXPECT_EQ(cursor.next(), 4u);
   EXPECT_EQ(cursor.catch_up(history), 3u);
   EXPECT_EQ(cursor.next(), 7u);
@@ -225,7 +225,7 @@ TEST(CursorOf, OneThatResumesGoesOnAtItsRate) {
   Cursor cursor(history, 6, Pace(8 * kStep, 6 * kStep));
   EXPECT_EQ(cursor.catch_up(history), 3u);
   EXPECT_TRUE(cursor.is_at_end(history));
-  Cursor late(history, 4, Pace(8 * kStep, 4 * kStep));  // 5 and 6 went; 7 was not due, 8 is
+  Cursor late(history, 4, Pace(8 * kStep, 4 * kStep));  // 5 and 6 have left; 7 was not due, 8 is
   EXPECT_EQ(late.catch_up(history), 3u);
   EXPECT_EQ(late.tag(), 0u);
   Cursor later(history, 1, Pace(4 * kStep, kStep));
@@ -313,15 +313,15 @@ TEST(SampleHeaders, AreReadFromExactlyTheirBytes) {
   EXPECT_TRUE(fails_with(detail::read_sample_header(zero), ErrorCode::protocol_violation, "0"));
 }
 
-// A publisher and its subscribers in random order: each subscriber accounts for every sample
+// A publisher and its subscribers in random order. Each subscriber accounts for every sample
 // between the first that it saw and the end, once, and in order.
 class Account {
  public:
-  /// `period_ns` 0: it asked for no rate.
+  /// `period_ns` 0: the subscriber has asked for no rate.
   Account(const SampleHistory& history, std::uint64_t period_ns)
       : period_(period_ns), cursor_(history, Pace(period_ns)), gaps_(rate()) {}
 
-  // What a publisher does for each subscription whenever something moves.
+  // Acts as a publisher does for each subscription whenever something moves.
   void look(const SampleHistory& history) { thinned_there_ += cursor_.catch_up(history); }
   void show_one(const SampleHistory& history) {
     look(history);
@@ -347,7 +347,7 @@ class Account {
     accounted_ = sequence;
     seen_.push_back(sequence);
   }
-  // The link is lost with what is under way; the subscriber comes back.
+  // The link is lost with the samples under way; the subscriber returns.
   void reconnect(const SampleHistory& history) {
     under_way_.clear();
     resumed_ = gaps_.last() != 0;
@@ -381,7 +381,7 @@ class Account {
   [[nodiscard]] GapFinder::Rate rate() const {
     return period_ == 0 ? GapFinder::Rate::all : GapFinder::Rate::thinned;
   }
-  // What was found before the sample that is about to be noted, or before the end.
+  // Notes what was found before the next sample to be noted, or before the end.
   void note(const Found& found) {
     const std::uint64_t before = accounted_;
     for (std::uint64_t n = 1; n <= found.thinned; ++n) thinned_.push_back(before + n);

@@ -117,7 +117,7 @@ TEST(KeyExpression, IsNoLongerThanItsLimits) {
   EXPECT_TRUE(succeeds(KeyExpression::parse(chunks)));
   EXPECT_TRUE(fails_with(KeyExpression::parse(chunks + "/a"), ErrorCode::limit_exceeded,
                          "65 chunks; legal: 1-64"));
-  // What would fit once it is canonical is counted as it is written.
+  // The limit counts the text as written, even if its canonical form would fit.
   std::string wild = "**";
   for (std::size_t i = 1; i <= kMaxKeyChunks; ++i) wild += "/**";
   EXPECT_TRUE(fails_with(KeyExpression::canonize(wild), ErrorCode::limit_exceeded, "65 chunks"));
@@ -167,7 +167,7 @@ TEST(KeyExpression, Includes) {
     SCOPED_TRACE(std::string(a) + " and " + b);
     EXPECT_FALSE(key(a).includes(key(b)));
   }
-  // Every key of these is there; Zenoh says no as well.
+  // These contain every such key, but Zenoh says no as well.
   EXPECT_FALSE(key("*/**").includes(key("**/a")));
   EXPECT_FALSE(key("a/*/**/b").includes(key("a/**/c/b")));
 }
@@ -178,7 +178,7 @@ TEST(KeyExpression, IsAValue) {
   EXPECT_LT(key("a"), key("b"));
 }
 
-// Would take for ever if a mismatch moved more than the last run: the watchdog of ctest sees it.
+// Would not end if a mismatch moved more than the last run: the watchdog of ctest sees that.
 TEST(KeyExpression, JudgesHostilePairsInBoundedTime) {
   std::string chunks_a = "**";
   std::string chunks_b = "a";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Key expressions against what they mean, the sets of their keys, and against what Zenoh says.
+// Key expressions against their meaning, the sets of their keys, and against the answers of Zenoh.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -27,7 +27,7 @@ Words split(const std::string& text) {
   return chunks;
 }
 
-// Bytes against a chunk with "$*": the definition, in exponential time.
+// Matches bytes against a chunk with "$*": the definition, in exponential time.
 bool has_bytes(std::string_view form, std::string_view bytes) {
   if (form.empty()) return bytes.empty();
   if (form.starts_with("$*")) {
@@ -50,7 +50,7 @@ bool has_key(std::span<const std::string> form, std::span<const std::string> key
   return !key.empty() && has_chunk(form[0], key[0]) && has_key(form.subspan(1), key.subspan(1));
 }
 
-// Every key over `chunks` with up to `longest` of them.
+// Returns every key over `chunks` with up to `longest` of them.
 std::vector<Words> all_keys(const Words& chunks, std::size_t longest) {
   std::vector<Words> keys;
   std::vector<Words> last = {{}};
@@ -68,7 +68,7 @@ std::vector<Words> all_keys(const Words& chunks, std::size_t longest) {
   return keys;
 }
 
-// One bit for each of `keys` that belongs to the expression.
+// Returns one bit for each of `keys`: whether it belongs to the expression.
 std::vector<bool> keys_of(const KeyExpression& expression, const std::vector<Words>& keys) {
   const Words form = split(expression.text());
   std::vector<bool> bits;
@@ -86,7 +86,7 @@ KeyExpression random_expression(std::mt19937_64& random, const Words& chunks, st
   return KeyExpression::canonize(text).value();
 }
 
-// What `judge` is called with for each of `count` random pairs.
+// The argument of `judge` for each of `count` random pairs.
 struct Sets {
   const KeyExpression& a;
   const KeyExpression& b;
@@ -94,7 +94,7 @@ struct Sets {
   bool inside = false;  // every key of b is in a
 };
 
-// `letters`: chunks of expressions; `keys`: what stands for all keys that matter to them.
+// `letters`: chunks of expressions; `keys`: representatives of all keys that matter to these.
 void random_pairs(const Words& letters, std::size_t longest, const std::vector<Words>& keys,
                   int count, const std::function<void(const Sets&)>& judge) {
   const auto seed = std::random_device{}();
@@ -115,9 +115,9 @@ void random_pairs(const Words& letters, std::size_t longest, const std::vector<W
   }
 }
 
-// 'z' is in no expression: it stands for whatever a wildcard may be. Two expressions of three
-// chunks that have a common key have one of six at most: what only one "**" takes, the other's
-// chunks ask for.
+// 'z' is in no expression: it stands for any match of a wildcard. If two expressions of three
+// chunks have a common key, they have one of at most six chunks. Chunks that only one "**" takes
+// are those that the other expression names.
 TEST(KeySets, OfChunks) {
   const std::vector<Words> keys = all_keys({"a", "z", "@v"}, 6);
   random_pairs({"a", "*", "**", "@v"}, 3, keys, 1500, [](const Sets& sets) {
@@ -127,7 +127,7 @@ TEST(KeySets, OfChunks) {
     if (a.includes(b)) {
       ASSERT_TRUE(inside);
     }
-    // With "**" in b Zenoh's answer may be no although every key is there.
+    // With "**" in b Zenoh's answer may be no although every key is in a.
     if (b.text().find("**") == std::string::npos) {
       ASSERT_EQ(a.includes(b), inside);
     }

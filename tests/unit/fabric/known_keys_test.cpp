@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Announcements are known by differences: each reader sees what has changed since it looked, and
-// nothing twice.
+// Readers learn announcements by differences: each reader sees what has changed since it last
+// looked, and nothing twice.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -88,7 +88,7 @@ TEST(KeySets, HaveAKeyAsLongAsSomebodyAddedIt) {
   EXPECT_FALSE(keys.remove("a"));
 }
 
-// A reader that looks after each change sees n changes, not the n * n / 2 of all keys each time.
+// A reader that looks after each change sees n changes, and not n * n / 2 keys.
 TEST(KeySets, CostALookAtTheChangeHoweverManyKeysThereAre) {
   constexpr std::size_t kKeys = 4000;
   KeySet keys;
@@ -101,7 +101,7 @@ TEST(KeySets, CostALookAtTheChangeHoweverManyKeysThereAre) {
   EXPECT_EQ(seen, kKeys);
 }
 
-// Whatever comes and goes, a reader that does not look keeps no more than there was and is.
+// However many keys change, a reader that does not look keeps no more than there were and are.
 TEST(KeySets, KeepLittleForAReaderThatDoesNotLook) {
   KeySet keys;
   keys.add("stays");
@@ -117,7 +117,7 @@ TEST(KeySets, KeepLittleForAReaderThatDoesNotLook) {
   EXPECT_THAT(reader->take(kAll), ElementsAre(went("stays")));
 }
 
-// ---- what one peer announces
+// ---- the announcements of one peer
 
 TEST(AnnouncedByAPeer, AreSoManyKeysAndBytes) {
   for (const AnnouncingLimits limits :
@@ -184,7 +184,7 @@ TEST(AnnouncedByAPeer, GoWithTheirPipeAFewAtATime) {
   EXPECT_EQ(keys.take_pipe(), one);
 }
 
-// ---- what a node knows
+// ---- the knowledge of a node
 
 class KnownByANode : public testing::Test {
  protected:
@@ -219,7 +219,7 @@ TEST_F(KnownByANode, NodesCountUnderTheirNames) {
   EXPECT_FALSE(known_.has_node(context_id(1)));
   EXPECT_EQ(known_.count_of("a"), 1u);
   EXPECT_EQ(changes.had_nodes.at(context_id(1)), "a");
-  apply({went(node_key("a", 1))});  // a stranger's word
+  apply({went(node_key("a", 1))});  // the word of a stranger
   EXPECT_EQ(known_.count_of("a"), 1u);
 }
 
@@ -269,7 +269,7 @@ TEST_F(KnownByANode, WhatIsOfAnotherDomainOrCannotBeReadIsNotThere) {
   EXPECT_THAT(changes.names, IsEmpty());
 }
 
-// ---- what a node wants
+// ---- the wants of a node
 
 TEST(WhatANodeWants, WaitsForTheNodeAndIsToldOfOnce) {
   Wants wants;

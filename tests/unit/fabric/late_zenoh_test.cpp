@@ -38,7 +38,7 @@ KeyExpression key(std::string_view text) { return KeyExpression::parse(text).val
 
 class LateSession : public testing::Test {
  protected:
-  // Its router answers from open_router() on.
+  // Starts a session whose router answers from open_router() on.
   std::unique_ptr<LateZenoh> start(std::uint8_t host = 1) {
     return LateZenoh::begin([this, host]() -> Result<std::unique_ptr<ZenohPort>> {
              ++tries_;
@@ -107,7 +107,7 @@ TEST_F(LateSession, DeclaresWhatWasDeclaredBeforeItsRouterCame) {
   EXPECT_THAT(told_.take(2), ElementsAre("n/late", "complete"));
 }
 
-/// Keeps the callbacks, for a test that tells what a real session has missed.
+/// Keeps the callbacks, for a test that reports what a real session has missed.
 class KeepingPort final : public CountingPort {
  public:
   struct Kept {

@@ -22,7 +22,7 @@ using testing::HasSubstr;
 
 class ManyChannels : public NodesTest {
  protected:
-  /// The node's share in what its Context announces.
+  /// The node's share of the announcements of its Context.
   [[nodiscard]] static detail::StaticDiscovery& discovery_of(const Program& program) {
     return ContextFabric::of(ContextCore::of(program.context), Profile::local).value()->peers();
   }
@@ -92,7 +92,7 @@ TEST_P(ManyChannels, APeerOfAnOlderProtocolHearsOfTheFirstOfThem) {
   Program& vision = start("vision");
   const Told told(vision.node);
   std::vector<KeyExpression> keys;
-  // One is the node.
+  // One announcement is the node's.
   for (std::uint32_t n = 1; n <= kMaxOldAnnouncements; ++n) {
     keys.push_back(key_of(vision, n));
     ASSERT_TRUE(succeeds(discovery_of(vision).announce(keys.back())));
@@ -106,7 +106,7 @@ TEST_P(ManyChannels, APeerOfAnOlderProtocolHearsOfTheFirstOfThem) {
   EXPECT_THAT(told.of(FabricEventKind::unreachable).front().reason,
               HasSubstr("kMaxOldAnnouncements"));
   EXPECT_THAT(told.of(FabricEventKind::unreachable).front().node, HasSubstr("old"));
-  // What was left out comes when there is room.
+  // A key that was left out is announced when there is room.
   discovery_of(vision).withdraw(keys.front());
   EXPECT_TRUE(eventually([&] { return count(young) == kMaxOldAnnouncements - 1; }));
   discovery_of(vision).withdraw(keys[1]);
@@ -125,7 +125,7 @@ TEST_P(ManyChannels, AContextAnnouncesAtMostSoMany) {
   EXPECT_TRUE(succeeds(Publisher::declare(vision.node, "beyond")));
 }
 
-// Each of many publishers has its turn, and what waits behind one does not keep it from the others.
+// Each of many publishers has its turn, and samples that wait behind one do not block the others.
 TEST_P(ManyChannels, ASubscriberReadsThoseThatHaveSomethingInTurn) {
   constexpr int kTopics = 300;
   Program& vision = start("vision");
@@ -139,7 +139,8 @@ TEST_P(ManyChannels, ASubscriberReadsThoseThatHaveSomethingInTurn) {
   ASSERT_TRUE(succeeds(subscriber.wait_for_publishers(kTopics, kPatience)));
   for (Publisher& publisher : publishers)
     ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
-  // One always has more. The other's sample arrives at some time, and then has its turn.
+  // One publisher always has more samples. The other's sample arrives at some time, and then has
+  // its turn.
   for (int n = 1; n <= 3; ++n) ASSERT_TRUE(succeeds(publishers[7].publish(numbered(n))));
   ASSERT_TRUE(succeeds(publishers[200].publish(numbered(1))));
   const Deadline patience(kPatience);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled where Tendon is built without Zenoh.
+// Compiled only if Tendon is built without Zenoh.
 #include <gtest/gtest.h>
 
 #include <tendon/fabric/node.hpp>

@@ -40,7 +40,7 @@ TEST_P(Nodes, AreJoinedByAnAddressThatOneOfThemNames) {
   EXPECT_TRUE(eventually([&] { return a.node.nodes() == std::vector<std::string>{"a"}; }));
 }
 
-// Only what goes while its samples come is worth a word.
+// Only a publisher that vanishes while its samples arrive causes an event.
 TEST_P(Nodes, ThatLeaveInGoodOrderAreNotUndiscoverable) {
   Program& motor = start("motor");
   const Told told(motor.node);
@@ -175,7 +175,7 @@ TEST_P(Nodes, OneThatTakesNothingHoldsUpNobody) {
     ASSERT_TRUE(bitwise_equal(*sample.tensors, patterned(n, 1'000'000)));
   }
   EXPECT_EQ(publisher.stats().history_trimmed, 0u);
-  // It takes what it was shown, and then the newest one.
+  // The stopped reader takes what it was shown, and then the newest sample.
   std::uint64_t last = 0;
   std::uint64_t accounted = 0;
   while (last < kFrames) {
@@ -186,8 +186,8 @@ TEST_P(Nodes, OneThatTakesNothingHoldsUpNobody) {
   EXPECT_EQ(accounted, static_cast<std::uint64_t>(kFrames));
 }
 
-// What it keeps beyond max_held it copies, into memory of its own: that of the publisher is for
-// all.
+// The hoarder copies samples beyond max_held into its own memory: all subscribers share that of the
+// publisher.
 TEST_P(Nodes, OneThatKeepsEverySampleHoldsUpNobody) {
   constexpr std::uint64_t kSize = 200'000;
   constexpr std::uint64_t kCount = 200;  // five times what the publisher has room for
@@ -215,7 +215,7 @@ TEST_P(Nodes, OneThatKeepsEverySampleHoldsUpNobody) {
     EXPECT_TRUE(is_patterned(*sample.tensors, sample.sequence, kSize));
 }
 
-// Each keeps as many as it may and takes no more; each alone is within its rights, and together
+// Each keeps as many as it may and takes no more. Each alone is within its limits, but together
 // they would have all slots.
 TEST_P(Nodes, ThoseThatKeepLargeSamplesLeaveTheOthersAll) {
   constexpr std::uint64_t kSize = 600'000;  // more than half of a share; eight have room
@@ -296,7 +296,7 @@ TEST_P(Nodes, ASampleLargerThanALinkTakesIsAGapThere) {
   }
   EXPECT_EQ(receive(narrow).sequence, 1u);
   const Sample next = receive(narrow);
-  if (next.sequence == 3) {  // what its link takes decides, which differs between the paths
+  if (next.sequence == 3) {  // its link decides, which differs between the paths
     EXPECT_EQ(missing_in(next), 1u);
   } else {
     EXPECT_EQ(next.sequence, 2u);
@@ -348,7 +348,8 @@ TEST_P(Nodes, TellOfGapsOnceTheyAreKnown) {
   EXPECT_EQ(event.key, "count");
   EXPECT_EQ(event.node, "vision");
   EXPECT_EQ(event.gap, (Gap{"vision", fifth.incarnation, 3, 4, GapReason::overflow, fifth.entity}));
-  // The last one, which no sample follows. What comes back is behind the credits: two are shown.
+  // Checks the last gap, which no sample follows. The returning sample is behind the credits: two
+  // more are shown.
   ASSERT_TRUE(succeeds(back.publish(numbered(1))));
   (void)receive(to_there);
   for (int n = 6; n <= 9; ++n) ASSERT_TRUE(succeeds(publisher.publish(numbered(n))));
@@ -384,7 +385,7 @@ TEST_P(Nodes, TellOfWhatCannotBeConnected) {
   const Subscriber subscriber = Subscriber::declare(motor.node, "typed", {.schema = other}).value();
   ASSERT_TRUE(eventually([&] { return told.of(FabricEventKind::schema_mismatch).size() == 1; }));
   EXPECT_EQ(told.of(FabricEventKind::schema_mismatch).front().key, "typed");
-  // Twins are told of once, and again when they come back.
+  // Twins cause one event, and another one when they return.
   for (std::size_t round = 1; round <= 2; ++round) {
     Program& twin = start("vision");
     ASSERT_TRUE(
@@ -400,7 +401,7 @@ TEST_P(Nodes, TakeNoSampleThatIsTooOld) {
   Program& motor = start("motor");
   Publisher publisher = Publisher::declare(vision.node, "commands").value();
   Subscriber patient = Subscriber::declare(motor.node, "commands", {.max_age = 1h}).value();
-  // Even the way here takes longer.
+  // Even the transfer to this node takes longer than 1 ns.
   Subscriber hasty = Subscriber::declare(motor.node, "commands", {.max_age = 1ns}).value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(2, kPatience)));
   for (int n = 1; n <= 3; ++n) {
@@ -433,14 +434,14 @@ TEST_P(Nodes, BlockWaitsForThoseThatAreBehindAndSaysWhoIs) {
   ASSERT_EQ(third.lagging.size(), 1u);
   EXPECT_NE(third.lagging.front().find("motor"), std::string::npos);
   EXPECT_EQ(third.shown, 0u);
-  // It has let a deadline pass: nobody waits for it again.
+  // The subscriber has let a deadline pass: publishing does not wait for it again.
   EXPECT_EQ(publisher.publish(numbered(4), Deadline::never()).value().lagging.size(), 1u);
   EXPECT_EQ(receive(subscriber).sequence, 1u);
   EXPECT_EQ(receive(subscriber).sequence, 2u);
   const Sample next = receive(subscriber);
   EXPECT_EQ(next.sequence, 4u);
   EXPECT_EQ(missing_in(next), 1u);
-  // It has taken something: publishing waits for it again, until it takes.
+  // It has taken a sample: publishing waits for it again, until it takes.
   std::thread taking([&] {
     for (std::uint64_t sequence = 5; sequence <= 20; ++sequence)
       EXPECT_EQ(receive(subscriber).sequence, sequence);
@@ -659,7 +660,7 @@ TEST_P(Nodes, ALoanIsPublishedWhereItWasFilled) {
     EXPECT_TRUE(is_patterned(*sample.tensors, size + 1, size));
     EXPECT_EQ(sample.tensors->value("label"), Value("a cup"));
   }
-  // Dropped without being published, it gives its memory back.
+  // Dropped without being published, a loan returns its memory.
   (void)publisher.loan(bytes_schema(1'000'000)).value();
   const auto& pool = ContextCore::of(vision.context)->publishing().pool();
   EXPECT_LE(pool->stats().slots.loaned_count, 3u);
@@ -767,7 +768,7 @@ TEST_P(Nodes, WithAClosedContextEndAtOnce) {
   EXPECT_TRUE(fails_with(subscriber.recv(kPatience), ErrorCode::context_closed));
 }
 
-// What a caller may do wrong
+// Misuse by a caller
 
 TEST(NodeErrors, AreSaidWithTheirRemedy) {
   Context context = Context::create({}).value();
@@ -782,8 +783,8 @@ TEST(NodeErrors, AreSaidWithTheirRemedy) {
   EXPECT_TRUE(
       fails_with(Node::join(context, {.name = "a", .peers = nobody, .listen = "0.0.0.0:0"}, 1s),
                  ErrorCode::permission_denied));
-  // What was asked for and cannot be had: no node without its unix socket. On a Context of its own:
-  // what a join before has left behind may have the socket still.
+  // A node needs its unix socket: it fails if that cannot be made. Uses another Context, because an
+  // earlier join may still have the socket.
   Context other = Context::create({}).value();
   const char* const former = std::getenv("TENDON_RUNTIME_DIR");
   const std::optional<std::string> kept =

@@ -15,7 +15,7 @@
 
 namespace tendon::test {
 
-/// A program of its own: a Context with a node.
+/// A program: a Context with a node.
 struct Program {
   Context context;
   Node node;
@@ -27,7 +27,7 @@ inline std::uint64_t missing_in(const Sample& sample) {
   return count;
 }
 
-/// What a node tells its program.
+/// Collects the events of a node.
 class Told {
  public:
   explicit Told(Node& node) {
@@ -55,7 +55,7 @@ class Told {
 /// Nodes that find each other by addresses, on each path.
 class NodesTest : public PipeTest {
  protected:
-  /// Each one names those that were started before.
+  /// Starts a program whose node names those that were started before.
   Program& start(const std::string& name, ContextOptions options = {}) {
     NodeOptions node{.domain = "brain",
                      .name = name,
@@ -79,7 +79,7 @@ class NodesTest : public PipeTest {
   [[nodiscard]] static Sample receive(Subscriber& subscriber) {
     return subscriber.recv(kPatience).value();
   }
-  // What is under way is lost.
+  // Cuts all links of a program: whatever is under way is lost.
   static void cut_links(const Program& program) {
     const auto links = detail::ContextCore::of(program.context)->links().all();
     for (const auto& link : *links)

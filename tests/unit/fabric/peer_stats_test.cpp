@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a node knows of another by the links between them.
+// The figures that a node has of another by the links between them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ TEST_P(StatsOfPeers, SayHowItIsReachedAndWhatCame) {
   Publisher publisher = Publisher::declare(vision.node, "frames").value();
   Subscriber subscriber = Subscriber::declare(motor.node, "frames").value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
-  // A subscriber may come before the name of its node.
+  // A subscriber may arrive before the name of its node.
   ASSERT_TRUE(eventually([&] { return vision.node.peer_stats("motor").has_value(); }));
   const PeerStats before = motor.node.peer_stats("vision").value();
   EXPECT_EQ(before.node, "vision");
@@ -40,7 +40,7 @@ TEST_P(StatsOfPeers, SayHowItIsReachedAndWhatCame) {
   EXPECT_GE(after.messages_received, before.messages_received + 3);
   EXPECT_GE(after.bytes_received, before.bytes_received + 3 * kBytes);
   EXPECT_LT(after.bytes_sent, kBytes);
-  // The first look has asked.
+  // The first call of peer_stats() has started a measurement.
   ASSERT_TRUE(eventually([&] { return motor.node.peer_stats("vision").value().round_trip; }));
   EXPECT_GT(*motor.node.peer_stats("vision").value().round_trip, 0ns);
   EXPECT_LT(after.silence, kPatience);

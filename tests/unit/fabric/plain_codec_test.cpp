@@ -61,7 +61,7 @@ TEST(PlainCodec, TheAttachmentHasThisLayout) {
   ASSERT_TRUE(origin.has_value());
   EXPECT_EQ(origin->sequence, 7U);
   EXPECT_EQ(origin->context, some_context());
-  // What a later version appends is passed over.
+  // Bytes that a later version appends are skipped.
   const std::string longer = expected + "more";
   EXPECT_EQ(read_plain_origin(as_bytes(longer)).value(), origin);
 }
@@ -177,7 +177,7 @@ TEST(PlainCodec, TensorsOfAStrangerAreCopied) {
   EXPECT_TRUE(view.data < payload.data() || view.data >= payload.data() + payload.size_bytes());
 }
 
-// A writer of safetensors sorts the tensors in an order of its own.
+// A writer of safetensors sorts the tensors in its own order.
 TEST(PlainCodec, ASchemaIsMetInWhateverOrder) {
   const auto wanted = Schema::make({{"b", DType::u8, {1}}, {"a", DType::u8, {2}}}).value();
   const Storage payload =

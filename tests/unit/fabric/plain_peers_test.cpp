@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Nodes among plain Zenoh peers, which the double of Zenoh plays: what publishers put for them, and
-// what subscribers hear of them.
+// what subscribers hear from them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ std::uint8_t number_in(const Sample& sample) {
 
 class PlainZenohPeers : public testing::Test {
  protected:
-  /// Each one names those that were started before: links need no Zenoh.
+  /// Starts a node that names those that were started before: links need no Zenoh.
   Program& start(const std::string& name, std::vector<std::string> plain = {}) {
     Context context = Context::create({.name = name, .lease = kLongLease}).value();
     const auto fabric =
@@ -67,7 +67,7 @@ class PlainZenohPeers : public testing::Test {
     programs_.push_back(std::make_unique<Program>(Program{std::move(context), std::move(node)}));
     return *programs_.back();
   }
-  /// From now on the messages of these keys are in came_.
+  /// Collects the messages of these keys in came_ from now on.
   [[nodiscard]] ZenohPort::Handle listen(std::string_view keys) {
     auto handle = peer_
                       ->subscribe(key(keys),
@@ -89,7 +89,7 @@ class PlainZenohPeers : public testing::Test {
   void delete_key(const std::string& on) {
     put({.key = on, .payload = {}, .attachment = {}, .kind = detail::ZenohKind::deleted});
   }
-  /// Runs what waits, while the network's time goes on.
+  /// Runs a call that waits, while the network's time advances.
   Result<void> while_network_runs(const std::function<Result<void>()>& what) {
     std::atomic<bool> over{false};
     Result<void> result;
@@ -104,7 +104,7 @@ class PlainZenohPeers : public testing::Test {
                         std::chrono::milliseconds patience = kPatience) {
     return while_network_runs([&] { return publisher.wait_for_subscribers(count, patience); });
   }
-  /// The outlet's thread has decided upon all that was published, and what it put has arrived.
+  /// Waits until the outlet's thread has decided on `count` samples, and its puts have arrived.
   bool settles(const Publisher& publisher, std::uint64_t count) {
     const bool settled = eventually([&] {
       const PublisherStats stats = publisher.stats();
@@ -124,7 +124,7 @@ class PlainZenohPeers : public testing::Test {
   ZenohNetwork network_{{}};
   std::unique_ptr<ZenohPort> peer_ = network_.open();
   std::vector<ZenohMessage> came_;
-  std::atomic<bool> router_answers_{true};  // to what is opened from now on
+  std::atomic<bool> router_answers_{true};  // to sessions that are opened later
   std::vector<std::unique_ptr<Program>> programs_;
 };
 
@@ -182,8 +182,8 @@ TEST_F(PlainZenohPeers, GetWhatWasPublishedBeforeClose) {
   EXPECT_EQ(as_text(came_[0].payload.bytes()), "the last words");
 }
 
-// A newer sample takes the place of one that waits; whatever the thread did, each one is counted,
-// and the newest arrives.
+// A newer sample replaces one that waits. Whatever the thread did, each sample is counted, and the
+// newest arrives.
 TEST_F(PlainZenohPeers, GetTheNewestSampleAndTheOthersAreCounted) {
   constexpr std::uint64_t kCount = 2000;
   Program& vision = start("vision");
@@ -287,7 +287,8 @@ TEST_F(PlainZenohPeers, WakeAReceiverThatWaits) {
   EXPECT_EQ(number_in(*sample), 2);
 }
 
-// Zenoh cannot tell such a subscriber from a plain one, so its publishers put what links bring.
+// Zenoh cannot tell such a subscriber from a plain one, so publishers also put samples that links
+// carry.
 TEST_F(PlainZenohPeers, AreToldFromPublishersOfTendon) {
   Program& vision = start("vision");
   Program& motor = start("motor");
@@ -307,9 +308,8 @@ TEST_F(PlainZenohPeers, AreToldFromPublishersOfTendon) {
   EXPECT_EQ(subscriber.stats().plain_refused, 0U);
 }
 
-// A subscriber of the publisher's own Context has a link to it: nothing is put because of it.
-// They hear by a session of their own, as those of other Contexts do: the sample is put, and passed
-// over where it comes by Zenoh.
+// A subscriber of the publisher's own Context hears plain peers by a session of its own, as those
+// of other Contexts do. The sample is put, and ignored where it arrives by Zenoh.
 TEST_F(PlainZenohPeers, AreNotTheSubscribersOfTheSameContext) {
   Program& vision = start("vision");
   Publisher publisher = Publisher::declare(vision.node, "vision/objects").value();
@@ -324,7 +324,7 @@ TEST_F(PlainZenohPeers, AreNotTheSubscribersOfTheSameContext) {
   EXPECT_TRUE(fails_with(own.recv(0ms), ErrorCode::timeout, "nothing came"));
 }
 
-// No router answers where the subscriber is declared.
+// No router answers when the subscriber is declared.
 TEST_F(PlainZenohPeers, AreHeardOnceARouterAnswers) {
   Program& motor = start("motor");
   router_answers_ = false;
@@ -371,7 +371,7 @@ TEST_F(PlainZenohPeers, ThatPutSomethingElseAreRefused) {
       Subscriber::declare(motor.node, "sensors/*", {.hears_plain = true}).value();
   put("sensors/imu", storage_of("no safetensors"));
   put("sensors/imu", storage_of(""));
-  put("sensors/imu", a_number(1), std::string_view("tendon\0\1", 8));  // it lacks the rest
+  put("sensors/imu", a_number(1), std::string_view("tendon\0\1", 8));  // the rest is missing
   put("sensors/eye", storage_of(std::string(kMaxPlainBytes + 1, 'x')));
   put("sensors/eye", a_number(2));
   EXPECT_EQ(number_in(subscriber.recv(kPatience).value()), 2);
@@ -422,7 +422,7 @@ TEST_F(PlainZenohPeers, WaitInTheWindowAndTheOldestGiveWay) {
   EXPECT_EQ(network_.put_count(), 23U);
 }
 
-// Another form of what they put
+// Other forms of their messages
 
 TEST_F(PlainZenohPeers, AreTakenAsBytesWithTheirEncoding) {
   Program& motor = start("motor");
@@ -520,7 +520,7 @@ TEST_F(PlainZenohPeers, ThatDeleteAKeyAreToldOfOnce) {
   };
   put("sensors/imu", a_number(1));
   delete_key("sensors/imu");
-  delete_key("motor/imu");  // nobody asked for it
+  delete_key("motor/imu");  // nobody subscribed to it
   delete_key("sensors/imu");
   delete_key("sensors/eye");
   ASSERT_TRUE(come_to(2));
@@ -536,7 +536,7 @@ TEST_F(PlainZenohPeers, ThatDeleteAKeyAreToldOfOnce) {
   EXPECT_EQ(subscriber.stats().plain_refused, 0U);
 }
 
-// A publisher that is one
+// A bare publisher
 
 TEST_F(PlainZenohPeers, GetBytesOfABarePublisherAsFromAnyProgram) {
   Program& vision = start("vision");
@@ -608,7 +608,7 @@ TEST_F(PlainZenohPeers, SeeTheEncodingThatAPublisherNames) {
   EXPECT_GT(came_[0].attachment.size_bytes(), 0U);
 }
 
-// Waiting for them
+// Waiting for plain peers
 
 TEST_F(PlainZenohPeers, AreTogetherOneSubscriberToWaitFor) {
   Program& vision = start("vision");
@@ -650,7 +650,7 @@ TEST_F(PlainZenohPeers, AreNotTheSubscribersOfTendonThatListenToThem) {
   Program& vision = start("vision");
   Program& motor = start("motor");
   Publisher publisher = Publisher::declare(vision.node, "vision/objects").value();
-  // It is announced and subscribes, and its channel does not come.
+  // A stranger announces a subscriber and subscribes, but opens no channel.
   const auto session = network_.open();
   Context stranger = Context::create({.name = "stranger"}).value();
   auto announced = session->token(
@@ -671,7 +671,7 @@ TEST_F(PlainZenohPeers, AreNotTheSubscribersOfTendonThatListenToThem) {
   listening = nullptr;
   *announced = nullptr;
   ASSERT_TRUE(succeeds(wait_for(publisher, 1)));
-  // One of this domain counts by its channel, once.
+  // A subscriber of this domain counts by its channel, once.
   const Subscriber hears =
       Subscriber::declare(motor.node, "vision/*", {.hears_plain = true}).value();
   ASSERT_TRUE(succeeds(wait_for(publisher, 1)));
@@ -725,7 +725,7 @@ TEST_F(PlainZenohPeers, AreNotHeardWithoutZenoh) {
   EXPECT_TRUE(fails_with(Subscriber::declare(node, "a", {.hears_plain = true}),
                          ErrorCode::not_supported, "routers"));
   EXPECT_TRUE(fails_with(node.has_plain_subscribers("a", kPatience), ErrorCode::not_supported));
-  EXPECT_TRUE(succeeds(Publisher::declare(node, "a")));  // `automatic` asks for nothing
+  EXPECT_TRUE(succeeds(Publisher::declare(node, "a")));  // `automatic` needs no peers
   EXPECT_TRUE(fails_with(Publisher::declare(node, "a", {.plain_peers = PlainPeers::bare}),
                          ErrorCode::not_supported, "routers"));
 }

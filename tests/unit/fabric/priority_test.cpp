@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Samples of priority `control` beside normal ones that fill what a link has.
+// Samples of priority `control` beside normal ones that fill a link.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using testing::IsEmpty;
 class Priorities : public NodesTest {};
 TENDON_ON_BOTH_PATHS(Priorities);
 
-// The reader takes nothing of its ring, in which normal samples leave no place for further ones.
+// The reader takes nothing from its ring, in which normal samples leave no place for further ones.
 TEST_P(Priorities, NormalSamplesLeaveRoomForThoseOfControl) {
   if (!way().is_shm()) GTEST_SKIP() << "a ring is of shared memory";
   constexpr std::uint64_t kSize = 7000;  // inline

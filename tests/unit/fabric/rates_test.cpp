@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Subscribers that ask for fewer samples: what is left out is counted on both sides, and no loss.
+// Subscribers that ask for fewer samples: both sides count the samples that are left out, which are
+// no loss.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,12 +24,13 @@ using detail::PublisherCore;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-/// What stamps the samples of these tests [ns].
+/// The clock that stamps the samples of these tests [ns].
 std::atomic<std::int64_t> fake_now{0};
 
 class Rates : public NodesTest {
  protected:
-  /// A publisher whose samples are as far apart as the test says. It ends as a Publisher does.
+  /// Declares a publisher whose samples are as far apart as the test says. It ends as a Publisher
+  /// does.
   [[nodiscard]] static std::shared_ptr<PublisherCore> declare(Program& program,
                                                               const PublisherOptions& options) {
     fake_now = 1'000'000'000;
@@ -60,7 +62,7 @@ TEST_P(Rates, ASubscriberGetsAsManyAsItAskedForAndMissesNone) {
     const Published published = publish(*publisher);
     EXPECT_THAT(published.lagging, IsEmpty());
     EXPECT_EQ(receive(all).sequence, n);
-    if (published.shown == 1) continue;  // it leaves this one out
+    if (published.shown == 1) continue;  // this sample is left out
     ASSERT_EQ(published.shown, 2u);
     const Sample sample = receive(some);
     EXPECT_EQ(sample.sequence, n);

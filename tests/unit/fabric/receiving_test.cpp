@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ways to receive beside recv(): completions, and a function in a thread of the subscriber.
+// Other ways to receive than recv(): completions, and a function in a thread of the subscriber.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +52,7 @@ TEST_P(Receiving, ASampleThatIsGivenBackIsTheNextOne) {
   Sample first = subscriber.recv(kPatience).value();
   subscriber.give_back(first);
   EXPECT_EQ(number_of(*subscriber.recv(kPatience).value().tensors), 1);
-  // Two, in the order in which they are given.
+  // Returns two, which are received again in the order of their return.
   Sample second = subscriber.recv(kPatience).value();
   subscriber.give_back(std::move(first));
   subscriber.give_back(std::move(second));
@@ -95,7 +95,7 @@ TEST_P(Receiving, ADroppedCompletionGivesItsSampleBack) {
       return subscriber.recv_async();
     }();
     EXPECT_TRUE(eventually([&] { return second.done(); }));
-  }  // the second one goes first
+  }  // the second one is dropped first
   for (std::uint64_t n = 1; n <= 3; ++n) EXPECT_EQ(receive(subscriber).sequence, n);
   auto third = subscriber.recv_async();
   publish(4, 4);

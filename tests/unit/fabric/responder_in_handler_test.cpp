@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A responder that is closed or dropped by one of its own handlers.
+// A responder that one of its own handlers closes or drops.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -39,7 +39,7 @@ TEST_P(ResponderInHandler, CloseReturnsAtOnceAndTheCallerIsAnswered) {
   EXPECT_EQ(responder_->stats().answered, 1U);
 }
 
-// What waits behind it is answered: only its end does not wait.
+// Waiting calls are still answered: only the end of close() does not wait for them.
 TEST_P(ResponderInHandler, CloseLeavesWhatWaitsToTheHandlers) {
   Program& arm = start("arm");
   Program& brain = start("brain");

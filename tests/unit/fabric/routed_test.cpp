@@ -44,7 +44,7 @@ class RoutedLinks : public testing::Test {
     bool routed = true;
     Progress progress = Progress::service;
   };
-  // Each on a host of its own.
+  // Starts a node on a host of its own.
   [[nodiscard]] Program start(const std::string& name, const Options& options) {
     ContextOptions its{.name = name, .lease = kLongLease};
     its.progress = options.progress;
@@ -67,7 +67,7 @@ class RoutedLinks : public testing::Test {
     const auto stats = program.node.peer_stats(name);
     return stats ? stats->path : Path{};
   }
-  /// The next sample, which has to be the one of this number, and what was lost before it.
+  /// Takes the next sample, which must have this number, and returns how many were lost before it.
   [[nodiscard]] static std::uint64_t take(Subscriber& subscriber, std::uint64_t sequence,
                                           std::uint64_t size_bytes) {
     const auto sample = subscriber.recv(kPatience);
@@ -107,7 +107,7 @@ TEST_F(RoutedLinks, CarrySamplesInOrder) {
   EXPECT_EQ(path.kind, PathKind::routed);
   EXPECT_THAT(path.reason, AllOf(HasSubstr("announces no address"), HasSubstr("dial-back"),
                                  HasSubstr("window 1024 KiB"), HasSubstr("round trip")));
-  // It has heard of no subscriber's node before.
+  // The node has heard of no subscriber's node before.
   ASSERT_TRUE(succeeds(vision.node.survey(kPatience)));
   EXPECT_EQ(path_to(vision, "motor").kind, PathKind::routed);
   for (std::uint64_t sequence = 1; sequence <= 100; ++sequence) {
@@ -129,7 +129,7 @@ TEST_F(RoutedLinks, CarryCalls) {
   EXPECT_EQ(path_to(brain, "arm").kind, PathKind::routed);
 }
 
-// One frame of the 3rd sample, or so, is lost on the way: nothing that is in the history is.
+// About one frame of the 3rd sample is lost on the way: nothing in the history is lost.
 TEST_F(RoutedLinks, AreMadeAgainWhenAFrameIsLost) {
   Program vision = start("vision");
   Program motor = start("motor");
@@ -178,8 +178,8 @@ TEST_F(RoutedLinks, AreLostWithTheRouterAndResumeWithIt) {
   EXPECT_EQ(path_to(motor, "vision").kind, PathKind::routed);
 }
 
-// A stranger that reaches a router reads and writes everything: it puts back what it saw, changed
-// and as it was, on the key of every cable.
+// A stranger at a router reads and writes everything: it puts frames back that it saw, changed and
+// unchanged, on the key of every cable.
 TEST_F(RoutedLinks, AreNotMovedByStrangers) {
   Program vision = start("vision");
   Program motor = start("motor");
@@ -191,11 +191,11 @@ TEST_F(RoutedLinks, AreNotMovedByStrangers) {
   std::atomic<int> written{0};
   const auto pattern = KeyExpression::parse("@tendon/*/cable/**").value();
   const auto seen = stranger->subscribe(pattern, [&](const detail::ZenohMessage& frame) {
-    if (written.load() > 100) return;  // its own come as well
+    if (written.load() > 100) return;  // its own frames arrive as well
     std::string changed(reinterpret_cast<const char*>(frame.payload.data()),
                         frame.payload.size_bytes());
     changed[changed.size() / 2] = static_cast<char>(changed[changed.size() / 2] + 1);
-    changed[kSequenceAt] = static_cast<char>(changed[kSequenceAt] + 1);  // the next to come
+    changed[kSequenceAt] = static_cast<char>(changed[kSequenceAt] + 1);  // the next one expected
     const auto owner = std::make_shared<std::string>(std::move(changed));
     const Storage forged(owner, reinterpret_cast<std::byte*>(owner->data()), owner->size(),
                          Access::read_only);
@@ -216,7 +216,7 @@ TEST_F(RoutedLinks, AreNotMovedByStrangers) {
   EXPECT_EQ(path_to(motor, "vision").kind, PathKind::routed);
 }
 
-// It sees the topic, and nothing of how links are made and fed.
+// It sees the topic, and nothing of how links are made and used.
 TEST_F(RoutedLinks, APlainSubscriberOfEverythingDisturbsNobody) {
   Program vision = start("vision");
   Program motor = start("motor");
@@ -251,14 +251,14 @@ TEST_F(RoutedLinks, APlainSubscriberOfEverythingDisturbsNobody) {
   EXPECT_EQ(path_to(motor, "vision").kind, PathKind::routed);
 }
 
-// A program that takes nothing of its link keeps its window; the others go on.
+// A program that takes nothing of its link keeps its own window; the others continue.
 TEST_F(RoutedLinks, AStoppedReaderHoldsUpNobody) {
   Program vision = start("vision");
   Program stopped = start("stopped", {.progress = Progress::manual});
   Program motor = start("motor");
   Publisher publisher = Publisher::declare(vision.node, "count", {.qos = {keep_last(4)}}).value();
   Subscriber never = Subscriber::declare(stopped.node, "count").value();
-  // Somebody has to make progress for it until it is connected.
+  // The test makes progress for it until it is connected.
   ASSERT_TRUE(eventually([&] {
     (void)stopped.context.progress();
     return publisher.wait_for_subscribers(1, kBriefly).has_value();
@@ -275,7 +275,7 @@ TEST_F(RoutedLinks, AStoppedReaderHoldsUpNobody) {
     publish(publisher, sequence, kLarge);
     EXPECT_EQ(take(subscriber, sequence, kLarge), 0u) << sequence;
   }
-  // The window, and what the socketpairs there hold of what was taken.
+  // The window, and the bytes that the socketpairs there hold.
   EXPECT_GT(sent_bytes->load(), kLarge);
   EXPECT_LT(sent_bytes->load(), 2 * kCableWindowBytes);
 }
@@ -323,7 +323,7 @@ TEST_F(RoutedLinks, AreNotNeededWhereThePublisherDialsBack) {
 
 class Questions : public RoutedLinks {
  protected:
-  /// All that a stranger hears of `program`, up to the end of the words.
+  /// Returns everything that a stranger hears of `program`, until the request ends.
   [[nodiscard]] std::vector<detail::PeerAnswer> ask(const Program& program, Storage payload) {
     const auto pending = begin(program, std::move(payload));
     EXPECT_TRUE(eventually([&] { return pending->is_over(); }));
@@ -404,7 +404,7 @@ class Questions : public RoutedLinks {
 };
 
 TEST_F(Questions, TheNoOfAStrangerEndsNothing) {
-  // Whatever anybody is asked it answers first, and never ends.
+  // Answers every question first, and never ends the request.
   std::mutex mutex;
   std::vector<std::unique_ptr<detail::ZenohQuestion>> kept;
   const auto answering =
@@ -482,7 +482,7 @@ TEST_F(Questions, ForCablesAreFourASecond) {
     }
     return done;
   };
-  // A second may pass between any two of them, where the machine is slow.
+  // A second may pass between any two of them on a slow machine.
   EXPECT_TRUE(eventually([&] { return at_once() <= kMaxCableRequestsPerSecond; }));
   EXPECT_GE(refused(vision), 1u);
 }

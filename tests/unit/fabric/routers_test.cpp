@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several routers of the real Zenoh, of which some do not answer.
+// Several routers of the real Zenoh, some of which do not answer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -39,7 +39,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using Port = std::unique_ptr<detail::ZenohPort>;
 
-/// Answers each connection as a web server does one that speaks no HTTP.
+/// Answers each connection as a web server does if it receives no HTTP.
 class WebServer {
  public:
   WebServer() : thread_([this] { serve(); }) {}
@@ -65,7 +65,7 @@ class WebServer {
   std::thread thread_;
 };
 
-/// Nobody listens there.
+/// Returns an address at which nobody listens.
 std::string dead_address() { return RawListener().address(); }
 
 class SeveralRouters : public testing::Test {
@@ -134,7 +134,7 @@ TEST_F(SeveralRouters, EachHaveAReasonInTheError) {
                          web.address() + ": a program takes the connection, and is no router"));
   const auto nowhere = try_to_join(context, "a", {place("nobody")}, 50ms);
   EXPECT_TRUE(fails_with(nowhere, ErrorCode::unreachable, "nobody: nobody listens there"));
-  // Zenoh's words name lines of its sources.
+  // Zenoh's own texts name lines of its sources.
   for (const auto* each : {&all, &nowhere})
     EXPECT_EQ(each->error().detail.find(".rs:"), std::string::npos) << each->error().detail;
 }
@@ -150,7 +150,7 @@ TEST_F(SeveralRouters, TakeTheirNodesOverFromOneThatDies) {
   Program late = join("late", both);
   ASSERT_TRUE(eventually([&] { return sees(vision, {"late", "motor", "vision"}); }));
   EXPECT_TRUE(eventually([&] { return sees(late, {"late", "motor", "vision"}); }));
-  // Both are gone, and the one comes back.
+  // Both routers end, and one of them returns.
   const Told told(vision.node);
   second.reset();
   ASSERT_TRUE(eventually([&] { return !told.of(FabricEventKind::discovery_lost).empty(); }));
@@ -185,7 +185,7 @@ TEST_F(SeveralRouters, AreNotNeededByANodeThatJoinsInTheBackground) {
   }));
 }
 
-// Places that cannot be listened at
+// Places where no router can listen
 
 Result<Port> router_at(const std::string& endpoint) {
   return open_zenoh(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes whose runtime directory becomes another one. Stars: runtime_directory_test
-// of the process tests.
+// Nodes whose runtime directory is replaced. For the star topology see runtime_directory_test of
+// the process tests.
 #include "fabric/discovery/runtime_home.hpp"
 
 #include <fcntl.h>
@@ -33,7 +33,7 @@ namespace fs = std::filesystem;
 using detail::file_id;
 using testing::HasSubstr;
 
-/// Events of a node about its directory.
+/// Collects the events of a node about its directory.
 class Moves {
  public:
   explicit Moves(Node& node) {
@@ -92,18 +92,18 @@ class Home : public testing::Test {
   [[nodiscard]] std::string socket_of(const Program& program) const {
     return socket_of(program, run());
   }
-  /// As `rm -r` does; again where a name came back meanwhile.
+  /// Removes as `rm -r` does, and again if a name appeared meanwhile.
   void remove_run() const {
     std::error_code busy;
     do {
       fs::remove_all(run(), busy);
     } while (busy);
   }
-  /// Nobody sees a moment without either.
+  /// Exchanges two directories: at no moment is either of them missing.
   static void exchange(const std::string& one, const std::string& other) {
     EXPECT_EQ(renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE), 0);
   }
-  /// A newcomer that looks in the runtime directory hears the publisher.
+  /// Expects that a newcomer that looks in the runtime directory finds the publisher.
   void expect_found(const Program& vision) const {
     const Program late = start("late", {"unix:" + socket_of(vision)});
     EXPECT_TRUE(eventually([&] {
@@ -148,7 +148,7 @@ TEST_F(Home, ThatWasMovedAwayIsMadeAnew) {
   expect_found(vision);
 }
 
-// Another process may be the first that makes it.
+// Another process may make it first.
 TEST_F(Home, ThatSomebodyElseOfThisUserMadeAnewIsTaken) {
   Program vision = start("vision");
   const std::string next = run() + "-next";
@@ -158,7 +158,7 @@ TEST_F(Home, ThatSomebodyElseOfThisUserMadeAnewIsTaken) {
   expect_found(vision);
 }
 
-// As those do that remove what has not been used for days.
+// Acts as programs that remove files that have not been used for days.
 TEST_F(Home, ANameThatWasRemovedComesBackAndNothingHasMoved) {
   Program vision = start("vision");
   const Moves moves(vision.node);
@@ -227,7 +227,7 @@ TEST_F(Home, APlaceThatComesEarlierIsMovedTo) {
   const std::string in_tmp = "/tmp/tendon-" + std::to_string(uid);
   ASSERT_FALSE(fs::exists(user_base) || fs::exists(in_tmp)) << "somebody has that uid";
   unsetenv("TENDON_RUNTIME_DIR");
-  // In a child, so that no thread of this process looks while it is root.
+  // Runs in a child, so that no thread of this process looks while it is root.
   const auto as_root = [](auto act) {
     return exited_with(run_in_child([&] { return seteuid(0) == 0 && act() ? 0 : 1; }), 0);
   };
@@ -247,7 +247,7 @@ TEST_F(Home, APlaceThatComesEarlierIsMovedTo) {
     }
     EXPECT_TRUE(fs::exists(socket_of(vision, user_base + "/tendon")));
     EXPECT_TRUE(fs::is_empty(in_tmp));
-    // And the logout.
+    // Then the user logs out.
     EXPECT_TRUE(as_root([&] { return fs::remove_all(user_base) > 0; }));
     EXPECT_TRUE(moves.wait_for(2));
     EXPECT_TRUE(eventually([&] { return fs::exists(socket_of(vision, in_tmp)); }));

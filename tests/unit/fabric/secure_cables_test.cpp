@@ -65,7 +65,7 @@ Security secure_by(std::shared_ptr<const secure::Credentials> credentials) {
   return {.profile = Profile::secure, .credentials = std::move(credentials)};
 }
 
-/// The identity that TLS has proved on the only link to `other`; empty while there is none.
+/// Returns the identity that TLS has proved on the only link to `other`; empty if there is none.
 std::string identity_at(const Context& end, const Context& other) {
   LinkTable& links = ContextCore::of(end)->links();
   for (const auto& link : *links.all()) {
@@ -83,7 +83,7 @@ class SecureCables : public testing::Test {
     server_.emplace("the server", std::move(of_server));
   }
   void start() { start(network_.open(1), network_.open(2)); }
-  /// Before a further start().
+  /// Ends both programs. Call it before another start().
   void end() {
     network_.alter({});
     out_.reset();
@@ -100,7 +100,7 @@ class SecureCables : public testing::Test {
     OwnedFd answerer;
     CableTerms terms;
   };
-  /// Both ends of one.
+  /// Lays both ends of a cable.
   [[nodiscard]] Laid lay(Lane lane) {
     CableTerms terms{.domain = "brain",
                      .peer = client_->context.id(),
@@ -136,7 +136,8 @@ class SecureCables : public testing::Test {
                           }};
     return connect(*ContextCore::of(client_->context), carrier, of_client, kPatience);
   }
-  /// A link, and a pipe on it: the listener is dialled by its address, and its peer has the link.
+  /// Makes a link, and a pipe on it: the address of the listener is dialled, and its peer has the
+  /// link.
   void open(const Security& security) {
     const auto connected = connect_as(security, security);
     ASSERT_TRUE(succeeds(connected));
@@ -144,7 +145,7 @@ class SecureCables : public testing::Test {
     auto listener = Listener::bind(server_->context, "127.0.0.1:0", {.security = security});
     ASSERT_TRUE(succeeds(listener));
     listener_ = *std::move(listener);
-    // The link is there for this side first.
+    // The client has the link first.
     ASSERT_TRUE(
         eventually([&] { return !ContextCore::of(server_->context)->links().all()->empty(); }));
     auto pipe =
@@ -168,14 +169,14 @@ class SecureCables : public testing::Test {
       expect_moved(*in_, *out_, bytes + 1, bytes);
     }
   }
-  /// Both ends hear that the link is lost, and how.
+  /// Expects that both ends hear that the link is lost, each with its code.
   void expect_lost(ErrorCode at_client, ErrorCode at_server) {
     EXPECT_TRUE(fails_with(in_->recv(kPatience), at_server));
     EXPECT_TRUE(fails_with(out_->recv(kPatience), at_client));
   }
 
-  // A router: it knows the key of each cable, because it has passed it on.
-  /// The same frame of the asker with another payload or kind.
+  // Acts as a router: it knows the key of each cable, because it has passed it on.
+  /// Returns the same frame of the asker with another payload or kind.
   [[nodiscard]] static Storage changed(const CableTerms& terms, const CableFrame& frame,
                                        CableFrameKind kind, Bytes payload) {
     CableFrameHeader header = frame.header;
@@ -196,8 +197,8 @@ class SecureCables : public testing::Test {
     const auto found = std::ranges::find(terms_, connection, &CableTerms::connection);
     return found == terms_.end() ? std::nullopt : std::optional(*found);
   }
-  /// From now on, each frame of the asker on a cable of this lane arrives as `alters` returns it.
-  /// A frame that has no data is a sign of life.
+  /// Makes each later frame of the asker on a cable of this lane arrive as `alters` returns it. A
+  /// frame without data is a sign of life.
   using Alter = std::function<Storage(const CableTerms&, const CableFrame&, const Storage&)>;
   void alter(Lane lane, Alter alters) {
     network_.alter(
@@ -212,7 +213,7 @@ class SecureCables : public testing::Test {
   static bool has_data(const CableFrame& frame) {
     return frame.header.kind == CableFrameKind::data;
   }
-  /// The next frame of data loses its second half; the one behind it is `kind`.
+  /// Drops the second half of the next frame of data; the frame behind it is `kind`.
   void stop_in_a_record(Lane lane, CableFrameKind kind) {
     alter(lane, [kind, has_begun = false](const CableTerms& terms, const CableFrame& frame,
                                           const Storage& bytes) mutable {
@@ -230,7 +231,7 @@ class SecureCables : public testing::Test {
   LiveZenoh network_;
   const std::shared_ptr<NoPipes> handler_ = std::make_shared<NoPipes>();
   std::mutex mutex_;
-  std::vector<Lane> lanes_;        // in the order in which they were opened
+  std::vector<Lane> lanes_;        // in the order of opening
   std::vector<CableTerms> terms_;  // of the askers
   std::vector<std::byte> kept_;    // payload of a frame
   std::atomic<bool> exchanges_{false};
@@ -267,7 +268,7 @@ TEST_F(SecureCables, CarryOneThroughARouterOfZenoh) {
   end();
 }
 
-// All cables that a Context may have are laid: each has the least window, less than a record.
+// All cables that a Context may have are laid: each has the smallest window, less than a record.
 TEST_F(SecureCables, CarryOneWithChainsOfThreeInTheLeastWindows) {
   start();
   std::vector<Laid> others;
@@ -278,7 +279,7 @@ TEST_F(SecureCables, CarryOneWithChainsOfThreeInTheLeastWindows) {
   ASSERT_NO_FATAL_FAILURE(open(secure_by(chain_of_three())));
   EXPECT_EQ(identity_at(server_->context, client_->context), "tendon://robot/7");
   expect_moved_both_ways();
-  // Bodies as long as may travel on the control lane, both ways at once.
+  // The bodies are as long as the control lane may carry, both ways at once.
   const auto send_many = [](Pipe& pipe) {
     for (std::uint64_t n = 0; n < 20; ++n)
       EXPECT_TRUE(succeeds(pipe.send(patterned(n, kMaxInlineBytes - 256), kPatience)));
@@ -300,7 +301,7 @@ TEST_F(SecureCables, CarryOneWithChainsOfThreeInTheLeastWindows) {
 
 // ---- what routers read
 
-/// All payloads of each cable and direction, which a router keeps.
+/// Keeps all payloads of each cable and direction, as a router could.
 class CableCapture {
  public:
   explicit CableCapture(LiveZenoh& network) {
@@ -329,7 +330,7 @@ class CableCapture {
 
 class CapturedCables : public SecureCables {
  protected:
-  /// Both ends say all that they have to: names, a small batch and a large one.
+  /// Makes both ends send everything of interest: names, a small batch and a large one.
   void talk(const Security& security) {
     start();
     ASSERT_NO_FATAL_FAILURE(open(security));
@@ -343,7 +344,7 @@ class CapturedCables : public SecureCables {
     }
     expect_moved_both_ways();
   }
-  /// The bytes that nobody may read, by their names.
+  /// Returns the bytes that nobody may read, by their names.
   [[nodiscard]] std::map<std::string, std::string> secrets() const {
     const auto raw = [](const auto& bytes) { return std::string(as_text(Bytes(bytes))); };
     const TensorDict small = patterned(kSmall, kSmall);
@@ -358,7 +359,7 @@ class CapturedCables : public SecureCables {
         {"a small tensor", std::string(as_text(small["x"].bytes()))},
         {"the middle of a large tensor",
          std::string(as_text(large["x"].bytes().subspan(kLarge / 2, 64)))}};
-    // A short one may be there by chance.
+    // A short name may occur by chance.
     if (host_name().size() >= 6) secrets.emplace("the host's name", host_name());
     return secrets;
   }
@@ -405,7 +406,7 @@ TEST_F(SecureCables, EndedInTheMiddleOfARecordAreLost) {
   EXPECT_TRUE(fails_with(in_->recv(kPatience), ErrorCode::peer_lost));
 }
 
-// Before the listener has said a word it may have no place: new cables are laid then.
+// Before the listener has answered it may have no place: new cables are laid then.
 TEST_F(SecureCables, CutInTheHandshakeAreLaidAgainOrLost) {
   for (int cut_at = 1; cut_at <= 4; ++cut_at) {
     start();
@@ -432,7 +433,7 @@ TEST_F(SecureCables, EndInOrderWithTheirContext) {
   ASSERT_TRUE(succeeds(out_->close(kPatience)));
   EXPECT_TRUE(fails_with(in_->recv(kPatience), ErrorCode::end_of_stream));
   out_.reset();
-  { const Context gone = std::move(client_->context); }  // before its cables
+  { const Context gone = std::move(client_->context); }  // dropped before its cables
   EXPECT_TRUE(members_.wait_for(MemberEventKind::left, client));
   EXPECT_EQ(members_.count(MemberEventKind::lost), 0u);
 }
@@ -457,7 +458,7 @@ TEST_F(SecureCables, RefuseARecordThatArrivesAgain) {
 TEST_F(SecureCables, RefuseARecordOfAnotherCable) {
   start();
   ASSERT_NO_FATAL_FAILURE(open(secure_by(fleet_key())));
-  // More than a record, from its beginning.
+  // Keeps more than a record, from its beginning.
   constexpr std::size_t kKeptBytes = 20'000;
   alter(Lane::bulk, [this](const CableTerms&, const CableFrame& frame, const Storage& bytes) {
     if (has_data(frame) && kept_.size() < kKeptBytes)
@@ -475,7 +476,7 @@ TEST_F(SecureCables, RefuseARecordOfAnotherCable) {
   EXPECT_TRUE(fails_with(in_->recv(kPatience), ErrorCode::protocol_violation));
 }
 
-// ---- the way that nodes go
+// ---- the way of nodes
 
 class SecureDetours : public testing::Test {
  protected:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strangers announce nodes by the hundred that are not there: a newcomer is found all the same.
+// Strangers announce hundreds of nodes that do not exist: a newcomer is still found.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -28,7 +28,7 @@ using detail::ContextFabric;
 
 class SilentCrowd : public testing::Test {
  protected:
-  /// On a host of its own: by tcp.
+  /// Starts a node on a host of its own, which others reach by tcp.
   [[nodiscard]] Program start(const std::string& name, std::uint8_t host) {
     Context context = Context::create({.name = name, .lease = kLongLease}).value();
     NodeOptions node{.domain = "brain",
@@ -43,7 +43,7 @@ class SilentCrowd : public testing::Test {
     Node joined = Node::join(context, std::move(node), kPatience).value();
     return {std::move(context), std::move(joined)};
   }
-  /// A node that takes no connection, and refuses none, with one publisher.
+  /// Announces a node that neither takes nor refuses connections, with one publisher.
   void announce_silent_one() {
     const ContextId context{detail::random_nonce().value()};
     const auto node =
@@ -74,7 +74,7 @@ class SilentCrowd : public testing::Test {
 TEST_F(SilentCrowd, KeepsNoNewcomerWaiting) {
   Program motor = start("motor", 1);
   Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
-  // At one second each on sixteen threads they would take half a minute, and then again.
+  // At one second each on sixteen threads they would take half a minute, repeatedly.
   constexpr int kCrowd = 500;
   for (int n = 0; n < kCrowd; ++n) announce_silent_one();
   ASSERT_TRUE(eventually([&] { return motor.node.publishers().size() >= kCrowd; }));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Readers over sockets that read nothing, or stop for a while: what they keep of the publisher's
-// memory, what the others get meanwhile, and what they hear when they go on.
+// Readers over sockets that read nothing, or stop for a while: how much of the publisher's memory
+// they keep, what the others receive meanwhile, and what they hear when they continue.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -49,7 +49,7 @@ class StoppedReaders : public NodesTest {
                                  options)
         .value();
   }
-  /// Publishes the next sample, which `honest` gets.
+  /// Publishes the next sample, which `honest` receives.
   void publish(PublisherCore& publisher, std::uint64_t size_bytes, Subscriber& honest) {
     ASSERT_TRUE(succeeds(publisher.publish(patterned(++published_, size_bytes), 0s)));
     const Sample sample = receive(honest);
@@ -57,7 +57,7 @@ class StoppedReaders : public NodesTest {
     ASSERT_THAT(sample.gaps, IsEmpty());
     ASSERT_TRUE(is_patterned(*sample.tensors, published_, size_bytes));
   }
-  /// This program takes in nothing until that is gone.
+  /// Makes this program receive nothing while the result lives.
   [[nodiscard]] static std::vector<std::unique_lock<detail::Mutex>> stop_reading(
       const Program& program) {
     std::vector<std::unique_lock<detail::Mutex>> stopped;
@@ -65,13 +65,14 @@ class StoppedReaders : public NodesTest {
       stopped.emplace_back(link->receive_mutex());
     return stopped;
   }
-  /// The first sample, which each of them takes: what is missing is counted from there.
+  /// Publishes the first sample, which each subscriber takes: missing samples are counted from
+  /// there.
   void begin(PublisherCore& publisher, std::vector<Subscriber>& subscribers) {
     ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(subscribers.size(), kPatience)));
     ASSERT_TRUE(succeeds(publisher.publish(patterned(++published_, 100), 0s)));
     for (Subscriber& subscriber : subscribers) ASSERT_EQ(receive(subscriber).sequence, 1u);
   }
-  /// Every later sample up to the last one came, or is in a gap of that reason.
+  /// Expects that every later sample up to the last one arrived, or is in a gap of that reason.
   void expect_all_accounted(Subscriber& subscriber) const {
     std::uint64_t accounted = 1;
     for (std::uint64_t last = 1; last < published_;) {
@@ -87,7 +88,7 @@ class StoppedReaders : public NodesTest {
 };
 INSTANTIATE_TEST_SUITE_P(Paths, StoppedReaders, testing::Values(kTcp), way_name);
 
-// Each came when another sample was the newest one.
+// Each subscribed when another sample was the newest one.
 TEST_P(StoppedReaders, OfOneLinkPinWhatIsWithTheKernel) {
   constexpr std::uint64_t kSize = 1'000'000;
   Program& vision = start("vision", {.publish_bytes = 64 * kMiB});
@@ -154,7 +155,7 @@ TEST_P(StoppedReaders, ThatGoOnHearExactGaps) {
     const auto in_memory = stop_reading(memory);
     for (int n = 0; n < 10; ++n) ASSERT_NO_FATAL_FAILURE(publish(*publisher, kSize, honest));
     StoppedSends& sends = core_of(vision).publishing().sends();
-    (void)sends.take_back(StoppedSends::Clock::now() + 1h);  // what had begun, too
+    (void)sends.take_back(StoppedSends::Clock::now() + 1h);  // sends that had begun, too
     EXPECT_LE(pool_of(vision).sending_bytes(), sends.most_bytes());
     ASSERT_NO_FATAL_FAILURE(publish(*publisher, kSize, honest));
   }
@@ -181,7 +182,7 @@ TEST_P(StoppedReaders, OfARateHearWhatWasLostAndWhatWasLeftOut) {
   for (Subscriber* const subscriber : {&readers[1], &readers[2]}) {
     std::uint64_t accounted = 1;
     std::uint64_t last = 1;
-    // The newest may be left out: each one that follows says more.
+    // The newest may be left out: each later sample reports more.
     ASSERT_TRUE(eventually([&] {
       const auto sample = subscriber->recv(20ms);
       if (!sample) {
@@ -212,7 +213,7 @@ TEST_P(StoppedReaders, AreWaitedForWithBlockUntilTheDeadlineAndLetGoOfBehindIt) 
       return publisher->publish(patterned(++published_, kSize), deadline).value().lagging.size();
     };
     while (lagging(kBriefly) != subscribers.size()) ASSERT_LT(published_, 100u);
-    // Nobody waits for them any more: what was queued is given up.
+    // Nobody waits for them any more: queued samples are dropped.
     for (int n = 0; n < 20; ++n) EXPECT_EQ(lagging(Deadline::never()), subscribers.size());
     EXPECT_LE(slots_in_use(vision), 1u + 2u) << "the history, and what the socket has begun";
   }
@@ -239,7 +240,7 @@ TEST_P(StoppedReaders, OfABlockThatGoOnInTimeMissNothing) {
       }
     });
     std::uint64_t before = 0;
-    // It waits for those that read nothing.
+    // The publisher waits for those that read nothing.
     ASSERT_TRUE(eventually([&] {
       const std::uint64_t now = publisher->stats().published;
       return now > 1 && !publisher->stats().lagging.empty() && std::exchange(before, now) == now;
@@ -256,7 +257,7 @@ TEST_P(StoppedReaders, OfABlockThatGoOnInTimeMissNothing) {
   publisher->end();
 }
 
-// How many there may be
+// The limit of their number
 
 TEST_P(StoppedReaders, AndAllOthersOfOnePublisherHaveALimit) {
   Program& vision = start("vision");
@@ -277,7 +278,7 @@ TEST_P(StoppedReaders, AndAllOthersOfOnePublisherHaveALimit) {
     return publisher->on_open(link, open, std::as_bytes(std::span(&request, 1)));
   };
   std::vector<std::shared_ptr<detail::MessageSink>> sinks;
-  constexpr std::uint32_t kFirstPipe = 100'000;  // nobody has it
+  constexpr std::uint32_t kFirstPipe = 100'000;  // unused by others
   for (std::uint32_t n = 1; n < kMaxSubscriptions; ++n) {
     auto sink = subscribe(kFirstPipe + n);
     ASSERT_TRUE(succeeds(sink)) << n;
@@ -286,7 +287,7 @@ TEST_P(StoppedReaders, AndAllOthersOfOnePublisherHaveALimit) {
   EXPECT_EQ(publisher->stats().subscribers, kMaxSubscriptions);
   EXPECT_TRUE(fails_with(subscribe(kFirstPipe), ErrorCode::limit_exceeded, "kMaxSubscriptions"));
 
-  // One more from another program hears why, once.
+  // One more subscriber, of another program, hears the reason, once.
   Subscriber beyond = Subscriber::declare(late.node, "frames").value();
   const auto events = [&] { return told.of(FabricEventKind::unreachable); };
   ASSERT_TRUE(eventually([&] { return !events().empty(); }));
@@ -299,7 +300,7 @@ TEST_P(StoppedReaders, AndAllOthersOfOnePublisherHaveALimit) {
 
   EXPECT_THAT(events(), SizeIs(1u));
 
-  // There is room when another one goes.
+  // There is room when another subscriber closes.
   beyond.close();
   first.close();
   ASSERT_TRUE(eventually([&] { return publisher->stats().subscribers < kMaxSubscriptions; }));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peers of a node that say what they may not: each is told, or passed over, and harms nobody else.
+// Peers of a node that break its rules: each is told or ignored, and harms nobody else.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ using detail::SampleHeader;
 using detail::SubscriptionRequest;
 using testing::ElementsAre;
 
-/// Keeps what a node says on one pipe.
+/// Keeps the messages of a node on one pipe.
 class Ear final : public detail::MessageSink {
  public:
   void on_message(Incoming&& incoming) override {
@@ -69,7 +69,7 @@ class Ear final : public detail::MessageSink {
     const std::lock_guard lock(mutex_);
     return counts_[kind];
   }
-  /// How many messages the node says it took.
+  /// Returns how many messages the node has reported as taken.
   [[nodiscard]] std::uint64_t taken() {
     const std::lock_guard lock(mutex_);
     return taken_;
@@ -90,7 +90,7 @@ class Ear final : public detail::MessageSink {
   std::string text_;
 };
 
-/// A pipe on which a stranger says what it likes.
+/// A pipe on which a stranger sends arbitrary messages.
 struct Mouth {
   std::shared_ptr<Link> link;
   std::uint32_t pipe = 0;
@@ -112,7 +112,7 @@ struct Mouth {
       return !sent || *sent == detail::Sent::done;
     }));
   }
-  /// Within the window.
+  /// Announces within the window.
   void announce(DiscoveryWord change, std::string_view key) {
     ASSERT_TRUE(eventually([&] { return sequence < ear->taken() + kPipeWindowMessages; }));
     Descriptor word;
@@ -136,7 +136,7 @@ class Stall final : public detail::OpenHandler {
   }
   void on_context_closed() override {}
 
-  /// The next one that was opened.
+  /// Returns the next channel that was opened.
   [[nodiscard]] Mouth next() {
     EXPECT_TRUE(eventually([&] {
       const std::lock_guard lock(mutex_);
@@ -171,7 +171,7 @@ class Strangers : public PipeTest {
         .value();
   }
   [[nodiscard]] ContextCore& stranger() const { return *ContextCore::of(stranger_); }
-  /// The stranger opens a pipe at the node.
+  /// Opens a pipe from the stranger to the node.
   [[nodiscard]] Mouth open(Purpose purpose, Bytes header = {}) {
     const std::vector<std::string> addresses{detail::unix_address_of(node_context_.id()).value()};
     auto link =
@@ -213,14 +213,14 @@ class Strangers : public PipeTest {
                                                  const ContextId& context) {
     return entity_key(detail::EntityKind::publisher, entity, topic, context);
   }
-  /// The node's subscriber is connected to a publisher of the stranger's: what that one says on it.
+  /// Connects the node's subscriber to a publisher of the stranger, and returns its channel.
   [[nodiscard]] Mouth published() {
     discovery_ = open(Purpose::discovery);
     discovery_->announce(DiscoveryWord::came, node_key("stranger"));
     discovery_->announce(DiscoveryWord::came, publisher_key(1, "topic", stranger_.id()));
     return stall_->next();
   }
-  /// The stranger has a responder: what it says to the node that calls it.
+  /// Makes a responder of the stranger that the node calls, and returns its channel.
   [[nodiscard]] Mouth called() {
     discovery_ = open(Purpose::discovery);
     discovery_->announce(DiscoveryWord::came, node_key("stranger"));
@@ -327,7 +327,7 @@ TEST_P(Strangers, AnnounceAtMostSoMany) {
               testing::HasSubstr("kMaxAnnouncements"));
 }
 
-// Several pipes of one link, each of which has what the others have.
+// Several pipes of one link share one limit.
 TEST_P(Strangers, AnnounceAtMostSoManyOverAllTheirPipes) {
   Mouth one = open(Purpose::discovery);
   Mouth other = open(Purpose::discovery);
@@ -337,7 +337,7 @@ TEST_P(Strangers, AnnounceAtMostSoManyOverAllTheirPipes) {
   for (std::uint32_t n = 1; n <= 9; ++n)
     one.announce(DiscoveryWord::came, publisher_key(n, "other", stranger_.id()));
   ASSERT_TRUE(eventually([&] { return node_.publishers().size() == kMaxAnnouncements; }));
-  // What both say stays while one of them says it.
+  // A key that both announce stays while one of them announces it.
   one.announce(DiscoveryWord::went, publisher_key(1, "other", stranger_.id()));
   one.announce(DiscoveryWord::came, publisher_key(0, "other", stranger_.id()));
   EXPECT_TRUE(one.ear->was_told(ErrorCode::limit_exceeded, "kMaxAnnouncements"));
@@ -345,12 +345,12 @@ TEST_P(Strangers, AnnounceAtMostSoManyOverAllTheirPipes) {
   EXPECT_EQ(other.ear->count(MessageKind::error), 0);
 }
 
-// While the node takes nothing of what came.
+// The node takes nothing of what arrived meanwhile.
 TEST_P(Strangers, ThatAnnounceMoreThanTheWindowAreTold) {
   Mouth mouth = open(Purpose::discovery);
   ContextCore& node = *ContextCore::of(node_context_);
   std::latch is_busy{1};
-  // Shared: the one that waits looks at it once more when it was told.
+  // Shared: the waiting thread looks at it once more after it was woken.
   const auto may_go_on = std::make_shared<std::latch>(1);
   node.schedule([&is_busy, may_go_on] {
     is_busy.count_down();
@@ -360,7 +360,7 @@ TEST_P(Strangers, ThatAnnounceMoreThanTheWindowAreTold) {
   Descriptor word;
   word.kind = MessageKind::bytes;
   const std::string key = node_key("stranger");
-  // A receiver takes in two windows, and 16 messages more.
+  // A receiver takes two windows, and 16 messages more.
   for (std::uint32_t n = 0; n < 2 * kPipeWindowMessages + 16; ++n) mouth.say(word, as_bytes(key));
   const auto take_in = [&] {
     const auto links = node.links().all();
@@ -431,7 +431,7 @@ TEST_P(Strangers, ASubscriberThatLiesHarmsItselfAlone) {
   Descriptor end;
   end.kind = MessageKind::end;
   end.pipe = mouth.pipe;
-  for (int n = 0; n < 3; ++n) mouth.link->post(end);  // once would do
+  for (int n = 0; n < 3; ++n) mouth.link->post(end);  // once would be enough
   EXPECT_TRUE(eventually([&] { return publisher.stats().subscribers == 0; }));
   ASSERT_TRUE(succeeds(publisher.publish(numbered(6))));
 }
@@ -444,7 +444,7 @@ TEST_P(Strangers, SamplesOfAHonestOneCome) {
   Sample received = subscriber_.recv(kPatience).value();
   EXPECT_EQ(as_text(received.bytes.bytes()), "seen");
   EXPECT_EQ(received.publisher, "stranger");
-  // One that repeats a sample is passed over; one that leaves some out without a tag lacked memory.
+  // A repeated sample is ignored. A publisher that leaves samples out without a tag lacked memory.
   mouth.say(sample(), as_bytes("again"), header_of({.sequence = 7}));
   mouth.say(sample(), as_bytes("later"), header_of({.sequence = 10, .incarnation = 3}));
   received = subscriber_.recv(kPatience).value();
@@ -477,7 +477,7 @@ TEST_P(Strangers, WhatIsTooOldIsInGapsWithAllElseThatIsMissing) {
                                       Gap{"stranger", 0, 5, 5, GapReason::expired, 1}));
   EXPECT_EQ(commands.stats().expired, 3u);
   EXPECT_EQ(commands.stats().missed, 5u);
-  // A stamp that no clock shows says nothing of an age.
+  // A stamp that no clock shows has no age.
   say(7, ~std::uint64_t{0});
   say(8, now);
   EXPECT_THAT(commands.recv(kPatience).value().gaps,
@@ -500,7 +500,7 @@ TEST_P(Strangers, ALostOneIsAskedForWhatFollows) {
   EXPECT_NE(request.subscriber, 0u);
 }
 
-// Each is one sample that is missing; the channel goes on.
+// Each is one missing sample; the channel continues.
 TEST_P(Strangers, ASampleThatCannotBeReadIsOneGap) {
   Descriptor unknown_schema;
   unknown_schema.kind = MessageKind::data;
@@ -536,11 +536,11 @@ TEST_P(Strangers, ASampleThatCannotBeReadIsOneGap) {
   });
   EXPECT_EQ(subscriber_.stats().undecodable, 5u);
   EXPECT_EQ(subscriber_.stats().violations, 0u);
-  // Its slots and its window are back: far more than one window of them pass.
+  // Its slots and its window are returned: far more than one window of them pass.
   for (int n = 0; n < 100; ++n) breaks_one([&] { mouth.say(sample(), as_bytes("no header")); });
 }
 
-// Nothing says which one it is, and nothing was seen before: no gap can name it.
+// Nothing says which sample it is, and none was seen before: no gap can name it.
 TEST_P(Strangers, AFirstSampleThatCannotBeReadIsCounted) {
   Mouth mouth = published();
   mouth.say(sample(), as_bytes("no header"));
@@ -551,7 +551,7 @@ TEST_P(Strangers, AFirstSampleThatCannotBeReadIsCounted) {
 
 TEST_P(Strangers, AChannelThatItsPublisherBrokeIsOpenedAgain) {
   const auto break_it = [&](Mouth& mouth, int how) {
-    if (how == 0) {  // beyond the window, and twice as many
+    if (how == 0) {  // beyond the window, twice as many
       Descriptor schema;
       schema.kind = MessageKind::schema;
       schema.schema = 1;
@@ -570,7 +570,7 @@ TEST_P(Strangers, AChannelThatItsPublisherBrokeIsOpenedAgain) {
     SCOPED_TRACE(how);
     const auto broken = subscriber_.stats().violations;
     break_it(mouth, how);
-    // Nobody takes a sample meanwhile: it may be one of those that are asked for again.
+    // Nobody takes a sample meanwhile: it may be one of those that are requested again.
     ASSERT_TRUE(eventually([&] { return subscriber_.stats().violations == broken + 1; }));
     mouth = stall_->next();
     EXPECT_EQ(stall_->last_request().seen_sequence, 7u);
@@ -580,7 +580,7 @@ TEST_P(Strangers, AChannelThatItsPublisherBrokeIsOpenedAgain) {
   EXPECT_THAT(good.gaps, ElementsAre(Gap{"stranger", 3, 8, 11, GapReason::reconnect, 1}));
 }
 
-// What had arrived over it and was not taken is gone with it.
+// Samples that arrived over the channel and were not taken are lost with it.
 TEST_P(Strangers, WhatABrokenChannelHeldIsAskedForAgain) {
   Mouth mouth = published();
   mouth.say(sample(), as_bytes("seen"), header_of({.sequence = 7, .incarnation = 3}));
@@ -593,7 +593,7 @@ TEST_P(Strangers, WhatABrokenChannelHeldIsAskedForAgain) {
   Descriptor end;
   end.kind = MessageKind::end;
   end.pipe = other.pipe;
-  other.link->post(end);  // so the subscriber looks how far each stream is
+  other.link->post(end);  // so the subscriber checks the progress of each stream
   ASSERT_TRUE(eventually([&] { return told.of(FabricEventKind::ended).size() == 1; }));
   mouth.sequence = 0;
   mouth.say(sample(), as_bytes("the same number"), header_of({.sequence = 10}));
@@ -605,7 +605,7 @@ TEST_P(Strangers, WhatABrokenChannelHeldIsAskedForAgain) {
   EXPECT_TRUE(eighth.gaps.empty());
 }
 
-// A node that no announcement names, or none any more.
+// A node that no announcement names, or names any more.
 TEST_P(Strangers, AreNeverWithoutAName) {
   const Told told(node_);
   Subscriber typed =
@@ -653,7 +653,7 @@ class StrangersThatReturn : public Strangers {
 };
 TENDON_ON_BOTH_PATHS(StrangersThatReturn);
 
-// The link is gone for a lease: the stream has ended, and goes on when its publisher returns.
+// The link is lost for a lease: the stream has ended, and continues when its publisher returns.
 TEST_P(StrangersThatReturn, AreTheSamePublisherBehindAGap) {
   const Told told(node_);
   Subscriber ends = Subscriber::declare(node_, "topic", {.window = 4, .ends = true}).value();
@@ -661,7 +661,7 @@ TEST_P(StrangersThatReturn, AreTheSamePublisherBehindAGap) {
   Mouth mouth = published();
   mouth.say(sample(), as_bytes("seen"), header_of({.sequence = 7, .incarnation = 3}));
   ASSERT_EQ(ends.recv(kPatience).value().sequence, 7u);
-  // Over a socket it says how far it is while it lives.
+  // Over a socket it reports its progress while it lives.
   mouth.link->post(Descriptor{.kind = MessageKind::head, .pipe = mouth.pipe, .sequence = 9});
   mouth.say(sample(), as_bytes("seen"), header_of({.sequence = 8, .incarnation = 3}));
   ASSERT_EQ(ends.recv(kPatience).value().sequence, 8u);
@@ -686,7 +686,7 @@ TEST_P(StrangersThatReturn, AreTheSamePublisherBehindAGap) {
               ElementsAre(Gap{"stranger", 3, 10, 12, GapReason::reconnect, 1}));
 }
 
-// A publisher that refuses is another end than a link that is lost.
+// A publisher that refuses causes another end than a lost link.
 TEST_P(StrangersThatReturn, AfterARefusalAreToldAsRefused) {
   const Told told(node_);
   Mouth mouth = published();
@@ -709,7 +709,7 @@ TEST_P(StrangersThatReturn, AfterARefusalAreToldAsRefused) {
 
 class StrangeCallers : public Strangers {
  protected:
-  /// A channel to the node's responder, on which the stranger knows a schema by number 1.
+  /// Opens a channel to the node's responder, on which the stranger knows a schema by number 1.
   [[nodiscard]] Mouth calling() {
     Mouth mouth = open(Purpose::call, std::as_bytes(std::span(&opening_, 1)));
     Descriptor schema;
@@ -769,7 +769,7 @@ TEST_P(StrangeCallers, GetOneAnswerForEachRequest) {
   ask(mouth, 3);
   ASSERT_TRUE(eventually([&] { return responder_.stats().waiting == 1; }));
   give_up(mouth, 3);
-  give_up(mouth, 4);  // there is none
+  give_up(mouth, 4);  // there is no such call
   EXPECT_TRUE(eventually([&] { return mouth.ear->count(MessageKind::bytes) == 1; }));
   may_answer_ = true;
   EXPECT_TRUE(eventually([&] { return mouth.ear->count(MessageKind::data) == 1; }));
@@ -876,7 +876,7 @@ TEST_P(StrangeCallers, WhoseRequestsAreTooManyAreTold) {
 class StrangeResponders : public StrangeCallers {
  protected:
   StrangeResponders() { EXPECT_TRUE(succeeds(responder_.close(kPatience))); }
-  /// The node calls; the stranger has the request.
+  /// Makes the node call, and returns the channel once the stranger has the request.
   [[nodiscard]] Mouth asked() {
     caller_ = std::jthread([this] { result_ = node_.call("plan", numbered(1), kPatience); });
     Mouth mouth = called();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of the streams of a subscriber while links are lost beside it.
+// The streams of a subscriber while links are lost.
 #include "fabric/topics/streams.hpp"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ constexpr std::uint32_t kPipe = 9;
 
 class StreamsOverTwoLinks : public testing::Test {
  protected:
-  /// A stream of its own on this link.
+  /// Adds a stream of its own on this link.
   void add(const std::shared_ptr<PeerlessLink>& link, std::uint32_t entity) {
     const auto feed = std::make_shared<Feed>(
         core_, link, kPipe, Feed::Options{.window = Window::said(4, 1 << 20)}, queue_);
@@ -58,8 +58,8 @@ class StreamsOverTwoLinks : public testing::Test {
   Streams streams_{{.lease = 1s}};
 };
 
-// A stream that was open when it was looked at, and over when the others had been, is looked at
-// again: nobody else would ever tell its end.
+// A stream may be open when it is examined, and over before the examination of the others ends. It
+// is then examined again: nothing else would ever report its end.
 TEST_F(StreamsOverTwoLinks, KeepOneWhoseLinkIsLostWhileAnotherIsLookedAt) {
   add(first_, 1);
   add(second_, 2);
@@ -84,7 +84,7 @@ TEST_F(StreamsOverTwoLinks, KeepOneWhoseLinkIsLostWhileAnotherIsLookedAt) {
   EXPECT_EQ(changes.told.front().reason, EndReason::lost);
 }
 
-// ---- which of them has something
+// ---- streams that have something
 
 TEST_F(StreamsOverTwoLinks, AreQueuedOnceEachWhileTheyHaveSomething) {
   add(first_, 1);
@@ -130,7 +130,7 @@ TEST_F(StreamsOverTwoLinks, AreLookedAtWhenTheyHaveChangedAlone) {
 /// Two incarnations of one node publish on one key.
 class StreamsOfTwins : public testing::Test {
  protected:
-  /// The channel over which the publisher of this incarnation arrives, at first or again.
+  /// Connects the channel of this incarnation's publisher, the first time or again.
   [[nodiscard]] std::shared_ptr<Feed> connect(std::uint8_t incarnation,
                                               const std::shared_ptr<PeerlessLink>& link) {
     auto feed = std::make_shared<Feed>(core_, link, kPipe,
@@ -149,7 +149,7 @@ class StreamsOfTwins : public testing::Test {
     feed->tell_again();
     return feed;
   }
-  // Those as well that were read out: a link holds a channel until it is closed.
+  // Closes streams too that were read to the end: a link holds a channel until it is closed.
   ~StreamsOfTwins() override {
     (void)streams_.clear();
     for (const auto& feed : feeds_) feed->close();
@@ -168,8 +168,8 @@ class StreamsOfTwins : public testing::Test {
   Streams streams_{{.lease = 1s}};
 };
 
-// The end of the lost one waits for that of the older one, which closed and was not read: so do the
-// samples of its return.
+// The end of the lost stream waits for that of the older one, which closed and was not read. The
+// samples of its return wait as well.
 TEST_F(StreamsOfTwins, DeliverAnEndBeforeTheReturnOfItsPublisher) {
   const Streams::Time now{};
   const auto older = connect(1, links_[0]);

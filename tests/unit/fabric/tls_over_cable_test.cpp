@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TLS over the two byte streams of a cable, frame by frame and in one thread: how far it gets
-// before the reader grants more, and what a cut, an end or a foreign record does at each byte.
+// TLS over the two byte streams of a cable, frame by frame and in one thread: how far it continues
+// before the reader grants more, and the effect of a cut, an end or a foreign record at each byte.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -32,7 +32,7 @@ std::vector<std::byte> bytes_saying(const std::string& text) {
   return {bytes.begin(), bytes.end()};
 }
 
-/// One end: TLS, what it speaks through, and the cable behind that.
+/// One end: TLS, the stream below it, and the cable behind that.
 struct TlsEnd {
   std::unique_ptr<SecureStream> stream;
   OwnedFd far;
@@ -57,7 +57,7 @@ struct TlsEnd {
     const iovec piece{bytes.data(), bytes.size()};
     return stream->write({&piece, 1});
   }
-  /// Reads to the end of what has arrived, which it appends to `read`.
+  /// Reads to the end of what has arrived, and appends it to `read`.
   [[nodiscard]] StreamIo read_all(std::string& read) const {
     for (;;) {
       std::array<std::byte, 1000> room;
@@ -67,7 +67,7 @@ struct TlsEnd {
       read += as_text(Bytes(room).first(io.bytes));
     }
   }
-  /// `lost`, with this code.
+  /// Succeeds if the stream is `lost` with this code.
   [[nodiscard]] testing::AssertionResult is_lost(ErrorCode code) const {
     std::string read;
     const StreamIo io = read_all(read);
@@ -78,10 +78,10 @@ struct TlsEnd {
   }
 };
 
-/// How a cable stops, behind so many bytes of one direction.
+/// How a cable stops, behind a number of bytes of one direction.
 enum class Stop : std::uint8_t {
-  cut,  ///< as a router that is lost, or a Context that gives it up
-  end,  ///< as somebody on the way that knows the cable's key
+  cut,  ///< as a lost router does, or a Context that drops it
+  end,  ///< as an attacker on the way does that knows the cable's key
 };
 
 /// Two ends on one cable, and the pump between them.
@@ -116,14 +116,14 @@ class TlsOnCable {
       if (!stopped_) moved |= pump(server, client);
     }
   }
-  /// Takes the bytes that `from` has said and not put: none of them arrives.
+  /// Takes the bytes that `from` has sent and not put: none of them arrives.
   [[nodiscard]] static std::vector<std::byte> take(const TlsEnd& from) {
     std::vector<std::byte> bytes(kMaxCablePayloadBytes);
     const ssize_t received = recv(from.far.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
     bytes.resize(static_cast<std::size_t>(std::max<ssize_t>(received, 0)));
     return bytes;
   }
-  /// A frame that the cable takes for its own, with these bytes.
+  /// Delivers a frame with these bytes that the cable accepts as its own.
   void deliver(TlsEnd& from, TlsEnd& to, Bytes payload) const {
     const MutableBytes room = from.cable.room().value();
     ASSERT_GE(room.size(), payload.size());
@@ -153,7 +153,7 @@ class TlsOnCable {
     if (stopping_ == &from && from.sent_bytes == stops_after_) stop(to);
     return received > 0;
   }
-  // As Cables does it.
+  // Stops as Cables does.
   void stop(TlsEnd& to) {
     stopped_ = true;
     if (how_ == Stop::end) {
@@ -204,7 +204,7 @@ TEST(TlsOverACable, ChainsOfThreeNeedNoWordOfTheReader) {
   EXPECT_LE(on.server.sent_bytes, 8192u);
 }
 
-// A word of the reader is enough where certificates are larger than the window.
+// One grant of the reader is enough if certificates are larger than the window.
 TEST(TlsOverACable, FlightsBeyondTheWindowGoOnWithIt) {
   CertificateText large;
   for (int n = 0; n < 400; ++n) large.names += ", DNS:robot-" + std::to_string(n) + ".example";
@@ -242,7 +242,7 @@ TEST(TlsOverACable, RecordsBeyondTheWindowArriveBothWaysAtOnce) {
 
 // ---- a cable that stops
 
-/// Stops behind each `step`th byte of what `direction` sends in a handshake and a record behind it.
+/// Stops behind each `step`th byte that `direction` sends in a handshake and a record behind it.
 void expect_lost_at_each_byte(TlsEnd TlsOnCable::*direction, Stop how, std::uint64_t step) {
   const auto talk = [](TlsOnCable& on) {
     on.run();
@@ -294,7 +294,7 @@ TEST(TlsOverACable, ItsOwnEndIsOne) {
   EXPECT_EQ(read, "the last words");
 }
 
-// ---- records of somebody who knows the key of the cable, as a router does
+// ---- records of an attacker who knows the key of the cable, as a router does
 
 class ForeignRecords : public testing::Test {
  protected:
@@ -304,7 +304,7 @@ class ForeignRecords : public testing::Test {
       ASSERT_TRUE(on->is_open());
     }
   }
-  /// As `from` says it, and not delivered yet.
+  /// Returns the record that `from` sends, not delivered yet.
   [[nodiscard]] static std::vector<std::byte> record(const TlsEnd& from, const std::string& text) {
     EXPECT_EQ(from.say(text).state, IoState::moved);
     return TlsOnCable::take(from);

@@ -21,7 +21,7 @@ using testing::IsEmpty;
 
 class Twins : public NodesTest {
  protected:
-  /// What comes until a sample with this number does.
+  /// Receives until a sample with this number arrives.
   [[nodiscard]] static std::vector<std::int64_t> numbers_until(Subscriber& subscriber,
                                                                std::int64_t last) {
     std::vector<std::int64_t> numbers;
@@ -54,7 +54,8 @@ TEST_P(Twins, TheOneThatStartedLastIsFollowedWhileItsLinkLives) {
   ASSERT_TRUE(succeeds(newest.wait_for_publishers(2, kPatience)));
   ASSERT_TRUE(succeeds(after.wait_for_subscribers(2, kPatience)));
   publish(before, 2);
-  // It comes before the next one of the other, or behind it: it is counted when it is looked at.
+  // The sample arrives before or behind the next one of the other node: it is counted when it is
+  // examined.
   ASSERT_TRUE(eventually([&] { return newest.stats().superseded == 1; },
                          [&] { EXPECT_FALSE(newest.recv(0s)); }));
   publish(after, 3);
@@ -64,7 +65,7 @@ TEST_P(Twins, TheOneThatStartedLastIsFollowedWhileItsLinkLives) {
   EXPECT_EQ(came, (std::multiset<std::int64_t>{1, 2, 3}));
   EXPECT_EQ(all.stats().superseded, 0u);
   EXPECT_EQ(newest.stats().missed, 0u) << "what another node said instead is no loss";
-  // It is gone, whatever its clock said: the other one is followed again.
+  // The newer node is stopped, whatever its clock said: the other one is followed again.
   stop(fresh);
   ASSERT_TRUE(eventually([&] { return newest.stats().publishers == 1; },
                          [&] { EXPECT_FALSE(newest.recv(0s)); }));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Publishers that discovery tells of and that are not reached: what is said of them.
+// Publishers that discovery reports and that cannot be reached: what is said of them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ using testing::HasSubstr;
 
 class Unreachable : public NodesTest {
  protected:
-  /// Has `program` believe that vision announces this, as a discovery service would.
+  /// Makes `program` believe that vision announces this key, as a discovery service would.
   static void tell(Program& program, const Result<KeyExpression>& key) {
     EXPECT_TRUE(succeeds(discovery_of(program).announce(key.value())));
   }
@@ -57,7 +57,7 @@ class Unreachable : public NodesTest {
                                              .qos = {},
                                              .topic = KeyExpression::parse("count").value()});
   }
-  /// Not known to the others.
+  /// Starts a program that the others do not know.
   [[nodiscard]] Program alone(const std::string& name) {
     return make({}, {.domain = "brain",
                      .name = name,
@@ -67,7 +67,7 @@ class Unreachable : public NodesTest {
 
  private:
   [[nodiscard]] static detail::StaticDiscovery& discovery_of(Program& program) {
-    // The node keeps it.
+    // The node keeps it alive.
     return ContextFabric::of(ContextCore::of(program.context), Profile::local).value()->peers();
   }
 };
@@ -106,7 +106,7 @@ TEST_P(Unreachable, APublisherIsToldOfOnceWithAllThatWasTried) {
   publisher->end();
 }
 
-// It completes connections, and says nothing on them.
+// The address completes connections, and sends nothing on them.
 TEST_P(Unreachable, ASilentAddressTakesTheTimeOfNoOther) {
   const RawListener silent;
   Program vision = alone("vision");
@@ -132,8 +132,8 @@ TEST_P(Unreachable, ASilentAddressTakesTheTimeOfNoOther) {
   EXPECT_EQ(events().front().tried[0].address, silent.address());
 }
 
-// What one node announces takes the turn of no other, however much it is and however long each dial
-// waits.
+// The announcements of one node take the turn of no other, however many there are and however long
+// each dial waits.
 TEST_P(Unreachable, AThousandPublishersOfASilentNodeHoldUpNoOther) {
   const RawListener silent;
   Program vision = alone("vision");
@@ -153,7 +153,7 @@ TEST_P(Unreachable, AThousandPublishersOfASilentNodeHoldUpNoOther) {
   ASSERT_TRUE(succeeds(found.wait_for_subscribers(1, kPatience)));
   ASSERT_TRUE(succeeds(found.publish(numbered(1), 0s)));
   EXPECT_EQ(receive(subscriber).publisher, "sensor");
-  // One attempt says it of all.
+  // One attempt reports all of them.
   EXPECT_TRUE(
       eventually([&] { return told.of(FabricEventKind::unreachable).size() == kThousand; }));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the crate zenoh-keyexpr 1.10.2 answered for random texts: its keyexpr::new,
-// keyexpr::intersects and keyexpr::includes. Drawn from 150 000 of each, of which pairs without a
-// common key were taken only if they share a chunk.
+// The answers of the crate zenoh-keyexpr 1.10.2 for random texts: its keyexpr::new,
+// keyexpr::intersects and keyexpr::includes. Drawn from 150 000 of each; pairs without a common key
+// were taken only if they share a chunk.
 #pragma once
 
 namespace tendon::test {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sessions of Zenoh tell comes from one thread, and not after it was withdrawn.
+// Callbacks of Zenoh sessions run on one thread, and not after they were withdrawn.
 #include "fabric/zenoh/zenoh_callbacks.hpp"
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ class ZenohCallbackThread : public testing::Test {
   ZenohCallbacks::Callback keys_to(ToldLines& lines) {
     return [&lines](Event event) { lines.add(key_of(event)); };
   }
-  // All that was posted before has been told.
+  // Waits until all earlier posts have been delivered.
   void drain() {
     ToldLines end;
     const auto number = callbacks_->add(keys_to(end));
@@ -89,7 +89,7 @@ TEST_F(ZenohCallbackThread, RemoveWaitsForTheCallback) {
   std::thread remover([&] {
     go.add("");
     callbacks_->remove(number);
-    // Nothing of the callback is left, its own memory included.
+    // Nothing of the callback is left, including its own memory.
     order.add("removed, " + std::to_string(kept.use_count()));
   });
   remover.join();
@@ -131,7 +131,7 @@ TEST_F(ZenohCallbackThread, ChangesOfTheStateAreToldOnce) {
   EXPECT_THAT(lines_.take(2), ElementsAre("up", "down"));
 }
 
-// A question that nobody takes: to give it back is to call Zenoh, which may tell at once.
+// A question that nobody takes. Returning it calls Zenoh, which may call back at once.
 class Counted final : public ZenohQuestion {
  public:
   Counted(ZenohCallbacks& callbacks, ZenohCallbacks::Number number)
@@ -152,7 +152,7 @@ TEST_F(ZenohCallbackThread, AQuestionThatNobodyTakesIsGivenBack) {
   const auto number = callbacks_->add(keys_to(lines_));
   callbacks_->post(number + 1, std::make_unique<Counted>(*callbacks_, number));
   EXPECT_THAT(lines_.take(1), ElementsAre("given back"));
-  // One whose recipient goes while it is queued.
+  // The recipient of this question is removed while it is queued.
   ZenohCallbacks::Number recipient = 0;
   const auto remover = callbacks_->add([&](Event) { callbacks_->remove(recipient); });
   recipient = callbacks_->add([](Event) {});
@@ -177,12 +177,12 @@ TEST_F(ZenohCallbackThread, WhatIsQueuedHasALimit) {
   const Storage half = Storage::allocate(ZenohEventQueue::kMaxQueuedBytes / 2).value();
   for (int i = 0; i < 3; ++i) callbacks_->post(request, ZenohMessage{"k", half, {}});
   callbacks_->post(request, Ending::complete);
-  EXPECT_EQ(callbacks_->dropped(), 2U);  // a message has a key and a place, too
+  EXPECT_EQ(callbacks_->dropped(), 2U);  // a message also has a key and a place
   go.add("");
   EXPECT_THAT(lines_.take(3), ElementsAre("message", "missed", "timeout"));
 }
 
-// As one word, with those that found no room here.
+// Reported in one event, together with those that found no room here.
 TEST_F(ZenohCallbackThread, TellsOfWhatWasMissedBeforeItCameHere) {
   ToldLines go;
   const auto blocker = callbacks_->add([&](Event) {
@@ -206,7 +206,7 @@ TEST_F(ZenohCallbackThread, TellsOfWhatWasMissedBeforeItCameHere) {
   EXPECT_THAT(lines_.take(1), ElementsAre("missed a 1"));
 }
 
-// A place for the word that something is missed is always there, and each is told of once.
+// There is always a place for the event that something is missed, and each loss is reported once.
 TEST_F(ZenohCallbackThread, WhoMissedMessagesIsToldOfEachKey) {
   ToldLines go;
   const auto blocker = callbacks_->add([&](Event) {
@@ -259,7 +259,7 @@ TEST_F(ZenohCallbackThread, TokensHaveALimitOfTheirOwn) {
   callbacks_->post(blocker, token(""));
   EXPECT_THAT(lines_.take(1), ElementsAre("blocks"));
   const std::string key(768, 'k');
-  constexpr std::uint64_t kEach = 1024;  // with its place
+  constexpr std::uint64_t kEach = 1024;  // includes its place
   for (std::uint64_t n = 0; n < ZenohEventQueue::kMaxQueuedTokenBytes / kEach; ++n)
     callbacks_->post(watch, token(key));
   EXPECT_EQ(callbacks_->dropped(), 0U);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Discovery by Zenoh over the double of its sessions: one thread, its own time, one course for each
-// seed.
+// Discovery by Zenoh over the double of its sessions: one thread, its own time, and one course for
+// each seed.
 #include "fabric/discovery/zenoh_discovery.hpp"
 
 #include <gmock/gmock.h>
@@ -94,7 +94,7 @@ TEST_F(DiscoveryByZenoh, ChangesAreToldOnceForMany) {
   EXPECT_EQ(told, 2);
 }
 
-// What was there before and after is known again, what went meanwhile is not.
+// Keys that exist before and after are known again; keys that were withdrawn meanwhile are not.
 TEST_F(DiscoveryByZenoh, AsksAgainWhenTheRouterIsBack) {
   const auto a = start();
   const auto b = start();
@@ -109,14 +109,14 @@ TEST_F(DiscoveryByZenoh, AsksAgainWhenTheRouterIsBack) {
   EXPECT_THAT(keys_of(*b), IsEmpty());
   a->withdraw(key("n/goes"));
   ASSERT_TRUE(succeeds(a->announce(key("n/new"))));
-  network_.run_for(20s);  // requests end, and are not asked again before the router is back
+  network_.run_for(20s);  // requests end, and are not repeated before the router is back
   network_.heal();
   network_.run_until_quiet();
   EXPECT_EQ(b->picture(), Picture::complete);
   EXPECT_THAT(keys_of(*b), ElementsAre("n/new", "n/stays"));
 }
 
-// No event tells of a partition: a request that ends without an answer is asked again.
+// No event reports a partition: a request that ends without an answer is repeated.
 TEST_F(DiscoveryByZenoh, FindsAfterAPartitionWhatCameInIt) {
   auto session_a = network_.open();
   const ZenohPort* const port_a = session_a.get();
@@ -144,7 +144,7 @@ TEST_F(DiscoveryByZenoh, HasNoKeyThatIsTooLong) {
   EXPECT_THAT(keys_of(*b), ElementsAre(most));
 }
 
-// One whose answer never comes is asked for by nobody any more.
+// A request whose answer never arrives is not repeated.
 TEST_F(DiscoveryByZenoh, EndsWhileItIsAsked) {
   const auto a = start();
   ASSERT_TRUE(succeeds(a->announce(key("n/a"))));
@@ -157,7 +157,7 @@ TEST_F(DiscoveryByZenoh, EndsWhileItIsAsked) {
 
 // ---- how much each node hears
 
-// Ten publishers match, and one node has them: what the others do is not heard.
+// Ten publishers match, and one node has them: the other nodes are not heard.
 TEST_F(DiscoveryByZenoh, ANodeHearsOfWhatMatchesHoweverManyThereAre) {
   for (const std::uint32_t node_count : {12U, 48U}) {
     ZenohNetwork network({.seed = node_count});
@@ -168,9 +168,9 @@ TEST_F(DiscoveryByZenoh, ANodeHearsOfWhatMatchesHoweverManyThereAre) {
   }
 }
 
-// ---- what strangers announce
+// ---- announcements of strangers
 
-/// A session that tells what no honest router would.
+/// A session that reports what no honest router would.
 class ForgingPort final : public CountingPort {
  public:
   using CountingPort::CountingPort;
@@ -200,7 +200,7 @@ TEST_F(DiscoveryByZenoh, KeepsNothingAbsurdAndOnlySoMuch) {
        {std::string_view("@tendon/brain/pub/\xff\xfe"),
         std::string_view("@tendon/brain/pub/\0/1", 20), std::string_view("")})
     forging.tell(TokenChange::came, text);
-  EXPECT_EQ(keys_of(*b).size(), 3U);  // as they were told: they go as they came
+  EXPECT_EQ(keys_of(*b).size(), 3U);  // as reported: they leave as they arrived
   for (std::size_t n = 0; n < ZenohDiscovery::kMostKeys; ++n)
     forging.tell(TokenChange::came, "@tendon/brain/forged/" + std::to_string(n));
   EXPECT_EQ(keys_of(*b).size(), ZenohDiscovery::kMostKeys);
@@ -208,7 +208,7 @@ TEST_F(DiscoveryByZenoh, KeepsNothingAbsurdAndOnlySoMuch) {
   KnownPeers::Changes changes;
   for (const std::string& text : keys_of(*b)) known.apply({text, KeyChange::came}, changes);
   EXPECT_TRUE(known.names().empty() && known.publishers().size() == 0);
-  // One that goes makes room for one that comes.
+  // A key that leaves makes room for a new one.
   const KeyExpression late_key = to_key(NodeAnnouncement{.domain = "brain",
                                                          .name = "late",
                                                          .context = context_id(1),
@@ -259,7 +259,8 @@ class Flooded : public DiscoveryByZenoh {
   int looks_ = 0;
 };
 
-// The honest one that came in the flood is known once there is room, without another word of it.
+// The honest key that arrived in the flood is known once there is room, without another report of
+// it.
 TEST_F(Flooded, AsksAgainWhenThereIsRoom) {
   forge(TokenChange::came, 0, ZenohDiscovery::kMostKeys);
   EXPECT_EQ(discovery_->picture(), Picture::complete) << "at the limit nothing is dropped";
@@ -279,8 +280,8 @@ TEST_F(Flooded, AsksAgainWhenThereIsRoom) {
   EXPECT_EQ(discovery_->picture(), Picture::complete);
 }
 
-// The same where the bytes of keys are the limit: at it nothing is dropped, and one byte above it
-// a key is.
+// The same holds if the bytes of keys are the limit: at the limit nothing is dropped, and one byte
+// above it a key is.
 TEST_F(Flooded, AsksAgainWhenThereIsRoomForBytes) {
   const auto long_key = [](std::size_t n) {
     const std::string number = std::to_string(n);
@@ -306,7 +307,7 @@ TEST_F(Flooded, AsksAgainWhenThereIsRoomForBytes) {
   EXPECT_EQ(discovery_->picture(), Picture::complete);
 }
 
-// It is unfollowed: its keys were the flood.
+// The other pattern is unfollowed: its keys were the flood.
 TEST_F(Flooded, AsksAgainWhenAnotherPatternMakesRoom) {
   ASSERT_TRUE(succeeds(discovery_->follow(key("m/**"))));
   network_.run_until_quiet();
@@ -322,27 +323,28 @@ TEST_F(Flooded, AsksAgainWhenAnotherPatternMakesRoom) {
   EXPECT_EQ(discovery_->picture(), Picture::complete);
 }
 
-// Nothing is told of keys that came and went meanwhile: those that are there now are asked for.
+// No event reports the keys that changed meanwhile: the present keys are requested.
 TEST_F(Flooded, FollowsAnewWhatWordsWereMissedOf) {
   const auto honest = start();
   ASSERT_TRUE(succeeds(honest->announce(key("n/stays"))));
   network_.run_until_quiet();
-  forge(TokenChange::came, 0, 1);                // and its going is missed
-  forging_->tell(TokenChange::went, "n/stays");  // and its coming back is missed
+  forge(TokenChange::came, 0, 1);                // its end is missed
+  forging_->tell(TokenChange::went, "n/stays");  // its return is missed
   forging_->tell(TokenChange::missed, {});
   EXPECT_EQ(discovery_->picture(), Picture::incomplete);
   EXPECT_TRUE(has("n/forged/0")) << "until it is known that it went";
   network_.run_until_quiet();
   EXPECT_THAT(keys_of(*discovery_), ElementsAre("n/stays"));
   EXPECT_EQ(discovery_->picture(), Picture::complete);
-  // The new watch tells what comes and goes.
+  // The new watch reports new and withdrawn keys.
   honest->withdraw(key("n/stays"));
   ASSERT_TRUE(succeeds(honest->announce(key("n/later"))));
   network_.run_until_quiet();
   EXPECT_THAT(keys_of(*discovery_), ElementsAre("n/later"));
 }
 
-// A key that is told again keeps its place; one that goes while it is asked has gone.
+// A key that is reported again keeps its place; a key that is withdrawn during the request is
+// removed.
 TEST_F(Flooded, KeepsWhatIsToldAgain) {
   const auto honest = start();
   ASSERT_TRUE(succeeds(honest->announce(key("n/a"))));
@@ -363,9 +365,9 @@ TEST_F(Flooded, KeepsWhatIsToldAgain) {
   discovery_->unwatch(number);
 }
 
-// Words are missed as fast as it asks: the pauses grow.
+// Events are missed as fast as it asks: the pauses grow.
 TEST_F(Flooded, AsksEverMoreRarelyWhileItGoesOn) {
-  // 2 s, and no answer comes in between.
+  // Lasts 2 s, and no answer arrives in between.
   for (int n = 0; n < 50'000; ++n) {
     forging_->tell(TokenChange::missed, {});
     network_.run_for(40us);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The double of Zenoh that discovery is tested with: it does what sessions of Zenoh do to each
-// other, and nothing else.
+// The double of Zenoh in the tests of discovery: it behaves as sessions of Zenoh do, and does
+// nothing else.
 #include "support/zenoh_network.hpp"
 
 #include <gmock/gmock.h>
@@ -47,7 +47,7 @@ ZenohMessage message(const std::string& on, const std::string& payload) {
   return {on, storage(payload), storage("")};
 }
 
-// What a port tells, as lines.
+// Collects the events of a port as lines.
 ZenohPort::OnToken tokens_to(Lines& lines) {
   return [&lines](TokenChange change, std::string_view token) {
     lines.push_back((change == TokenChange::came ? "+" : "-") + std::string(token));
@@ -229,7 +229,7 @@ TEST_F(ZenohNetworks, ADeadRouterTakesAllTokensWhileAllLive) {
   network_.run_until_quiet();
   taken(lines_);
 
-  // Asked of the router that dies: the end is that of the time.
+  // The request asks the router that ends, so it ends by its timeout.
   const Handle get = b_->get(key("n/*"), 1s, keys_to(states), end_to(states)).value();
   network_.stop_router();
   const Port born_now = network_.open();
@@ -265,15 +265,15 @@ TEST(ZenohNetworkLosses, AreOneInSoMany) {
   EXPECT_LT(tokens.size(), 900U);
   EXPECT_GT(puts.size(), 350U);
   EXPECT_LT(puts.size(), 650U);
-  // What a watch did not hear of is there for a session that asks.
+  // Keys that a watch missed are there for a session that asks.
   Lines found;
   const Handle get = b->get(key("n/*"), 1s, keys_to(found), end_to(found)).value();
   network.run_until_quiet();
   EXPECT_EQ(found.size(), 1001U);
 }
 
-// Hundreds of nodes that announce what they have and watch what they need, and are killed, started
-// again and cut off meanwhile.
+// Hundreds of nodes that announce their tokens and watch others, and are killed, restarted and cut
+// off meanwhile.
 class Crowd {
  public:
   Crowd(std::uint64_t seed, std::size_t nodes)
@@ -314,7 +314,7 @@ class Crowd {
 
   [[nodiscard]] const Lines& log() const { return log_; }
 
-  // Each node believes in all that matches its watch, and in nothing else.
+  // Expects that each node believes in all tokens that match its watch, and in nothing else.
   void expect_truth() const {
     for (const Node& node : nodes_) {
       std::set<std::string> there;
@@ -365,7 +365,7 @@ class Crowd {
     node.announced = node.port->token(*node.token).value();
     ask(node);
   }
-  // The picture at the beginning, until it is complete.
+  // Asks for the tokens at the beginning, until the answer is complete.
   void ask(Node& node) {
     node.get =
         node.port

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes that find each other by the real Zenoh. Compiled where Tendon is built with it.
+// Nodes that find each other by the real Zenoh. Compiled only if Tendon is built with it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ class ZenohNodes : public testing::Test {
     unsetenv("ZENOH_CONFIG_OVERRIDE");
     unsetenv("TENDON_ROUTER");
     unsetenv("TENDON_DOMAIN");
-    // Another run of this test, on this host, is another domain.
+    // Another run of this test on this host has another domain.
     domain_ = "test " + dir_.path().string();
   }
   Program start(const std::string& name, std::vector<std::string> routers = {}) {
@@ -53,7 +53,7 @@ class ZenohNodes : public testing::Test {
                kPatience)
         .value();
   }
-  // A sample that is published now arrives.
+  // True if a sample that is published now arrives.
   static bool delivers(Publisher& publisher, Subscriber& subscriber, std::int64_t number) {
     if (!succeeds(publisher.publish(numbered(number), kPatience))) return false;
     for (;;) {
@@ -77,14 +77,14 @@ TEST_F(ZenohNodes, OfOneHostFindEachOther) {
   EXPECT_EQ(motor.node.nodes(), (std::vector<std::string>{"motor", "vision"}));
 }
 
-// A node hears of what it needs, until it asks for all.
+// A node hears only of matching nodes, until it asks for all.
 TEST_F(ZenohNodes, AreToldOfTheWholeDomainByASurvey) {
   Program vision = start("vision");
   Program motor = start("motor");
   const Publisher publisher = Publisher::declare(vision.node, "vision/objects").value();
   ASSERT_TRUE(succeeds(motor.node.survey(kPatience)));
   EXPECT_EQ(motor.node.nodes(), (std::vector<std::string>{"motor", "vision"}));
-  // What was announced a moment before may still be on its way to the router.
+  // An announcement of a moment before may still be on its way to the router.
   ASSERT_TRUE(eventually([&] { return motor.node.publishers().size() == 1; }));
   EXPECT_EQ(motor.node.publishers()[0].key, "vision/objects");
   EXPECT_EQ(motor.node.publishers()[0].node, "vision");
@@ -161,7 +161,7 @@ TEST_F(ZenohNodes, PutNothingByZenohWithoutPlainPeers) {
   EXPECT_EQ(detail::zenoh_puts(), puts);
   const auto peer = detail::open_zenoh({.connect = {"unixsock-stream/" + place()}}, kPatience);
   const auto came = std::make_shared<std::atomic<int>>(0);
-  // What begins with "@" it does not get: no cable, no question of ours.
+  // It receives nothing on keys that begin with "@": no cable and no question of Tendon.
   const auto other = std::make_shared<std::atomic<int>>(0);
   auto listening = (*peer)->subscribe(KeyExpression::parse("**").value(),
                                       [came, other](const detail::ZenohMessage& message) {
@@ -177,7 +177,7 @@ TEST_F(ZenohNodes, PutNothingByZenohWithoutPlainPeers) {
       [&] { return !vision.node.has_plain_subscribers("vision/objects", kPatience).value(); }));
 }
 
-// The first one serves the place where they meet.
+// The first node serves the place where they meet.
 TEST_F(ZenohNodes, FindEachOtherAfterTheOneThatServedHasGone) {
   auto first = std::make_unique<Program>(start("first"));
   Program second = start("second");
@@ -189,7 +189,6 @@ TEST_F(ZenohNodes, FindEachOtherAfterTheOneThatServedHasGone) {
   EXPECT_TRUE(delivers(publisher, subscriber, 1));
 }
 
-// Two that have no peers in common, one that names the other by its address as well.
 TEST_F(ZenohNodes, OfOneContextShareASession) {
   Context context = Context::create({.name = "both"}).value();
   Node a = Node::join(context, {.domain = domain_, .name = "a"}, kPatience).value();
@@ -224,7 +223,7 @@ TEST_F(ZenohNodes, TakeTheirDomainFromTheEnvironment) {
   unsetenv("TENDON_DOMAIN");
 }
 
-// Its own session takes nothing large: a subscriber of plain peers has one that does.
+// The node's own session takes nothing large: a subscriber of plain peers has a session that does.
 TEST_F(ZenohNodes, HearLargeMessagesOfPlainPeers) {
   const auto served = router();
   Program motor = start("motor", {"unix:" + place()});
@@ -244,7 +243,7 @@ TEST_F(ZenohNodes, HearLargeMessagesOfPlainPeers) {
                          });
   ASSERT_TRUE(succeeds(probe));
   const auto large = [](std::uint64_t size_bytes) { return Storage::allocate(size_bytes).value(); };
-  // The node drops it, and its connection goes on.
+  // The node drops the message, and its connection continues.
   ASSERT_TRUE(succeeds(peer->put_patiently(to_probe, large(std::uint64_t{1} << 20))));
   for (const std::uint64_t size_bytes : {kMaxPlainBytes, kMaxPlainBytes + 1, kMaxPlainBytes * 2})
     ASSERT_TRUE(succeeds(peer->put_patiently(to_imu, large(size_bytes))));
@@ -257,7 +256,7 @@ TEST_F(ZenohNodes, HearLargeMessagesOfPlainPeers) {
   EXPECT_LT(probed, std::uint64_t{1} << 20);
 }
 
-// A node that joined in the background hears them from a router that comes later, as large ones.
+// A node that joined in the background hears a later router's messages, large ones too.
 TEST_F(ZenohNodes, HearLargeMessagesByARouterThatComesLater) {
   Context context = Context::create({.name = "motor"}).value();
   Node motor = Node::join(context,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions of the real Zenoh: what tests/unit/fabric/zenoh_network_test.cpp says of the double.
-// Compiled where Tendon is built with Zenoh.
+// Sessions of the real Zenoh, which must do what tests/unit/fabric/zenoh_network_test.cpp checks
+// for the double. Compiled only if Tendon is built with Zenoh.
 #include "fabric/zenoh/zenoh_session.hpp"
 
 #include <gmock/gmock.h>
@@ -46,7 +46,7 @@ using Lines = std::vector<std::string>;
 using Port = std::unique_ptr<ZenohPort>;
 using Handle = ZenohPort::Handle;
 
-/// What no test waits for: the end comes before it.
+/// A timeout that no test reaches: its request ends before.
 constexpr std::chrono::milliseconds kLong{60'000};
 
 KeyExpression key(std::string_view text) { return KeyExpression::parse(text).value(); }
@@ -62,7 +62,7 @@ ZenohMessage message(const std::string& on, const std::string& payload,
   return {on, storage(payload), storage(attachment)};
 }
 
-// What a port tells, as lines.
+// Collects the events of a port as lines.
 ZenohPort::OnToken tokens_to(ToldLines& lines) {
   return [&lines](TokenChange change, std::string_view token) {
     lines.add((change == TokenChange::came ? "+" : "-") + std::string(token));
@@ -96,7 +96,7 @@ class ZenohSessions : public testing::Test {
   [[nodiscard]] Port client() const {
     return open_zenoh({.mode = ZenohMode::client, .connect = {place_}}, kPatience).value();
   }
-  // What is there: keys, then how the request ended.
+  // Returns the keys that are there, then how the request ended.
   static Lines found(ZenohPort& port, std::string_view pattern) {
     ToldLines lines;
     ToldLines end;
@@ -106,9 +106,10 @@ class ZenohSessions : public testing::Test {
     all.insert(all.begin(), keys.begin(), keys.end());
     return all;
   }
-  // All that the port said before has come to the router, because the answer to this comes after.
+  // Waits until the router has everything that the port sent before: it answers this request later.
   static void settle(ZenohPort& port) { EXPECT_THAT(found(port, "settled"), ElementsAre("end")); }
-  // As if a cable was pulled: the clients' ends of their sockets, in the order of their opening.
+  // Cuts connections as if a cable was pulled: the clients' ends of their sockets, in the order of
+  // their opening.
   void cut_connections() const {
     const std::string path = (dir_.path() / "star.zenoh").string();
     int cut = 0;
@@ -163,7 +164,7 @@ TEST_F(ZenohSessions, AWatchHearsOfWhatWasThereWhenItGoes) {
   Handle one = a_->token(key("n/1")).value();
   settle(*a_);
   const Handle watch = b_->watch(key("n/*"), tokens_to(lines_)).value();
-  // At once: the get() does not wait for the watch.
+  // The get() does not wait for the watch.
   EXPECT_THAT(found(*b_, "n/*"), ElementsAre("n/1", "end"));
   one.reset();
   EXPECT_THAT(lines_.take(1), ElementsAre("-n/1"));
@@ -264,7 +265,7 @@ TEST_F(ZenohSessions, PublishersHearOfSubscribersThatWereThereBeforeAndOfARouter
   EXPECT_THAT(told.take(1), ElementsAre("+"));
 }
 
-// Larger than a batch of Zenoh: it comes in several pieces.
+// Larger than a batch of Zenoh: it arrives in several pieces.
 TEST_F(ZenohSessions, WhatIsPutKeepsItsBytesAndItsAttachment) {
   std::string payload(300'000, ' ');
   for (std::size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<char>(i % 251);
@@ -372,8 +373,8 @@ TEST_F(ZenohSessions, AQueryEndsAtItsTimeout) {
 }
 
 TEST_F(ZenohSessions, ASessionMayWithdrawAndAskInItsCallbacks) {
-  // Not the token that the callback is about: Zenoh may not have it for questions by then. Nor one
-  // of b_: Zenoh reports those twice.
+  // Asks for another token than the callback is about: Zenoh may not have that for questions by
+  // then. The token is not of b_ either: Zenoh reports those twice.
   const Handle asked = a_->token(key("asked/1")).value();
   settle(*a_);
   Handle watch;
@@ -424,7 +425,7 @@ TEST_F(ZenohSessions, ADeadRouterTakesAllTokensWhileAllLive) {
   EXPECT_THAT(states.take(1), ElementsAre("down"));
   EXPECT_EQ(b_->state(), SessionState::down);
   EXPECT_THAT(lines_.take(1), ElementsAre("-n/a"));
-  // A session that is down takes what it is told, and says it when it is up.
+  // A session that is down takes calls, and sends them when it is up.
   const Handle later = a_->token(key("n/later")).value();
 
   start_router();
@@ -433,7 +434,7 @@ TEST_F(ZenohSessions, ADeadRouterTakesAllTokensWhileAllLive) {
   EXPECT_THAT(lines_.all(), IsEmpty());
 }
 
-// The router goes on, and knows nothing of it. What was asked over the connection has no answer.
+// The router continues, and knows nothing of it. Requests over the connection have no answer.
 TEST_F(ZenohSessions, ALostConnectionIsNoAnswer) {
   ToldLines states;
   const Handle listener = b_->on_state([&](SessionState state) {
@@ -488,8 +489,8 @@ TEST_F(ZenohSessions, AClientThatReachesNobodySaysSo) {
                          ErrorCode::invalid_argument, "no endpoint"));
 }
 
-// A message above the limit is dropped while it arrives; the connection, and all that is
-// declared over it, lives on.
+// A message above the limit is dropped while it arrives. The connection, and all declarations over
+// it, stay.
 TEST_F(ZenohSessions, AMessageAboveTheLimitCostsNeitherMemoryNorTheConnection) {
   constexpr std::uint64_t kMost = std::uint64_t{4} << 20;
   const Port small = open_zenoh({.connect = {place_}, .most_bytes = kMost}, kPatience).value();
@@ -526,7 +527,7 @@ TEST_F(ZenohSessions, AMessageAboveTheLimitCostsNeitherMemoryNorTheConnection) {
   EXPECT_THAT(found(*small, "n/*"), ElementsAre("end"));
 }
 
-// The limits that nodes and routers have.
+// The limits of nodes and routers.
 TEST_F(ZenohSessions, ARouterAndAQuietSessionHaveTheirLimits) {
   const Port quiet =
       open_zenoh({.connect = {place_}, .most_bytes = kMaxQuietZenohBytes}, kPatience).value();
@@ -541,7 +542,7 @@ TEST_F(ZenohSessions, ARouterAndAQuietSessionHaveTheirLimits) {
   const auto put = [&](const std::string& on, std::uint64_t size_bytes) {
     EXPECT_TRUE(succeeds(a_->put_patiently(key(on), storage(std::string(size_bytes, 'x')))));
   };
-  put("x/frame", tendon::kMaxCablePayloadBytes + 1024);  // what cables need
+  put("x/frame", tendon::kMaxCablePayloadBytes + 1024);  // cables need this
   put("x/more", kMaxQuietZenohBytes + 1);
   put("x/most", tendon::kMaxPlainBytes);
   put("x/huge", kMaxZenohBytes + 1);  // the router itself drops it
@@ -582,12 +583,12 @@ TEST_F(ZenohSessions, AForkedChildTouchesNothing) {
   EXPECT_THAT(found(*b_, "n/*"), ElementsAre("n/1", "end"));
 }
 
-// Objects of a program that ends are gone before Zenoh's threads are.
+// Objects of a program that ends are destroyed before the threads of Zenoh end.
 class Gone {
  public:
   ~Gone() {
     alive_ = false;
-    // Time for what would still be told.
+    // Leaves time for late events.
     for (int i = 0; told_ && i < 10'000; ++i) std::this_thread::yield();
   }
   Gone() = default;
