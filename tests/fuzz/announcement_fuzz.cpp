@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An announcement of a stranger: what is read can be announced again, says the same then, and is
-// the only key that says so, apart from the parts of a qos that only newer peers know.
+// An announcement of a stranger. If it can be read, it can be announced again with the same
+// meaning. It is the only key with that meaning, apart from the parts of a qos that only newer
+// peers know.
 #include <cstdint>
 #include <string>
 #include <string_view>

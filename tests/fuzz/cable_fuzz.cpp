@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What anybody may put through a router: frames of a cable, questions and answers. What is read can
-// be written again and says the same then; a frame without the right tag moves no cable.
+// Messages that anybody may put through a router: frames of a cable, questions and answers. If one
+// can be read, it can be written again with the same meaning. A frame without the right tag moves
+// no cable.
 #include <cstdint>
 #include <span>
 

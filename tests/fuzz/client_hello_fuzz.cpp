@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first bytes of a stranger at a secure listener. The gate says the same of them however they
-// arrive, refuses with the byte that is wrong, and opens for one length alone.
+// The first bytes of a stranger at a secure listener. The gate judges them alike however they
+// arrive, refuses at the wrong byte, and opens for one length alone.
 #include <algorithm>
 #include <cstdint>
 
@@ -18,7 +18,7 @@ using namespace tendon::detail::secure;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size_bytes) {
   const Bytes input = std::as_bytes(std::span(data, size_bytes));
-  // Beyond what it takes each further byte is as the first.
+  // Beyond its limit the gate treats each further byte like the first.
   const std::size_t most = std::min(size_bytes, tendon::detail::kMaxClientHelloBytes + 2);
   bool was_whole = false;
   bool was_refused = false;
@@ -27,7 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto verdict = look_at_client_hello(arrived.bytes());
     require(verdict || verdict.error().code == tendon::ErrorCode::protocol_violation);
     require(!was_refused || !verdict);
-    // Nothing may follow a whole one.
+    // No byte may follow a complete hello.
     require(!was_whole || !verdict);
     was_refused = !verdict;
     was_whole = verdict && *verdict == ClientHello::whole;

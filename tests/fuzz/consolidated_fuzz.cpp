@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A consolidated file of anybody: what is opened must be readable to the last byte.
+// A consolidated file from anybody: if it opens, it must be readable to the last byte.
 #include <cstdint>
 #include <span>
 #include <tendon/tensor/consolidated.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a controller says to a worker on its worker pipe: a worker in a roster, with a step at work,
-// hears one word. It goes on, or ends with a reason.
+// Words of a controller to a worker on its worker pipe. A worker in a roster, during a step, hears
+// one word, and continues or ends with a reason.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -46,7 +46,7 @@ class Roster {
     worker_->leave("over");
     controller_->abandon();
   }
-  /// False: it is over.
+  /// False: the worker has ended.
   [[nodiscard]] bool hear(v1::Word word) {
     worker_->on_word(nullptr, std::move(word));
     (void)worker_->stats();
@@ -75,7 +75,7 @@ class Roster {
                                    network_, detail::open_wake().value());
 };
 
-// To form a roster takes far longer than to hear a word.
+// Forming a roster takes far longer than hearing a word.
 bool ends_the_roster(const v1::Word& word) {
   return word.has_roster_closed() || word.has_not_retained() || word.has_stop();
 }

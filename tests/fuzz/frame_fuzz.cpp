@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a tcp peer may write: the control lane and two bulk lanes, in any order and any pieces.
+// The bytes that a tcp peer may write: the control lane and two bulk lanes, in any order and any
+// pieces.
 //
 // The input is a list of writes, so that short inputs reach far into long frames:
 //   {lane, u16 count, count bytes}            lane 0: control, 1 and 2: bulk
 //   {lane | 0x80, u32 count, one byte}        that byte, count times (at most 4 MiB)
 //   {lane | 0x40, u16 count}                  the write before once more, count times
 //
-// The program takes what came on a pipe when the peer ends the pipe, so that the input decides how
-// much lies here.
+// The program takes what arrived on a pipe when the peer ends the pipe, so that the input decides
+// how much lies here.
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -33,7 +34,7 @@ namespace {
 
 constexpr std::uint64_t kCapBytes = 32ull << 20;  // more than a schema may have
 constexpr std::size_t kRunBytes = 4u << 20;
-constexpr std::uint64_t kAnnouncedBytes = 1ull << 30;  // as if this side had sent so much
+constexpr std::uint64_t kAnnouncedBytes = 1ull << 30;  // this side seems to have sent so much
 
 using tendon::test::require;
 
@@ -68,13 +69,13 @@ class Host final : public InboundHost, public MessageSink {
     require(descriptor.payload_bytes > credited_bytes_);
     credited_bytes_ = descriptor.payload_bytes;
   }
-  // As the link does with what it has sent.
+  // Acts as the link does with the bytes it has sent.
   Result<void> on_link_credit(std::uint64_t taken_bytes) override {
     if (taken_bytes <= kAnnouncedBytes) return {};
     return Error{ErrorCode::protocol_violation, "fuzz", "more than was announced"};
   }
   void on_room() override {}
-  // As the link does with offers of GPUs.
+  // Acts as the link does with offers of GPUs.
   Result<void> on_word(const Descriptor& word, Bytes body) override {
     require(word.pipe == 0 || word.kind == MessageKind::goodbye);
     require(body.size() == (word.kind == MessageKind::secure ? word.payload_bytes : 0));
@@ -87,7 +88,7 @@ class Host final : public InboundHost, public MessageSink {
   }
   void on_open(const Descriptor& descriptor, Bytes ticket) override {
     require(ticket.size() == descriptor.header_bytes);
-    detached_ = descriptor.pipe;  // a pipe that goes away, at a time the input chooses
+    detached_ = descriptor.pipe;  // detaches a pipe at a time that the input chooses
   }
   void on_message(Incoming&&) override {}
   bool admits(const Descriptor&) override { return true; }
@@ -129,7 +130,7 @@ struct Conversation {
 
   ~Conversation() { host.take_everything(); }
 
-  // What a peer makes this process hold.
+  // Checks what a peer makes this process hold.
   void check_memory() const {
     require(inbound.small().most_bytes() <= inbound.small().limit_bytes());
     require(inbound.large().most_bytes() <= inbound.large().limit_bytes());
@@ -137,7 +138,7 @@ struct Conversation {
     require(inbound.open_count() <= kMaxOpenTransfers);
   }
 
-  // As the link does: false when it is over, or when the lane is not read at the moment.
+  // Acts as the link does: false if the link is over, or the lane is not read at the moment.
   bool take_messages() {
     while (inbound.may_take()) {
       const auto message = control.next();
@@ -189,7 +190,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Conversation conversation;
   Bytes input(reinterpret_cast<const std::byte*>(data), size_bytes);
   std::vector<std::byte> run;
-  Bytes bytes;  // stays for a repetition
+  Bytes bytes;  // kept for a repetition
   std::uint64_t written = 0;
   bool goes_on = true;
   while (goes_on && input.size() >= 3 && written < (16u << 20)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes of a peer that nobody has admitted: cut anywhere they must give the same messages and the
-// same error as in one piece, what is read must survive being written and read again, and the
+// Bytes of a peer that nobody has admitted. In any pieces they must have the same messages and the
+// same error as in one. A message that can be read must survive being written and read again. The
 // handshake must end in a state of its table.
 #include <algorithm>
 #include <cstdint>
@@ -19,7 +19,8 @@ using tendon::Bytes;
 
 using tendon::test::require;
 
-// Everything a reader makes of `stream`, as text. Piece sizes come from the input itself.
+// Returns everything that a reader makes of `stream`, as text. The input itself decides the sizes
+// of the pieces.
 std::string read_all(Bytes stream, std::size_t step) {
   HelloReader reader;
   std::string log;
@@ -41,7 +42,7 @@ std::string read_all(Bytes stream, std::size_t step) {
       const auto again = encode(**message);
       require(again.size() <= tendon::kMaxHelloBytes);
       require(decode(again).value() == **message);
-      // These say what the caller of this process did: a peer cannot know.
+      // These codes describe the caller of this process, which a peer cannot know.
       const tendon::ErrorCode code = error_of(**message).code;
       require(code != tendon::ErrorCode::timeout && code != tendon::ErrorCode::busy &&
               code != tendon::ErrorCode::context_closed);

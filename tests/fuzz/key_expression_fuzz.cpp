@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two texts of strangers, with a zero byte between them: each is refused with a reason or has one
-// canonical form, and what two expressions answer about each other must fit together.
+// Two texts of strangers, with a zero byte between them. Each is refused with a reason or has one
+// canonical form, and the answers of two expressions about each other must agree.
 #include <cstdint>
 #include <optional>
 #include <string_view>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file of keys that somebody has edited: it is refused with a line and a reason that show no key,
-// or has keys with labels, of which no two are the same.
+// A file of keys that somebody has edited. It is refused with a line and a reason that show no key,
+// or it has keys with distinct labels.
 #include <cctype>
 #include <cstdint>
 #include <set>
@@ -19,7 +19,7 @@ using tendon::test::require;
 
 bool is_blank(char letter) { return std::isspace(static_cast<unsigned char>(letter)) != 0; }
 
-/// Does `shown` have a word of `text` that could be a key, and is no label?
+/// True if `shown` has a word of `text` that could be a key, and is no label.
 bool shows_a_key(const std::string& shown, std::string_view text) {
   constexpr std::size_t kShortestKey = 40;
   for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {

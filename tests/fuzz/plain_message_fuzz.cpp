@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A message of a plain Zenoh peer: its attachment, and behind it its payload. What is read of an
-// attachment is what was written there; a payload becomes tensors or an error.
+// A message of a plain Zenoh peer: its attachment, and behind it its payload. An attachment is read
+// as it was written; a payload becomes tensors or an error.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

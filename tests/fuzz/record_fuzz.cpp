@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an end of a secure link may get, from an attacker on the path and from the peer itself. The
-// first byte says which, and how large the destination is: raw bytes, which never open, or content
-// of any type that the peer has sealed.
+// Records that an end of a secure link may receive, from an attacker on the path or from the peer
+// itself. The first byte selects the sender and the size of the destination. The rest is raw bytes,
+// which never open, or content of any type that the peer has sealed.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -21,7 +21,7 @@ using State = RecordLayer::Opened::State;
 
 constexpr RecordLayer::TimePoint kNow{};
 
-// In memory of exactly its size, so that a sanitizer sees a byte beyond it.
+// Memory of exactly its size, so that a sanitizer sees a byte beyond it.
 struct Exact {
   explicit Exact(std::size_t bytes) : size(bytes), memory(new std::byte[bytes]()) {}
   explicit Exact(Bytes bytes) : Exact(bytes.size()) {
@@ -33,7 +33,7 @@ struct Exact {
   std::unique_ptr<std::byte[]> memory;  // NOLINT(modernize-avoid-c-arrays)
 };
 
-// Each piece of the input is one record: its type, its length, its content.
+// Seals each piece of the input as one record: its type, its length, its content.
 std::vector<std::byte> seal_each(Bytes input) {
   auto peer = RecordProtection::make({}, SealerKind::openssl).value();
   std::vector<std::byte> records;
@@ -46,7 +46,7 @@ std::vector<std::byte> seal_each(Bytes input) {
     std::vector<std::byte> record(size + kRecordOverheadBytes);
     record.resize(peer.seal(type, pieces, record).value());
     records.insert(records.end(), record.begin(), record.end());
-    // A KeyUpdate that is right is followed by the next key.
+    // A valid KeyUpdate switches the peer to the next key.
     if (type == ContentType::handshake) (void)peer.advance();
     input = input.subspan(2 + size);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words by which the peer of a link renews its session. The first byte says which end is tested
-// (bit 0: the server). Each piece behind it is a word, its length, and its bytes; 0x40 as a word
-// hands over the next one of an honest peer, and 0x41 the switch of its keys.
+// The words by which the peer of a link renews its session. The first byte selects the end under
+// test (bit 0: the server). Each piece behind it is a word, its length, and its bytes; 0x40 as a
+// word hands over the next word of an honest peer, and 0x41 the switch of its keys.
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -96,7 +96,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     } else {
       end.act(end.renewal.hear(static_cast<RenewalWord>(word), bytes.bytes(), kNow));
     }
-    // Nobody has the key but the honest peer.
+    // Only the honest peer has the key.
     agreed = std::max(agreed, honest.renewal.count());
     require(end.renewal.count() <= agreed + 1);
   }

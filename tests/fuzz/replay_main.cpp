@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the fuzz target it is linked with over every file below the folders given.
+// Runs the fuzz target that it is linked with over every file below the folders in its arguments.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
   }
   std::sort(files.begin(), files.end());
   for (const auto& file : files) {
-    // Printed first: when the target dies, the last line names the input.
+    // Printed first: if the target dies, the last line names the input.
     std::printf("%s\n", file.c_str());
     std::fflush(stdout);
     std::ifstream stream(file, std::ios::binary);

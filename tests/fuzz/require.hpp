@@ -8,12 +8,12 @@
 
 namespace tendon::test {
 
-/// In every build: a fuzzer finds what aborts.
+/// Aborts in every build, which a fuzzer finds.
 inline void require(bool condition) {
   if (!condition) std::abort();
 }
 
-/// A copy in memory of exactly its size, so that a sanitizer sees a read beyond its end.
+/// Copies into memory of exactly its size, so that a sanitizer sees a read beyond its end.
 inline Storage exact_storage(Bytes bytes) {
   const auto memory = std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
   return Storage(memory, memory->data(), memory->size(), Access::read_only);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file of anybody: what is opened must be readable to the last byte, and must come back the same
-// after it was written.
+// A file from anybody: if it opens, it must be readable to the last byte, and must read back the
+// same after it was written.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

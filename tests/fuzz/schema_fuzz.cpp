@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A schema of a peer: what is read must be the only schema with these bytes, and everything that is
-// made of a schema must work for it.
+// A schema of a peer: if it can be read, it must be the only schema with these bytes, and
+// everything that is made of a schema must work for it.
 #include <cstdint>
 #include <cstring>
 #include <span>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What comes through a flow of the control plane, a socket of ZeroMQ: messages of the length that a
-// byte says (0: all the rest). What is taken can be written again and says the same then; each
-// number is given out once, in order, whatever was sent.
+// Messages that arrive through a flow of the control plane, a socket of ZeroMQ. A byte decides the
+// length of each (0: all the rest). A message that is taken can be written again with the same
+// meaning; each number is handed out once, in order, whatever was sent.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -41,7 +41,7 @@ std::optional<tendon::v1::StepMessage> read(Bytes bytes) {
   return *std::move(message);
 }
 
-/// One flow, as its receiver has it.
+/// One flow at its receiver.
 class Flow {
  public:
   void take(tendon::v1::StepMessage message) {

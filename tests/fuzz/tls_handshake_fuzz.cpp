@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes that an end of a secure link may get before it knows its peer. The first byte says which:
-// a first flight to a server, a ClientHello with some bits changed, a second flight behind a right
-// ClientHello, or the answer to a client; the second, in pieces of how many bytes. None of them is
-// let in, because nobody but the fuzzer's own client has the secrets of its handshake.
+// Bytes that an end of a secure link may receive before it knows its peer. The first byte selects
+// what follows: a first flight to a server, a ClientHello with some bits changed, a second flight
+// behind a valid ClientHello, or the answer to a client. The second byte is the size of the pieces.
+// None of them is admitted, because only the fuzzer's own client has the secrets of its handshake.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -49,7 +49,7 @@ Holder holder_of_certificate() {
   return Credentials::make(std::move(parts)).value();
 }
 
-/// Nobody is let in by these bytes, and what is said about them is one of two errors.
+/// Expects that these bytes admit nobody, and cause one of two errors at most.
 void endure(TlsHandshake& end, Bytes input, std::size_t piece_bytes) {
   std::vector<std::byte> output;
   while (!input.empty()) {
@@ -88,7 +88,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       endure(*server, input, piece_bytes);
       break;
     case 1:
-      // Each three bytes: where, and what is changed there.
+      // Three bytes each: the place, and the bits to change there.
       for (; input.size() >= 3; input = input.subspan(3)) {
         const std::size_t at =
             std::to_integer<std::size_t>(input[0]) << 8 | std::to_integer<std::size_t>(input[1]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Non-tensor data of a peer: what is read must come back the same after it was written.
+// Non-tensor data of a peer: if it can be read, it must read back the same after it was written.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -29,7 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   require(parse_json(as_bytes(*json)).value() == *value);
   require(to_json(*value).value() == *json);
 
-  // Beside a schema: refused, or found under each path.
+  // Beside a schema the data is refused, or found under each path.
   static const auto schema = Schema::make({{"a/b", DType::u8, {2}}, {"c", DType::u8, {1}}}).value();
   static const Storage storage = Storage::allocate(128).value();
   auto dict = make_packed(schema, Layout::aligned, storage, std::make_shared<const Value>(*value));

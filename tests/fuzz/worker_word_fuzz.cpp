@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a worker says to the controller on its worker pipe: words of the length that a byte says (0:
-// all the rest), from a process that has joined and is ready. The controller goes on: it replies to
-// what comes behind them, or ends the pipe and lets the next one in.
+// Words of a worker to the controller on its worker pipe, from a process that has joined and is
+// ready. A byte decides the length of each (0: all the rest). The controller continues: it replies
+// to the words behind them, or ends the pipe and admits the next one.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -74,7 +74,7 @@ class Hostile {
     return false;
   }
   void join() {
-    // A pipe that ends is heard of later.
+    // The controller learns of an ended pipe later.
     const auto is_there = [](const WorkerStatus& worker) {
       return worker.state != WorkerStatus::State::gone;
     };
