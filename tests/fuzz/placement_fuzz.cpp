@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a peer says of the places of leaves, behind the encoding of a schema:
+// The words of a peer about the places of leaves, behind the encoding of a schema:
 //   {u8 GPUs that it has offered, u8 leaves of the schema, one byte for each leaf}
 #include <algorithm>
 #include <cstdint>

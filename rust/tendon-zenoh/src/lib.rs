@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What Tendon uses of Zenoh, as a C ABI. The manual is the header, tendon_zenoh.h.
+//! The part of Zenoh that Tendon uses, as a C ABI. The manual is the header, tendon_zenoh.h.
 //!
-//! No panic leaves a function: it becomes a failure. What is declared or asked is given back by
-//! one function, whatever it is.
+//! No panic leaves a function: it becomes a failure. One function releases every declaration and
+//! every request.
 
 mod memory;
 mod session;
@@ -26,7 +26,7 @@ use zenoh::query::{ConsolidationMode, Query, QueryTarget, Queryable, Reply, Repl
 use zenoh::sample::{Locality, Sample, SampleKind};
 use zenoh::Wait;
 
-/// Why a call failed: text that is cut where the room ends.
+/// The reason of a failed call: text that is cut to the room.
 #[repr(C)]
 pub struct Failure {
     size: usize,
@@ -39,14 +39,14 @@ const OK: i32 = 0;
 const FAILED: i32 = 1;
 const BAD_CONFIG: i32 = 2;
 
-/// Runs `what`; an error or a panic is told in `failure`.
+/// Runs `what`; writes an error or a panic to `failure`.
 fn guarded(failure: *mut Failure, what: impl FnOnce() -> Outcome) -> i32 {
     let text = match catch_unwind(AssertUnwindSafe(what)) {
         Ok(Ok(())) => return OK,
         Ok(Err(error)) => error.to_string(),
         Err(_) => "a panic inside of Zenoh".to_string(),
     };
-    // SAFETY: the caller's, for the time of the call, or null.
+    // SAFETY: the pointer is null, or valid until the call returns.
     if let Some(failure) = unsafe { failure.as_mut() } {
         failure.size = text.len().min(failure.text.len());
         failure.text[..failure.size].copy_from_slice(&text.as_bytes()[..failure.size]);
@@ -54,19 +54,19 @@ fn guarded(failure: *mut Failure, what: impl FnOnce() -> Outcome) -> i32 {
     FAILED
 }
 
-/// What has no error to tell: a panic ends it early.
+/// Runs `what`, which has no error to report: a panic ends it early.
 fn quietly(what: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(what));
 }
 
-/// A caller's context, and how to give it back.
+/// A caller's context, and the function that releases it.
 #[repr(C)]
 pub struct Context {
     data: *mut c_void,
     drop: Option<extern "C" fn(*mut c_void)>,
 }
 
-// SAFETY: the header asks that it may be used and dropped by any thread.
+// SAFETY: the header requires that any thread may use and drop it.
 unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
@@ -84,7 +84,7 @@ impl Drop for Context {
     }
 }
 
-/// Tells the end of a request when Zenoh lets go of its callback.
+/// Reports the end of a request when Zenoh drops its callback.
 struct Request {
     context: Context,
     on_end: extern "C" fn(*mut c_void, i32),
@@ -97,14 +97,14 @@ impl Drop for Request {
     }
 }
 
-/// A publisher, and what tells whether anybody takes what it puts, which ends first.
+/// A publisher, and the listener that reports whether it has subscribers, which ends first.
 pub struct Publication {
     #[allow(dead_code)]
     matching: MatchingListener<()>,
     publisher: Publisher<'static>,
 }
 
-/// What was declared or asked; its drop withdraws it.
+/// A declaration or a request; its drop withdraws it.
 pub enum Declared {
     Token(#[allow(dead_code)] LivelinessToken),
     Subscriber(#[allow(dead_code)] Subscriber<()>),
@@ -122,7 +122,7 @@ impl Drop for Declared {
 }
 
 fn give(declared: *mut *mut Declared, what: Declared) -> Outcome {
-    // SAFETY: the header asks for a place to write to.
+    // SAFETY: the header requires a valid place to write to.
     unsafe { *declared = Box::into_raw(Box::new(what)) };
     Ok(())
 }
@@ -220,8 +220,8 @@ pub unsafe extern "C" fn tendon_zenoh_watch(
             let came = i32::from(sample.kind() == SampleKind::Put);
             on_token(context.data(), came, Text::of(sample.key_expr().as_str()));
         };
-        // Without the history of a subscriber: a get() that is asked together with it would end
-        // without the keys that the history has (zenoh 1.10.2).
+        // Asks for no history: a get() that is made together with it would end without the keys
+        // of the history (zenoh 1.10.2).
         let watch = (*session)
             .zenoh()
             .liveliness()
@@ -492,7 +492,7 @@ pub unsafe extern "C" fn tendon_zenoh_answer(
             let payload = Received::of(query.payload());
             let attachment = Received::of(query.attachment());
             let query = Box::into_raw(query);
-            // SAFETY: the callback owns it from now on, and keeps it until it returns.
+            // SAFETY: the callback owns the query from now on, and keeps it until it returns.
             let key = Text::of(unsafe { &*query }.key_expr().as_str());
             on_question(context.data(), query, key, payload, attachment);
         };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory that crosses the C ABI, in both ways without a copy.
+//! Memory that crosses the C ABI in both directions without a copy.
 
 use std::ffi::c_void;
 use std::str::Utf8Error;
 
 use zenoh::bytes::ZBytes;
 
-/// The slice of a pointer that may be null where there are no bytes.
+/// Makes a slice of a pointer, which may be null if there are no bytes.
 ///
 /// # Safety
 /// `size` bytes at `data` outlive `'a`.
@@ -18,7 +18,7 @@ unsafe fn slice<'a>(data: *const u8, size: usize) -> &'a [u8] {
     }
 }
 
-/// Characters of the caller, for the time of the call.
+/// Characters of the caller, valid until the call returns.
 #[repr(C)]
 pub struct Text {
     data: *const u8,
@@ -31,12 +31,12 @@ impl Text {
     }
 
     pub fn to_str(&self) -> Result<&str, Utf8Error> {
-        // SAFETY: the header asks that they live until the call returns.
+        // SAFETY: the header requires that they live until the call returns.
         std::str::from_utf8(unsafe { slice(self.data, self.size) })
     }
 }
 
-/// Memory of the caller, which Zenoh gives back when it is done with it.
+/// Memory of the caller, which Zenoh releases when it is done with it.
 #[repr(C)]
 pub struct Lent {
     data: *const u8,
@@ -45,7 +45,7 @@ pub struct Lent {
     release: Option<extern "C" fn(*mut c_void)>,
 }
 
-// SAFETY: the header asks that it may be read and released by any thread.
+// SAFETY: the header requires that any thread may read and release it.
 unsafe impl Send for Lent {}
 unsafe impl Sync for Lent {}
 
@@ -59,7 +59,7 @@ impl Drop for Lent {
 
 impl AsRef<[u8]> for Lent {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the memory lives until it is released, and is not written to.
+        // SAFETY: the memory lives until it is released, and nobody writes to it.
         unsafe { slice(self.data, self.size) }
     }
 }
@@ -79,13 +79,13 @@ impl From<Lent> for ZBytes {
     }
 }
 
-/// What keeps received memory alive.
+/// The owner that keeps received memory alive.
 pub enum Held {
     Whole(#[allow(dead_code)] ZBytes),
     Joined(#[allow(dead_code)] Vec<u8>),
 }
 
-/// Received memory, and what keeps it: null where there are no bytes.
+/// Received memory and its owner, both null if there are no bytes.
 #[repr(C)]
 pub struct Received {
     data: *const u8,
@@ -94,13 +94,13 @@ pub struct Received {
 }
 
 impl Received {
-    /// Lends what came in one piece; several pieces are copied into one.
+    /// Lends bytes that arrived in one piece; copies several pieces into one.
     pub fn of(bytes: Option<&ZBytes>) -> Received {
         let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else {
             return Received { data: std::ptr::null(), size: 0, held: std::ptr::null_mut() };
         };
         let (data, size, held) = match bytes.to_bytes() {
-            // The memory is not inside of the ZBytes, which shares it: its clone may move.
+            // The ZBytes shares the memory and does not contain it, so its clone may move.
             std::borrow::Cow::Borrowed(piece) => {
                 (piece.as_ptr(), piece.len(), Held::Whole(bytes.clone()))
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A session of Zenoh, and what it is connected to.
+//! A session of Zenoh, and its connections.
 
 use std::collections::HashSet;
 use std::ffi::c_void;
@@ -29,7 +29,7 @@ struct Connected {
     lost: u64,
 }
 
-/// Follows the connections; tells whether there is any.
+/// Follows the connections; reports whether there is any.
 struct Connections {
     context: Context,
     on_state: extern "C" fn(*mut c_void, i32),
@@ -52,7 +52,7 @@ impl Connections {
             connected.lost += 1;
         }
         let is = !connected.ids.is_empty();
-        // Told under the lock: two changes come in their order.
+        // Reported under the lock: two changes keep their order.
         if was != is {
             (self.on_state)(self.context.data(), i32::from(is));
         }
@@ -71,7 +71,7 @@ pub fn config_of(config: &Text, changes: &[Change]) -> Fallible<Config> {
 pub struct Session {
     zenoh: zenoh::Session,
     connections: Arc<Connections>,
-    // Given up before the session is.
+    // Dropped before the session.
     listener: Option<TransportEventsListener<()>>,
 }
 
@@ -97,8 +97,8 @@ impl Session {
         &self.zenoh
     }
 
-    /// Zenoh ends what was asked over a connection before it says that the connection is lost, but
-    /// after it took the last link from it: a connection without a link counts as lost.
+    /// Counts the lost connections, including those without a link. Zenoh removes the last link of
+    /// a connection, then ends its requests, and only then reports that it is lost.
     pub fn losses(&self) -> u64 {
         let before = self.connections.lock().ids.clone();
         let linked: HashSet<ZenohId> =
@@ -108,10 +108,10 @@ impl Session {
         connected.lost + cut.count() as u64
     }
 
-    /// False where it is not closed yet: it goes on in a thread of its own.
+    /// Closes the session. False: it is not closed yet, and a thread of its own continues.
     pub fn close(mut self, timeout: Duration) -> bool {
         let (closed, is_closed) = mpsc::channel();
-        // Also at the exit of the process, a thread of its own has what Zenoh needs to close.
+        // A thread of its own has all that Zenoh needs to close, also at the exit of the process.
         let closer = std::thread::Builder::new().name("zenoh-close".into()).spawn(move || {
             drop(self.listener.take());
             let _ = self.zenoh.close().wait();

@@ -22,7 +22,7 @@ namespace tendon::v0::detail {
 ///   ended_there  -- end()          --> over
 ///   all of these -- cut()          --> over
 ///   ended_there  -- hear(cut)      --> over
-///   the others   -- hear(cut)      --> broken       the far side is gone
+///   the others   -- hear(cut)      --> broken       the far side has left
 ///                -- hear(a gap)    --> broken       a frame was lost
 ///                -- hear(too much) --> broken       more bytes than were granted
 ///

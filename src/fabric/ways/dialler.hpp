@@ -39,10 +39,10 @@ namespace tendon::v0::detail {
 /// targets. A peer with a due target changes its state like this:
 ///
 ///   waiting  -> running    there is a place
-///            -> knocking   there is none: does a connection to it stand?
+///            -> knocking   there is none: a knock asks whether a connection stands
 ///   knocking -> standing   yes: the next place is its own
-///            -> waiting    no: a first try is over; a retry still waits for a place, to go other
-///                          ways than to an address
+///            -> waiting    no: a first try is over; a retry still waits for a place, to try other
+///                          ways than an address
 ///   standing -> running
 ///
 /// Peers that the user named, and sockets of this user, need no place. Anybody can write an

@@ -29,7 +29,7 @@ struct SecureStreamOptions {
 /// TLS 1.3 over another stream: nobody between the ends reads its bytes, or changes them unseen.
 /// The first reads and writes make the handshake and move no bytes before it is done.
 ///
-///   handshake --> open --> ended: the peer said close_notify; this end may go on writing
+///   handshake --> open --> ended: the peer said close_notify; this end may still write
 ///       \           \----> lost
 ///        \---------------> lost
 ///
