@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
-// The limits of what a peer of the same user can make this process hold, and of how long it can
-// keep a thread busy: counters and turns, at the limit and one beyond.
+// SPDX-License-Identifier: Apache-2.0 The limits of what a peer of the same user can make this
+// process hold, and of how long it can keep a thread busy. Tests counters and turns, at the limit
+// and one beyond.
 #include <dirent.h>
 
 #include <functional>

@@ -1,8 +1,8 @@
-// SPDX-License-Identifier: Apache-2.0
-// Bytes that an end of a secure link may receive before it knows its peer. The first byte selects
-// what follows: a first flight to a server, a ClientHello with some bits changed, a second flight
-// behind a valid ClientHello, or the answer to a client. The second byte is the size of the pieces.
-// None of them is admitted, because only the fuzzer's own client has the secrets of its handshake.
+// SPDX-License-Identifier: Apache-2.0 Bytes that an end of a secure link may receive before it
+// knows its peer. The first byte selects one of four inputs: a first flight to a server, a
+// ClientHello with changed bits, a second flight behind a valid ClientHello, or the answer to a
+// client. The second byte is the size of the pieces. None of them is admitted, because only the
+// fuzzer's own client has the secrets of its handshake.
 #include <algorithm>
 #include <array>
 #include <chrono>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a Context that discovery announced is dialled.
+// The dial of a Context that discovery announced.
 #pragma once
 
 #include <algorithm>

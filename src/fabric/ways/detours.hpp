@@ -50,9 +50,9 @@ struct Approach {
 /// The ways to a Context that do not use its addresses. Both are requested through Zenoh: the peer
 /// dials back, or takes the other end of a cable. This side does the same for others.
 ///
-///   direct -> dialled_back   it was not reached at its addresses
-///   dialled_back -> routed   it does not reach ours, or there is none
-///   routed -> direct         that failed too: it is not reached
+///   direct -> dialled_back   the peer was not reached at its addresses
+///   dialled_back -> routed   the peer does not reach our addresses, or there are none
+///   routed -> direct         no cable was laid either: the peer is not reached
 ///
 /// Strangers answer questions too: the first `done` counts, and a "no" ends nothing before the time
 /// is over. Strangers also ask questions. Each asker is served so often in a second, learns of a

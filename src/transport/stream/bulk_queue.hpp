@@ -29,8 +29,8 @@ struct BulkSend {
   }
 };
 
-/// The ops whose bodies travel in frames, in the order of add(), and the window of the link: the
-/// bytes that were announced to the peer and not yet taken by its program.
+/// The ops whose bodies travel in frames, in the order of add(), and the window of the link. The
+/// window counts the bytes that were announced to the peer and not yet taken by its program.
 ///
 /// Owns:    no op.
 /// Threads: under one lock of its owner. Atomic counters need no lock.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a body that does not travel beside its descriptor is cut into frames: docs/protocol.md,
-// "TCP".
+// The frames of a body that does not travel beside its descriptor: docs/protocol.md, "TCP".
 #pragma once
 
 #include <algorithm>

@@ -8,22 +8,22 @@
 //
 // It reads these variables of the environment when it is loaded and at double_reset():
 //
-//   TENDON_CUDA_DOUBLE_DEVICES   how many devices there are: 1
+//   TENDON_CUDA_DOUBLE_DEVICES   the number of devices: 1
 //   TENDON_CUDA_DOUBLE_UUIDS     their UUIDs, 32 hexadecimal digits each, with commas: 00..00,
 //                                00..01 ... A descriptor of a device that is not among them is
 //                                imported with 101, as one of another container
-//   TENDON_CUDA_DOUBLE_VERSION   what cuDriverGetVersion says: 13000
+//   TENDON_CUDA_DOUBLE_VERSION   the answer of cuDriverGetVersion: 13000
 //   TENDON_CUDA_DOUBLE_MISSING   functions that it does not export, with commas
 //   TENDON_CUDA_DOUBLE_MEMORY    bytes that a process may have of each device: 1 GiB
-//   TENDON_CUDA_DOUBLE_SEED      streams hesitate before some of their work, as this number says;
-//                                0: never
-//   TENDON_CUDA_DOUBLE_DELAY_US  for how long at most: 200
+//   TENDON_CUDA_DOUBLE_SEED      the seed by which streams hesitate before some of their work;
+//                                0: they never do
+//   TENDON_CUDA_DOUBLE_DELAY_US  the longest hesitation: 200
 //   TENDON_CUDA_DOUBLE_IN_ORDER  1: the streams of a queue run their work in the order in which it
 //                                was enqueued, whatever stream it is on
 //   TENDON_CUDA_DOUBLE_STRICT    1: copies of host memory that is not registered are refused
 //   TENDON_CUDA_DOUBLE_PINS      1: copies read the pages that registered memory had when it was
 //                                registered, as a device does: after MADV_REMOVE the old ones
-//   TENDON_CUDA_DOUBLE_FAIL      function=number[@passage] with commas: what the function answers
+//   TENDON_CUDA_DOUBLE_FAIL      function=number[@passage] with commas: the answer of the function
 //                                at that passage, or always. A number that loses a context loses
 //                                that of the thread
 //

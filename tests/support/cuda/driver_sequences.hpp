@@ -29,8 +29,7 @@ namespace cuda = v0::detail::cuda;
 /// Cost:    that of some hundred calls.
 class DriverSequences {
  public:
-  /// `tell` receives each line as soon as its call returns: a driver may end the process at the
-  /// next one.
+  /// Tells each line as soon as its call returns: a driver may end the process at the next one.
   DriverSequences(const cuda::DriverTable& table, std::function<void(const std::string&)> tell)
       : table_(table), tell_(std::move(tell)) {}
 

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
-// Readers over sockets that read nothing, or stop for a while: how much of the publisher's memory
-// they keep, what the others receive meanwhile, and what they hear when they continue.
+// SPDX-License-Identifier: Apache-2.0 Readers over sockets that read nothing, or stop for a while.
+// The tests check how much of the publisher's memory they keep, what the others receive, and what
+// they hear when they continue.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
-// TLS over the two byte streams of a cable, frame by frame and in one thread: how far it continues
-// before the reader grants more, and the effect of a cut, an end or a foreign record at each byte.
+// SPDX-License-Identifier: Apache-2.0 TLS over the two byte streams of a cable, frame by frame and
+// in one thread. The tests check how far it continues before the reader grants more, and the effect
+// of a cut, an end or a foreign record at each byte.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
