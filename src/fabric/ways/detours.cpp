@@ -38,7 +38,7 @@ CableKey joined(const Nonce128& first, const Nonce128& second) {
   return key;
 }
 
-// Counts itself in a number as long as it lives.
+// An object that counts in `count` as long as it lives.
 class Counted {
  public:
   explicit Counted(std::shared_ptr<void> owner, std::atomic<std::size_t>& count)

@@ -10,7 +10,7 @@
 
 namespace tendon::v0::detail {
 
-/// Something that a Dialler must reach, and tries again until it is reached.
+/// A thing that a Dialler tries to reach until it succeeds.
 struct DialTarget {
   /// The source of a peer's addresses.
   enum class Whence : std::uint8_t {

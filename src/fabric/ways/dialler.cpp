@@ -131,7 +131,7 @@ void Dialler::again(const std::string& key) {
                       Clock::now() - target.settled_at > Backoff::kPeer.longest;
   if (lasted) target.backoff.reset();
   const auto due = Clock::now() + next_pause(target.backoff);
-  // A running attempt may be the success that is now over: the next one begins after it.
+  // A running attempt may have succeeded before this call: the next one begins after its end.
   if (target.state == Target::State::running) {
     target.again_at = due;
   } else {

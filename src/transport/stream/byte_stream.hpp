@@ -80,7 +80,8 @@ class ByteStream {
   /// True if write() would take bytes now. A lost stream returns true: its next write reports the
   /// loss.
   [[nodiscard]] virtual bool has_room() const noexcept;
-  /// True if bytes that a read produced wait for room: write() without pieces sends them.
+  /// True if bytes inside the stream wait for room, such as those that a read produced. write()
+  /// without pieces sends them.
   [[nodiscard]] virtual bool wants_room() const noexcept { return false; }
   /// After `lost`: the cause in more detail than the errno; nothing if there is no more to say.
   [[nodiscard]] virtual std::optional<Error> why_lost() const { return std::nullopt; }

@@ -632,7 +632,7 @@ void LinkOverStreams::settle() {
 }
 
 void LinkOverStreams::refresh_interest() {
-  // A read may make bytes of the switch to a renewed session: no sender sees that they wait.
+  // No sender writes the switch to a renewed session, so no sender sees that it waits for room.
   if (renewal_.is_of_tls()) {
     if (control_.stream->wants_room()) control_.interest.want_output();
     for (const auto& lane : lanes_)
