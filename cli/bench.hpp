@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The benchmarks of the command: what each takes, the function that runs it, and the other end of
-// each, which runs in a second process. benchmarks/processes/ has more, which no user needs.
+// The benchmarks of the command: the options of each, the function that runs it, and the role of
+// its second process. benchmarks/processes/ has more, which no user needs.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@ namespace tendon::cli {
 
 enum class Check : std::uint8_t { none, every_byte };
 enum class Pinning : std::uint8_t { two_cpus, none };
-/// What becomes of a loan before it is handed over.
+/// The use of a loan before it is sent.
 enum class LoanUse : std::uint8_t { untouched, filled };
 
 struct BenchPipeOptions {
   std::uint64_t begin_bytes = 8;
   std::optional<std::uint64_t> end_bytes;  ///< 128 MiB, or begin_bytes if that is more
   std::uint64_t factor = 8;
-  std::uint64_t iteration_count = 0;   ///< 0: by the size
+  std::uint64_t iteration_count = 0;   ///< 0: depends on the size
   std::uint64_t warm_up_count = 0;     ///< 0: a tenth of the iterations
   std::optional<Transport> transport;  ///< without it, shm and tcp
   std::optional<SendMode> mode;        ///< without it, both on shm and copy on tcp
@@ -37,7 +37,7 @@ struct BenchPipeOptions {
   std::uint32_t streams = 1;
   Check check = Check::none;
   Pinning pinning = Pinning::two_cpus;
-  std::string device;  ///< a GPU that batches lie on and are received on; without it, host memory
+  std::string device;  ///< the GPU that holds sent and received batches; without it, host memory
   SecurityOptions security;
   Format format = Format::text;
 };
@@ -47,18 +47,18 @@ struct BenchTopicOptions {
   std::uint64_t begin_bytes = 8;
   std::optional<std::uint64_t> end_bytes;  ///< 128 MiB, or begin_bytes if that is more
   std::uint64_t factor = 8;
-  std::uint64_t iteration_count = 0;  ///< 0: by the size
+  std::uint64_t iteration_count = 0;  ///< 0: depends on the size
   std::uint64_t reader_count = 1;
   std::optional<Transport> transport;  ///< without it, shm and tcp
   std::optional<SendMode> mode;        ///< without it, both on shm and copy on tcp
   LoanUse loans = LoanUse::untouched;
   WaitPolicy policy = WaitPolicy::latency;
   Pinning pinning = Pinning::two_cpus;
-  // As between hosts, unencrypted, when one of these is given.
+  // Each of these makes the benchmark run as between hosts, unencrypted.
   std::string listen;      ///< where the publisher listens; without it, on 127.0.0.1
-  std::string router;      ///< both find each other by it, and listen nowhere else
+  std::string router;      ///< both processes find each other by it, and listen nowhere else
   std::string readers_by;  ///< a command that executes the second process: "nsenter --net=..."
-  std::string device;      ///< a GPU that samples lie on and are received on; else host memory
+  std::string device;  ///< the GPU that holds sent and received samples; without it, host memory
   Format format = Format::text;
 
   [[nodiscard]] bool between_hosts() const { return !listen.empty() || !router.empty(); }
@@ -72,12 +72,12 @@ enum class Collective : std::uint8_t {
   all_to_all,
   broadcast,
   send_recv,
-  // From the first half of the ranks to the second: three ways to the same end.
+  // From the first half of the ranks to the second, in three ways.
   stage,        ///< send_to_stage
-  stage_whole,  ///< each sends all of it to its counterpart
-  stage_first,  ///< the first sends all of it to the first, which broadcasts it
+  stage_whole,  ///< each rank sends all of its tensor to its counterpart
+  stage_first,  ///< the first rank sends all to the first of the second half, which broadcasts it
 };
-/// The verbs.
+/// The names of the verbs.
 [[nodiscard]] consteval std::array<Word<Collective>, 9> words_of(Collective) {
   using enum Collective;
   return {{{all_reduce, "allreduce"},
@@ -100,16 +100,17 @@ struct BenchCollectiveOptions {
   std::optional<std::uint64_t> end_bytes;   ///< 64 MiB, or begin_bytes if that is more
   std::uint64_t factor = 8;                 ///< from one size to the next
   std::optional<std::uint64_t> step_bytes;  ///< instead of the factor
-  std::uint64_t iteration_count = 0;        ///< 0: by the size
+  std::uint64_t iteration_count = 0;        ///< 0: depends on the size
   std::uint64_t warm_up_count = 0;          ///< 0: a tenth of the iterations
   Check check = Check::every_byte;
   DType dtype = DType::f32;
   ReduceKind op = ReduceKind::sum;
   std::uint32_t root = 0;
   std::vector<BenchMemory> memories = {BenchMemory::ordinary};
-  std::optional<std::uint32_t> ranks;  ///< of its own; without it, those of the launcher, else 2
+  std::optional<std::uint32_t> ranks;  ///< ranks that the command starts; without it, those of the
+                                       ///< launcher, else 2
   Transport transport = Transport::automatic;
-  Profile profile = Profile::local;  ///< under a launcher
+  Profile profile = Profile::local;  ///< used under a launcher
   std::optional<WaitPolicy> policy;  ///< latency, or balanced with more ranks than CPUs
   Pinning pinning = Pinning::two_cpus;
   Format format = Format::text;

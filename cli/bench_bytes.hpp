@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes of a benchmark that can be told apart.
+// Test patterns that make the pieces of a benchmark's data distinguishable.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace tendon::cli {
 
-/// The word at `index`. It depends on the seed and on the place, so that an exchanged piece shows.
+/// The word at `index`. It depends on the seed and the place, so that swapped pieces are detected.
 [[nodiscard]] inline std::uint64_t patterned_word(std::uint64_t seed, std::size_t index) {
   const std::uint64_t mixed = (seed + 1) * 0x9e3779b97f4a7c15 + index * 0xbf58476d1ce4e5b9;
   return mixed ^ (mixed >> 31);

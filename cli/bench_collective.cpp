@@ -29,14 +29,14 @@ using Clock = std::chrono::steady_clock;
 constexpr std::string_view kWhere = "cli.bench.collective";
 constexpr std::uint64_t kDefaultEndBytes = 64ull << 20;
 std::uint32_t default_ranks(Collective collective) { return is_between_stages(collective) ? 4 : 2; }
-/// Calls with known numbers: what the first leaves behind must not pass for the second's result.
+/// Checked calls. A result that the first call left behind must not pass for that of the second.
 constexpr std::uint64_t kCheckCount = 2;
-/// How long calls share one deadline: making one costs more than the comparison.
+/// How long calls share one deadline: making a deadline costs more than comparing with it.
 constexpr std::chrono::seconds kDeadlineUse{10};
-/// The longest a launcher's ranks may come after one another.
+/// The longest time between the first and the last rank that a launcher starts.
 constexpr std::chrono::seconds kLaunchedJoinLimit{120};
 
-/// What one rank found, or the worst of all ranks.
+/// The figures of one rank, or the worst of all ranks.
 struct Figures {
   double p50_us = 0;
   double p99_us = 0;
@@ -71,7 +71,7 @@ struct Row {
   [[nodiscard]] std::string redop() const {
     return reduces(call.collective) ? std::string(to_string(call.op)) : "none";
   }
-  /// -1: it has none, as nccl-tests shows it.
+  /// -1 where there is no root, as nccl-tests shows it.
   [[nodiscard]] std::int64_t root() const {
     return call.collective == Collective::broadcast ? std::int64_t{call.root} : -1;
   }
@@ -100,7 +100,8 @@ struct Row {
 
 Result<Figures> measure(CollectiveRun& run, Group& group, std::uint64_t warm_up_count,
                         std::uint64_t count, Check check) {
-  // It is renewed between calls, so that it ends a call that hangs and not a row of many calls.
+  // The deadline is renewed between calls, so that it ends a call that hangs and not a row of many
+  // calls.
   Deadline deadline = row_deadline();
   auto renewed = Clock::now();
   const auto renew = [&](Clock::time_point now) {
@@ -139,7 +140,8 @@ Result<Figures> measure(CollectiveRun& run, Group& group, std::uint64_t warm_up_
   return figures;
 }
 
-/// Rank 0 learns what the others found. By messages: a collective that is wrong must not hide it.
+/// Sends the figures of all ranks to rank 0. Messages carry them: a faulty collective must not hide
+/// its own fault.
 Result<Figures> collect(Group& group, const Figures& mine) {
   const Deadline deadline = row_deadline();
   if (group.rank().value != 0) {
@@ -199,7 +201,7 @@ Place place_of(const BenchCollectiveOptions& options, std::uint64_t local_rank,
   return {local_rank, "each pinned to a CPU"};
 }
 
-/// What every rank does; rank 0 says what came out.
+/// The work of each rank; rank 0 reports the results.
 class Ranks {
  public:
   Ranks(const BenchCollectiveOptions& options, Context& context, Group& group)
@@ -220,10 +222,10 @@ class Ranks {
         {"(B)", "(elements)", "", "", "", "", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", ""}));
   }
 
-  /// The rows, in the order of sizes; on rank 0 with the figures of all.
+  /// Measures the rows in the order of sizes; rank 0 has the figures of all ranks.
   Result<std::vector<Row>> measure_all(const Place& place) {
     Result<std::vector<Row>> rows{std::vector<Row>()};
-    // On a thread of its own: pinning it changes nothing for the rest of the process.
+    // On a separate thread: pinning it changes nothing for the rest of the process.
     TENDON_TRY(thread,
                detail::Thread::start(
                    {.name = "tendon-measure", .where = kWhere, .task = "that measures"}, [&] {
@@ -245,7 +247,7 @@ class Ranks {
         if (prints()) print_row(row);
         rows.push_back(std::move(row));
         if (size == end) break;
-        // The largest is measured too, if no step leads there.
+        // The largest size is measured too, if no step ends on it.
         const bool last =
             options_.step_bytes ? end - size < *options_.step_bytes : size > end / options_.factor;
         if (last)
@@ -335,7 +337,7 @@ Result<void> check_options(const BenchCollectiveOptions& options, std::uint32_t 
       ranks);
 }
 
-// The two ways to be started.
+// The two ways in which ranks are started.
 
 std::optional<std::uint64_t> number_of(std::string_view text) {
   std::uint64_t number = 0;
@@ -346,7 +348,7 @@ std::optional<std::uint64_t> number_of(std::string_view text) {
 }
 
 bool was_launched(const Rendezvous& rendezvous) {
-  // Half of what a launcher sets is a launcher's mistake, not a reason to start ranks.
+  // Half of a launcher's variables are a launcher's mistake, not a reason to start ranks.
   return rendezvous.size() > 0 || !detail::environment_variable("RANK").empty() ||
          !detail::environment_variable("WORLD_SIZE").empty();
 }
@@ -428,7 +430,8 @@ Result<std::vector<Row>> run_launched(const BenchCollectiveOptions& options,
   TENDON_CHECK(check_options(options, rendezvous.size()));
   const auto local_rank = number_of(detail::environment_variable("LOCAL_RANK"));
   const auto local_size = number_of(detail::environment_variable("LOCAL_WORLD_SIZE"));
-  // A launcher that says nothing may have given each rank a CPU: this one sees only its own then.
+  // A launcher that sets no local size may have pinned each rank to a CPU: this rank sees only its
+  // own then.
   const WaitPolicy policy =
       local_size ? policy_for(options, *local_size, usable_cpu_count())
                  : policy_for(options, rendezvous.size(), std::thread::hardware_concurrency());

@@ -8,9 +8,9 @@
 
 namespace tendon::cli {
 
-/// A key, and certificates of a CA, for one run of a benchmark: its second process reads them, too.
+/// A key, and certificates of a CA, for one run of a benchmark; its second process reads them too.
 ///
-/// Owns:    a directory, which goes with it.
+/// Owns:    a directory, which the destructor removes.
 /// Threads: one at a time.
 /// Errors:  make(): system, and those of the files.
 /// Blocks:  on the disk.
@@ -24,7 +24,7 @@ class BenchCredentials {
   ~BenchCredentials();
 
   [[nodiscard]] CredentialFiles key() const;
-  /// P-256, of the name "bench"; both ends show the same one.
+  /// P-256 certificates for the name "bench"; both ends present the same one.
   [[nodiscard]] CredentialFiles certificates() const;
 
  private:

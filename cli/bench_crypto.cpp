@@ -35,7 +35,7 @@ auto timed(double& spent_s, F work) {
   return done;
 }
 
-/// Seals kSealedBytes; CPU time of a GB [s].
+/// Seals kSealedBytes; returns the CPU time of a GB [s].
 Result<double> seal_once(RecordProtection& protection, Bytes content, MutableBytes record) {
   double spent_s = 0;
   const auto seal_all = [&]() -> Result<void> {

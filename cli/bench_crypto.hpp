@@ -25,24 +25,24 @@ struct Spread {
   [[nodiscard]] static Spread of(std::vector<double> rounds);
   /// "12.3 (11.8..14)".
   [[nodiscard]] std::string text() const;
-  /// Adds NAME, NAME_min and NAME_max.
+  /// Adds the members NAME, NAME_min and NAME_max.
   void add_to(Value::Map& row, const std::string& name) const;
 };
 
-/// To seal records of 16 KiB once, which is as much as to open them.
+/// The cost of sealing records of 16 KiB once; opening them costs as much.
 struct SealCost {
   detail::secure::SealerKind kind;
   Spread s_per_gb;
 };
-/// Each sealer that this build and processor have, in turn.
+/// Measures in turn each sealer that this build and processor have.
 [[nodiscard]] Result<std::vector<SealCost>> measure_sealers(std::uint64_t rounds);
 
-/// A handshake of both ends without a wire between them.
+/// The cost of a handshake of both ends without a wire between them.
 struct HandshakeCost {
   std::string proof;  ///< "key", "certificate"
-  Spread client_ms;   ///< CPU
+  Spread client_ms;   ///< CPU time
   Spread server_ms;
-  Spread per_s;  ///< of both ends on one CPU
+  Spread per_s;  ///< handshakes of both ends on one CPU
 };
 [[nodiscard]] Result<std::vector<HandshakeCost>> measure_handshakes(
     std::uint64_t rounds, const BenchCredentials& credentials);

@@ -25,7 +25,7 @@ cuda::StreamHandle stream() { return static_cast<cuda::StreamHandle>(kStreamPerT
 
 BenchDevice::BenchDevice(std::shared_ptr<cuda::Gpu> gpu, std::uint64_t size_bytes)
     : gpu_(std::move(gpu)),
-      // A slot has up to an eighth more than what lies in it.
+      // A slot has up to an eighth more bytes than its batch.
       pool_(std::make_shared<cuda::DevicePool>(gpu_->context(), gpu_->thread(),
                                                kSmallestPool + 4 * size_bytes)) {}
 

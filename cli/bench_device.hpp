@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPU of a benchmark: what lies there, and when it does.
+// The GPU of a benchmark: the batches that lie there, and the waiting for its work.
 #pragma once
 
 #include <memory>
@@ -20,24 +20,24 @@ namespace tendon::cli {
 /// A GPU that a benchmark keeps its batches on, in memory of its own.
 ///
 /// Owns:    the pool of that memory.
-/// Threads: one at a time. Work is that of the calling thread's per-thread stream.
+/// Threads: one at a time. Work runs on the calling thread's per-thread stream.
 /// Errors:  not_supported without a driver, unsupported_device without that GPU, those of the
 ///          driver.
 /// Blocks:  for the GPU.
 /// Cost:    that of the copies.
 class BenchDevice {
  public:
-  /// Batches of at most `size_bytes` lie there, three at a time.
+  /// Makes room for three batches of at most `size_bytes` at a time.
   [[nodiscard]] static Result<BenchDevice> use(Device device, std::uint64_t size_bytes);
 
   [[nodiscard]] Device device() const { return gpu_->context()->device(); }
-  /// The batch on the GPU, which has made the copy.
+  /// Copies the batch to the GPU; returns when the copy is complete.
   [[nodiscard]] Result<TensorDict> put(const TensorDict& host) const;
-  /// Fills a tensor there with those bytes, which the GPU has copied.
+  /// Copies the bytes of `host` to a tensor on the GPU; returns when the copy is complete.
   [[nodiscard]] Result<void> write(const Tensor& there, const Tensor& host) const;
-  /// The bytes of a tensor there.
+  /// Copies the bytes of a tensor on the GPU to the host.
   [[nodiscard]] Result<Storage> bring_back(const Tensor& tensor) const;
-  /// Returns when the GPU has done what the stream has.
+  /// Returns when the GPU has finished the work of the stream.
   [[nodiscard]] Result<void> wait() const;
 
  private:
@@ -47,14 +47,15 @@ class BenchDevice {
   std::shared_ptr<detail::cuda::DevicePool> pool_;
 };
 
-/// "NVIDIA H200" and the version of CUDA that its driver is of, "13.0".
+/// Its name, "NVIDIA H200", and the CUDA version of its driver, "13.0".
 struct BenchDeviceFacts {
   Device device;
   std::string name;
   std::string driver;
 };
-/// The facts of the GPU that --device names; nothing: it names none, so all lies in host memory.
-/// Errors: invalid_argument for another device, in `where`; those of BenchDevice::use().
+/// Returns the facts of the GPU that --device names; nothing where it names none, so that all lies
+/// in host memory. Errors: invalid_argument for another device, in `where`; those of
+/// BenchDevice::use().
 [[nodiscard]] Result<std::optional<BenchDeviceFacts>> facts_of(const std::string& device,
                                                                std::string_view where);
 /// Names the GPU in a row of a document.

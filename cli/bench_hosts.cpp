@@ -26,7 +26,7 @@ constexpr std::string_view kWhere = "cli.bench.secure";
 
 struct LinkRate {
   std::string_view rate;   // as tc writes it
-  std::string_view burst;  // what leaves at once: a tick of the rate, at least
+  std::string_view burst;  // the bytes that leave at once: a tick of the rate, at least
 };
 LinkRate rate_of(BenchLink link) {
   return link == BenchLink::veth_1g ? LinkRate{"1gbit", "256kb"} : LinkRate{"10gbit", "2mb"};
@@ -39,7 +39,7 @@ Error not_here(BenchLink link, std::string_view why) {
                            word_of(link), why)};
 }
 
-/// Runs a script of the shell to its end; what it said on stderr where it failed.
+/// Runs a shell script to its end; returns the text of its stderr where it failed.
 std::optional<std::string> run_script(const std::string& script) {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return "pipe2: " + detail::errno_text(errno);
@@ -70,7 +70,7 @@ std::optional<std::string> run_script(const std::string& script) {
   return detail::cleaned(said.empty() ? "a command failed without a word" : said);
 }
 
-/// A thread has a namespace of its own, so that this one stays where it is.
+/// Makes a network namespace on a new thread, so that the calling thread stays in its own.
 Result<detail::OwnedFd> make_namespace() {
   detail::OwnedFd made;
   int failure = 0;
@@ -86,8 +86,8 @@ Result<detail::OwnedFd> make_namespace() {
   return made;
 }
 
-// Packets that arrive at `interface` are taken by this CPU. The files of a namespace's interfaces
-// are seen where its own sysfs is mounted.
+// This CPU takes the packets that arrive at `interface`. The files of a namespace's interfaces are
+// visible where its own sysfs is mounted.
 std::string steer(std::string_view interface, int cpu) {
   return fmt::format(
       "unshare -m sh -ec 'mount -t sysfs sysfs /sys; "

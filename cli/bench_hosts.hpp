@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the two processes of a benchmark are: on one host, or on two that a link of a known rate
+// The places of a benchmark's two processes: one host, or two hosts that a link of a known rate
 // joins.
 #pragma once
 
@@ -22,7 +22,7 @@ enum class BenchLink : std::uint8_t { loopback, veth_1g, veth_10g };
   return {{{loopback, "loopback"}, {veth_1g, "veth:1g"}, {veth_10g, "veth:10g"}}};
 }
 
-/// Whose CPU takes packets out of the link, both ways.
+/// The process whose CPU takes packets out of the link, both ways.
 enum class SoftirqPlace : std::uint8_t { sender, receiver };
 TENDON_WORDS(SoftirqPlace, sender, receiver);
 
@@ -36,12 +36,12 @@ TENDON_WORDS(SoftirqPlace, sender, receiver);
 /// Cost:    some milliseconds.
 class BenchHosts {
  public:
-  /// Without a `softirq` packets are taken where the kernel likes to.
+  /// Without a `softirq` the kernel chooses the CPU that takes packets.
   [[nodiscard]] static Result<BenchHosts> make(BenchLink link, std::optional<SoftirqPlace> softirq);
 
   /// The address of this process.
   [[nodiscard]] const std::string& address() const noexcept { return address_; }
-  /// A command that executes what follows it on the other host; empty: there is no other.
+  /// A command that executes the words after it on the other host; empty where there is none.
   [[nodiscard]] std::vector<std::string> other_by() const;
 
  private:

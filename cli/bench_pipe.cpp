@@ -24,17 +24,18 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kDefaultEndBytes = 128ull << 20;
-/// Rounds of --check: each byte is written and read, on both sides.
+/// Rounds of --check: both sides write and read each byte.
 constexpr std::uint64_t kCheckCount = 8;
-/// Loans that are written to before measuring, so that their pages exist.
+/// Loans that are filled before measuring, so that their pages exist.
 constexpr std::uint64_t kTouchCount = 8;
-/// Batches on a GPU whose arrival is timed. The last of each so many is compared. The one behind it
-/// is not counted: the comparison has used the receiver's GPU, which is idle for the others.
+/// Batches on a GPU whose arrival is timed. The last of each kArrivalsEach is compared. The batch
+/// behind it is not counted: the comparison has used the receiver's GPU, which is idle for the
+/// others.
 constexpr std::uint64_t kMostArrivals = 1000;
 constexpr std::uint64_t kArrivalsEach = 8;
 
-/// One row: which way, how large, how often. Both processes walk through the same steps:
-///   on a GPU an answer before all, 1 round trip (the first), warm_up, count round trips, on a GPU
+/// One row: mode, size and number of messages. Both processes run the same steps:
+///   on a GPU an answer first, 1 round trip (the first), warm_up, count round trips, on a GPU
 ///   arrival_count() messages with an answer after each, warm_up and count messages one way with an
 ///   answer after each of the two runs, check_count round trips with known bytes.
 struct Plan {
@@ -46,7 +47,7 @@ struct Plan {
   Pinning pinning = Pinning::two_cpus;
   std::optional<Device> device{};  // where batches lie at both ends; without it, in host memory
 
-  /// Whole turns of kArrivalsEach, and one of them to warm up.
+  /// Whole turns of kArrivalsEach, one of them to warm up.
   [[nodiscard]] std::uint64_t arrival_count() const {
     if (!device) return 0;
     const std::uint64_t turns = std::max(std::min(count, kMostArrivals) / kArrivalsEach, 1ul);
@@ -74,10 +75,10 @@ struct Plan {
   }
 };
 
-/// The bytes of this message of arrival_count() are compared.
+/// Whether the bytes of this message of arrival_count() are compared.
 bool is_compared(std::uint64_t number) { return number % kArrivalsEach == kArrivalsEach - 1; }
 
-/// By the clock that both processes read.
+/// The time of the clock that both processes read.
 std::int64_t now_ns() { return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count(); }
 
 /// One end of the benchmark.
@@ -123,12 +124,12 @@ class End {
     TENDON_CHECK(fill_loan(loan, seed));
     return pipe_->send(std::move(loan), deadline_);
   }
-  /// Receives, and counts it as wrong if its bytes are not those of `seed`.
+  /// Receives a batch, and counts it as wrong if its bytes are not those of `seed`.
   [[nodiscard]] Result<void> recv_filled(std::uint64_t seed) {
     TENDON_TRY(received, pipe_->recv({.device = device_}, deadline_));
     return compare(received, seed);
   }
-  /// Sends a batch that lies on the GPU; the time until the receiver has it [us].
+  /// Sends a batch that lies on the GPU; returns the time until the receiver has it [us].
   [[nodiscard]] Result<double> time_arrival(std::uint64_t number) {
     std::optional<Loan> loan;
     if (mode_ == SendMode::loan) {
@@ -148,14 +149,14 @@ class End {
     std::memcpy(&arrived, answer.bytes.data(), sizeof arrived);
     return static_cast<double>(arrived - start) / 1e3;
   }
-  /// The other end of it.
+  /// The other end of time_arrival().
   [[nodiscard]] Result<void> answer_arrival(std::uint64_t number) {
     TENDON_TRY(received, pipe_->recv({.device = device_}, deadline_));
     const std::int64_t arrived = now_ns();
     if (is_compared(number)) TENDON_CHECK(compare(received, number));
     return pipe_->send(std::as_bytes(std::span(&arrived, 1)), {}, deadline_);
   }
-  /// A small message: everything before it was taken.
+  /// Sends a small message, which says that everything before it was taken.
   [[nodiscard]] Result<void> answer(std::uint32_t number) {
     return pipe_->send(Bytes(), {.tag = number}, deadline_);
   }
@@ -210,13 +211,13 @@ class End {
 
   Pipe* pipe_;
   SendMode mode_;
-  /// One point in time for all calls: none of them reads the clock for it.
+  /// One point in time for all calls, so that none of them reads the clock for it.
   Deadline deadline_ = row_deadline();
-  std::optional<Device> device_;  // where what comes is to lie
+  std::optional<Device> device_;  // where received batches are to lie
   std::optional<BenchDevice> gpu_;
   std::shared_ptr<const Schema> schema_;
   TensorDict host_;
-  TensorDict batch_;  // what is sent: the same, or a copy on the GPU
+  TensorDict batch_;  // the batch that is sent: the same, or a copy on the GPU
   std::uint64_t touches_left_ = kTouchCount;
   std::uint32_t wrong_count_ = 0;
 };
@@ -231,7 +232,7 @@ struct Row {
   double gb_per_s = 0;
   double memcpy_gb_per_s = 0;
   std::optional<std::uint32_t> wrong_count;
-  // The rest is for batches on a GPU alone.
+  // The rest is only for batches on a GPU.
   std::string device_path{};  // how they travelled
   double arrival_us_p50 = 0;
   double arrival_us_p99 = 0;
@@ -271,7 +272,7 @@ Result<void> measure(End& end, const Plan& plan, Row& row) {
     TENDON_CHECK(end.recv());
     return elapsed_us(start);
   };
-  // The peer uses the GPU before anything is sent: else the first messages would be staged.
+  // The peer must use the GPU before the first message, or the first messages would be staged.
   if (plan.device) TENDON_CHECK(end.wait_for_answer());
   TENDON_TRY(first, round_trip());
   row.first_us = first / 2;
@@ -309,7 +310,7 @@ Result<void> measure(End& end, const Plan& plan, Row& row) {
 
 Plan plan_for(const BenchPipeOptions& options, Transport transport, SendMode mode,
               std::uint64_t size_bytes) {
-  // A loan that nobody writes to costs the same at every size; what is copied costs by the byte.
+  // A loan that nobody writes to costs the same at every size; a copy costs by the byte.
   const bool untouched = mode == SendMode::loan && transport != Transport::tcp;
   constexpr std::uint64_t kTrafficBytes = 1ull << 30;
   Plan plan{.mode = mode, .size_bytes = size_bytes, .pinning = options.pinning};
@@ -342,7 +343,7 @@ Result<Row> measure_row(const BenchPipeOptions& options, Transport transport, Se
   row.path = to_string(link.pipe.path().kind);
   TENDON_TRY(end, End::make(link.pipe, plan));
   Result<void> measured;
-  // On a thread of its own: pinning it pins neither the service thread nor the next peer.
+  // On a separate thread: pinning it pins neither the service thread nor the next peer.
   TENDON_TRY(
       thread,
       detail::Thread::start(
@@ -361,14 +362,14 @@ Result<Row> measure_row(const BenchPipeOptions& options, Transport transport, Se
   return row;
 }
 
-/// Which way, in the order of the rows.
+/// The transports and modes, in the order of the rows.
 std::vector<std::pair<Transport, SendMode>> ways_of(const BenchPipeOptions& options) {
   std::vector<std::pair<Transport, SendMode>> ways;
   for (const Transport transport : {Transport::automatic, Transport::shm, Transport::tcp}) {
     if (options.transport ? *options.transport != transport : transport == Transport::automatic)
       continue;
     for (const SendMode mode : {SendMode::loan, SendMode::copy}) {
-      // Over sockets a loan is copied by the kernel like anything else: shown only when asked for.
+      // Over sockets the kernel copies a loan like anything else: shown only when asked for.
       const bool worth_showing = mode == SendMode::copy || transport != Transport::tcp;
       if (options.mode ? *options.mode == mode : worth_showing) ways.emplace_back(transport, mode);
     }

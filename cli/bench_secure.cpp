@@ -34,7 +34,7 @@ using detail::secure::SealerKind;
 constexpr std::string_view kWhere = "cli.bench.secure";
 constexpr std::size_t kWays = kWords<WayKind>.size();
 constexpr std::uint64_t kMostMessageBytes = 1ull << 30;
-/// Ends a run of messages one way, and begins one: each end is there.
+/// The size of the word that begins and ends a run of messages one way: both ends are ready then.
 constexpr std::uint64_t kWordBytes = 1;
 
 bool is_rate(std::uint64_t size_bytes) { return size_bytes >= kTensorBytes; }
@@ -75,7 +75,8 @@ struct Report {
   std::uint64_t wrong = 0;  // messages with other bytes than the input has
 };
 
-/// A stream's messages, and a word back; CPU time of this process while they arrived [s].
+/// Receives a stream of messages and sends a word back; returns the CPU time of this process while
+/// they arrive [s].
 Result<double> take_stream(Way& way, const Order& order) {
   TENDON_CHECK(way.receive(kWordBytes));
   TENDON_CHECK(way.send(kWordBytes));
@@ -116,7 +117,7 @@ struct Sample {
   double receiver_s_per_gb = 0;
 };
 
-/// A size with one wait policy: a series of rounds for each way.
+/// The rounds of each way at one size with one wait policy.
 struct Series {
   std::uint64_t size_bytes = 0;
   WaitPolicy policy = WaitPolicy::blocking;
@@ -130,7 +131,7 @@ struct Series {
     for (const Sample& sample : of(kind)) rounds.push_back(sample.*figure);
     return Spread::of(std::move(rounds));
   }
-  /// To the same way without protection, in each round; `extra` is added to the latter.
+  /// The ratio to the same way without protection, in each round; `extra` is added to the latter.
   [[nodiscard]] Spread ratio(WayKind kind, double Sample::*figure, double extra = 0) const {
     std::vector<double> rounds;
     const auto& base = of(unprotected(kind));
@@ -140,7 +141,7 @@ struct Series {
   }
 };
 
-/// This process and the second one, with all ways open between them.
+/// This process and the second one, with all connections open between them.
 class Pair {
  public:
   Pair(const BenchSecureOptions& options, PeerLink link)
@@ -237,7 +238,7 @@ class Pair {
     const std::uint64_t count = options_.iteration_count != 0
                                     ? options_.iteration_count
                                     : std::max<std::uint64_t>(round_bytes / size_bytes, 2);
-    TENDON_CHECK(stream(kind, size_bytes, 1));  // what is made once
+    TENDON_CHECK(stream(kind, size_bytes, 1));  // makes the objects that a connection makes once
     return stream(kind, size_bytes, count);
   }
   [[nodiscard]] Result<Sample> stream(WayKind kind, std::uint64_t size_bytes, std::uint64_t count) {
@@ -266,7 +267,7 @@ class Pair {
   std::array<std::unique_ptr<Way>, kWays> ways_;
 };
 
-/// All that a run has found.
+/// The results of a run.
 struct Findings {
   std::vector<SealCost> sealers;
   std::vector<HandshakeCost> handshakes;
@@ -285,11 +286,11 @@ Result<void> measure_policy(const BenchSecureOptions& options, WaitPolicy policy
   for (const auto& [kind, word] : kWords<WayKind>)
     findings.protections[static_cast<std::size_t>(kind)] = pair.protection(kind);
   for (const std::uint64_t size_bytes : options.messages) {
-    // A rate is that of ends which sleep: one that spins takes the CPU in any case.
+    // A rate is measured with ends that sleep: an end that spins takes the CPU in any case.
     if (is_rate(size_bytes) && policy != WaitPolicy::blocking) continue;
     Series series{size_bytes, policy};
     for (std::uint64_t round = 0; round < options.rounds; ++round) {
-      // Each way is the first one in turn.
+      // Each way takes a turn at being first.
       for (std::size_t n = 0; n < kWays; ++n) {
         const std::size_t way = (round + n) % kWays;
         TENDON_TRY(sample, pair.measure(kWords<WayKind>[way].value, size_bytes));
@@ -316,7 +317,7 @@ Result<Findings> measure(const BenchSecureOptions& options) {
   for (const WaitPolicy policy : {WaitPolicy::blocking, WaitPolicy::latency}) {
     TENDON_TRY(pair, Pair::make(options, hosts, credentials, input, policy));
     Result<void> measured;
-    // On a thread of its own: pinning it pins neither service threads nor the next peer.
+    // On a separate thread: pinning it pins neither service threads nor the next peer.
     TENDON_TRY(thread, detail::Thread::start(
                            {.name = "tendon-measure", .where = kWhere, .task = "that measures"},
                            [&] { measured = measure_policy(options, policy, *pair, findings); }));
@@ -326,7 +327,7 @@ Result<Findings> measure(const BenchSecureOptions& options) {
   return findings;
 }
 
-/// The sealer whose pass over the bytes a way makes; nothing: none.
+/// The sealer whose pass over the bytes this kind makes; nothing where it makes none.
 std::optional<SealerKind> sealer_of(WayKind kind) {
   if (kind == WayKind::records) return detail::secure::automatic_sealer();
   return kind == WayKind::ssl ? std::optional(SealerKind::openssl) : std::nullopt;
@@ -356,7 +357,7 @@ Value::Map row_of(const Series& series, WayKind kind, const Findings& findings) 
     if (has_base) {
       const double pass = findings.seal_s_per_gb(*sealer_of(kind));
       series.ratio(kind, &Sample::gb_per_s).add_to(ratio, base);
-      // To what it would be if nothing but the cipher were added.
+      // The ratio to the cost if nothing but the cipher were added.
       series.ratio(kind, &Sample::sender_s_per_gb, pass).add_to(ratio, "sender_cpu");
       series.ratio(kind, &Sample::receiver_s_per_gb, pass).add_to(ratio, "receiver_cpu");
     }

@@ -19,10 +19,10 @@ struct BenchSecureOptions {
   BenchLink link = BenchLink::loopback;
   std::optional<SoftirqPlace> softirq;
   detail::secure::SealerKind sealer = detail::secure::SealerKind::automatic;
-  /// Bytes of messages: below 1 MiB latencies are measured, from there on rates.
+  /// Bytes of messages: latencies are measured below 1 MiB, rates from 1 MiB on.
   std::vector<std::uint64_t> messages = {64, 4 << 10, 1 << 20, 16 << 20};
   std::uint64_t rounds = 9;
-  std::uint64_t iteration_count = 0;  ///< 0: by the size
+  std::uint64_t iteration_count = 0;  ///< 0: depends on the size
   Pinning pinning = Pinning::two_cpus;
   Format format = Format::text;
 };

@@ -31,13 +31,13 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kWhere = "cli.bench.topic";
 constexpr std::uint64_t kDefaultEndBytes = 128ull << 20;
-/// The readers compare the bytes of samples on a GPU: of the first, and of one of so many.
+/// The readers compare the bytes of the first sample on a GPU, and of one in each kComparedEach.
 constexpr std::uint64_t kComparedEach = 4;
-/// So many samples in turn have other bytes, so that an old one shows.
+/// Successive samples have kSeeds different contents, so that an old sample is detected.
 constexpr std::uint64_t kSeeds = 3;
 
-/// One row. Both processes walk through the same steps: warm_up + count round trips, then count
-/// samples one way, and an answer.
+/// One row. Both processes run the same steps: warm_up + count round trips, then count samples one
+/// way, and an answer.
 struct Plan {
   SendMode mode = SendMode::copy;
   LoanUse loans = LoanUse::untouched;
@@ -46,7 +46,8 @@ struct Plan {
   std::uint64_t count = 0;
   std::uint64_t reader_count = 1;
   Pinning pinning = Pinning::two_cpus;
-  std::optional<Device> device{};  // where samples lie, and are received; without it, host memory
+  std::optional<Device> device{};  // where samples lie, and are received; without it, in host
+                                   // memory
 
   [[nodiscard]] Value::Map to_parameters() const {
     return {{"warm_up_count", warm_up_count},
@@ -58,7 +59,7 @@ struct Plan {
   }
 };
 
-/// The bytes of a sample on a GPU.
+/// The seed of the bytes of a sample on a GPU.
 std::uint64_t seed_of(std::uint64_t sequence) { return sequence % kSeeds; }
 
 /// Publishes samples of one size.
@@ -81,7 +82,7 @@ class Source {
     source.gpu_ = std::move(gpu);
     return source;
   }
-  /// What a program fills a loan with is its own time, unless it is asked for here.
+  /// Filling a loan is the program's own time, and is measured only where it is asked for here.
   [[nodiscard]] Result<void> publish() {
     ++sequence_;
     if (mode_ == SendMode::copy) {
@@ -108,17 +109,17 @@ class Source {
   std::shared_ptr<const Schema> schema_;
   TensorDict batch_;
   std::optional<BenchDevice> gpu_;
-  std::vector<TensorDict> on_gpu_;  // that batch there, by its seed
+  std::vector<TensorDict> on_gpu_;  // copies of that batch on the GPU, by seed
   std::uint64_t sequence_ = 0;      // of the last sample
 };
 
-/// The answer to a sample: what all readers have lost, and found wrong, until then.
+/// The answer to a sample: the samples that all readers have lost or found wrong until then.
 struct Answer {
   std::uint64_t lost = 0;
   std::uint64_t wrong = 0;
 };
 
-/// Samples on a GPU: how many were compared as wrong, and how the publisher copied them.
+/// Samples on a GPU: how many were found wrong, and how the publisher copied them.
 struct OnGpu {
   std::uint64_t wrong = 0;
   std::uint64_t published = 0;
@@ -138,7 +139,7 @@ struct Row {
   double gb_per_s = 0;
   double memcpy_gb_per_s = 0;
   std::uint64_t lost = 0;
-  std::string link{};  ///< to the first subscriber: its kind, and why so
+  std::string link{};  ///< to the first subscriber: its kind, and the reason for it
   std::optional<OnGpu> on_gpu{};
 
   [[nodiscard]] Value::Map to_json() const {
@@ -195,7 +196,7 @@ Result<void> measure(Source& source, Subscriber& answers, const Plan& plan, Row&
 
 std::string reader_name(std::uint64_t number) { return fmt::format("reader {}", number); }
 
-/// What both nodes have.
+/// The options that both nodes share.
 NodeOptions node_options(const std::string& domain, std::string name, const std::string& router,
                          bool between_hosts) {
   NodeOptions options{.domain = domain, .name = std::move(name)};
@@ -253,7 +254,7 @@ Result<Row> measure_row(const BenchTopicOptions& options, Transport transport, S
   row.link = reader.path.to_string();
   TENDON_TRY(source, Source::make(publisher, plan));
   Result<void> measured;
-  // On a thread of its own: pinning it pins neither the service thread nor the next peer.
+  // On a separate thread: pinning it pins neither the service thread nor the next peer.
   TENDON_TRY(thread, detail::Thread::start(
                          {.name = "tendon-measure", .where = kWhere, .task = "that measures"}, [&] {
                            if (plan.pinning == Pinning::two_cpus) pin_thread(0);
@@ -279,12 +280,12 @@ struct Reader {
   Context context;
   Node node;
   Subscriber subscriber;
-  std::optional<BenchDevice> gpu{};  ///< that samples lie on
-  std::uint64_t last = 0;            ///< the sequence of what came last
+  std::optional<BenchDevice> gpu{};  ///< the GPU that holds the samples
+  std::uint64_t last = 0;            ///< the sequence of the last sample
   std::uint64_t lost = 0;
   std::uint64_t wrong = 0;
 
-  /// Until the sample of this sequence came, or a later one.
+  /// Receives until the sample of this sequence, or a later one, has arrived.
   [[nodiscard]] Result<void> take(std::uint64_t sequence, Deadline deadline) {
     while (last < sequence) {
       TENDON_TRY(sample, gpu ? subscriber.recv({.device = gpu->device()}, deadline)
@@ -306,7 +307,7 @@ struct Reader {
     const auto transport = choice<Transport>(parameters, "path");
     const auto policy = choice<WaitPolicy>(parameters, "policy");
     const std::string name = reader_name(number);
-    // A process reads on a GPU that it uses: no publisher makes it.
+    // A process receives on a GPU that it uses itself: no publisher sets it up.
     std::optional<BenchDevice> gpu;
     if (const auto device = parse_device(parameter(parameters, "device").as_string());
         device != cpu()) {
@@ -365,7 +366,7 @@ void print_header(const BenchTopicOptions& options, const std::optional<BenchDev
       table().row({"(B)", "", "", "", "(us)", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", ""}));
 }
 
-/// Without samples on a GPU nothing.
+/// The text about copies; empty without samples on a GPU.
 std::string copies_of(const std::optional<OnGpu>& on_gpu) {
   if (!on_gpu) return {};
   const auto each = [&](std::uint64_t copies) {

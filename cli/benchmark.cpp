@@ -128,7 +128,7 @@ Result<double> memcpy_us(std::uint64_t size_bytes) {
   TENDON_TRY(destination, Storage::allocate(size_bytes));
   std::memset(source.data(), 1, size_bytes);
   std::memset(destination.data(), 2, size_bytes);
-  // Small sizes are repeated until the clock's own cost does not show.
+  // Small copies are repeated until the cost of reading the clock does not show.
   constexpr std::uint64_t kSampleBytes = 256 << 10;
   const std::uint64_t copies =
       std::max<std::uint64_t>(kSampleBytes / std::max<std::uint64_t>(size_bytes, 1), 1);
@@ -139,7 +139,7 @@ Result<double> memcpy_us(std::uint64_t size_bytes) {
     const auto start = Clock::now();
     for (std::uint64_t copy = 0; copy < copies; ++copy) {
       std::memcpy(destination.data(), source.data(), size_bytes);
-      // The compiler must believe that somebody reads the copy, or it drops it.
+      // The compiler must believe that something reads the copy, or it drops it.
       asm volatile("" : : "r"(destination.data()) : "memory");
     }
     const std::chrono::duration<double, std::micro> elapsed = Clock::now() - start;
@@ -162,7 +162,7 @@ Result<ParentLink> connect_to_parent(const Value& parameters) {
   const auto transport = choice<Transport>(parameters, "path");
   const auto policy = choice<WaitPolicy>(parameters, "policy");
   const Value* name = parameters.find("name");
-  // A peer that is stopped on purpose must not be given up by its own lease.
+  // The lease of a peer that is stopped on purpose must not end it.
   TENDON_TRY(context, Context::create({.name = name == nullptr ? "bench peer" : name->as_string(),
                                        .wait_policy = policy,
                                        .transport = transport,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the benchmarks share: the machine card, percentiles, memcpy, and the way to name the peer.
+// The parts that the benchmarks share: the machine card, percentiles, memcpy, and the connection to
+// the second process.
 #pragma once
 
 #include <fmt/format.h>
@@ -24,10 +25,10 @@
 
 namespace tendon::cli {
 
-/// A benchmark that takes longer than this for one row has hung; a collective, for one call.
+/// A benchmark that takes longer than this for one row, or a collective for one call, has hung.
 [[nodiscard]] inline Deadline row_deadline() { return std::chrono::minutes(5); }
 
-/// CPU, cores, kernel, version: what a figure means nothing without.
+/// CPU, cores, kernel, version: a figure means nothing without them.
 [[nodiscard]] Value::Map machine_card();
 /// The document that every benchmark prints.
 [[nodiscard]] Value::Map benchmark_document(std::string_view benchmark, Value::List results);
@@ -37,20 +38,21 @@ namespace tendon::cli {
       .count();
 }
 
-/// Nearest rank of sorted samples; 0 without samples.
+/// The percentile of sorted samples by nearest rank; 0 without samples.
 [[nodiscard]] double percentile(const std::vector<double>& sorted, double percent);
 
-/// A row of a benchmark of waiting, in the shape of every row: nothing is moved, so no bytes and no
-/// rate. `sorted_us`: one latency a round [us].
+/// A row of a benchmark of waiting, in the shape of every row: nothing is moved, so it has no bytes
+/// and no rate. `sorted_us`: one latency a round [us].
 [[nodiscard]] Value::Map latency_row(std::string_view path, std::string_view mode,
                                      const std::vector<double>& sorted_us);
 
-/// Time of one memcpy of `size_bytes` between two touched buffers [us, median].
+/// Measures one memcpy of `size_bytes` between two touched buffers [us, median].
 [[nodiscard]] Result<double> memcpy_us(std::uint64_t size_bytes);
 
-/// A parameter that this program gave its own child; throws invalid_argument when it is missing.
+/// A parameter that this program passed to its own child; throws invalid_argument when it is
+/// missing.
 [[nodiscard]] const Value& parameter(const Value& parameters, std::string_view key);
-/// The same of one that is the word of an enumerator.
+/// The same for a parameter that is the word of an enumerator.
 template <class Enum>
 [[nodiscard]] Enum choice(const Value& parameters, std::string_view key) {
   const std::string& word = parameter(parameters, key).as_string();
@@ -59,12 +61,12 @@ template <class Enum>
                         fmt::format("{} is '{}'; legal are {}", key, word, legal_words<Enum>())});
 }
 
-/// A second process's end of a benchmark.
+/// The second process's end of a benchmark.
 struct ParentLink {
   Context context;
   Pipe pipe;
 };
-/// Connects to the process that start_peer() was called in.
+/// Connects to the process that called start_peer().
 [[nodiscard]] Result<ParentLink> connect_to_parent(const Value& parameters);
 
 /// This process's end of a benchmark: a listener, the child that connects to it, the pipe.
@@ -74,14 +76,16 @@ struct PeerLink {
   PeerProcess process;
   Pipe pipe;
 };
-/// Where a second process is, and what protects the pipe to it.
+/// The place of a second process, and the protection of the pipe to it.
 struct PeerPlace {
   std::string host = "127.0.0.1";  ///< where this process listens
-  std::vector<std::string> by{};   ///< executes the second process, as PeerProcess::start() says
+  std::vector<std::string> by{};   ///< the command that executes the second process, as
+                                   ///< PeerProcess::start() says
   /// Both ends load it. Without it the pipe is local, whatever the environment says.
   std::optional<SecurityOptions> security{};
 };
-/// Starts a peer in `role` and takes its pipe; the parameters get what connect_to_parent() reads.
+/// Starts a peer in `role` and accepts its pipe; adds to the parameters those that
+/// connect_to_parent() reads.
 [[nodiscard]] Result<PeerLink> start_peer(std::string_view role, Value::Map parameters,
                                           ContextOptions options, const PeerPlace& place = {});
 

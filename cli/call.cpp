@@ -35,7 +35,8 @@ Result<void> call_first(Node& node, const CallOptions& options, const TensorDict
   return {};
 }
 
-// Those that answered are data; without any the command fails as the first of the others did.
+// Successful answers are the data; without any the command fails with the first error among the
+// others.
 Result<void> call_all(Node& node, const CallOptions& options, const TensorDict& request) {
   TENDON_TRY(came, node.call_all(options.key, request, options.patience()));
   for (const Reply& reply : came.replies) print(options, reply);

@@ -12,7 +12,8 @@
 namespace tendon::cli {
 namespace {
 
-/// Weights of a small transformer, in names and shapes; random numbers in place of what it learned.
+/// The weights of a small transformer by names and shapes; random numbers stand for what it
+/// learned.
 Result<TensorDict> make_weights(std::uint64_t size_bytes, std::uint64_t seed) {
   constexpr std::int64_t kWidth = 384;
   std::mt19937_64 random(seed);

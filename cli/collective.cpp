@@ -21,10 +21,10 @@ namespace {
 constexpr std::string_view kWhere = "cli.bench.collective";
 /// The longest the ranks of a stage may wait for each other.
 constexpr std::chrono::seconds kStageJoinLimit{30};
-/// Numbers of a check are not larger, so that they fit in eight bits of an integer.
+/// The numbers of a check are not larger, so that they fit in an integer of eight bits.
 constexpr std::int64_t kMaxNumber = 100;
 
-/// How a float keeps a whole number: the bits of its mantissa and the bias of its exponent.
+/// How a float stores a whole number: the bits of its mantissa and the bias of its exponent.
 struct FloatFormat {
   int mantissa_bits;
   int bias;
@@ -48,8 +48,8 @@ std::optional<FloatFormat> float_format(DType dtype) {
   }
 }
 
-/// The bits of `number` in this type. Floats: 0 to 2^(mantissa_bits + 1), which are all exact, and
-/// powers of two.
+/// The bits of `number` in this type. Floats take 0 to 2^(mantissa_bits + 1), which are all exact,
+/// and powers of two.
 std::uint64_t encode(DType dtype, std::int64_t number) {
   const auto format = float_format(dtype);
   const auto bits = static_cast<std::uint64_t>(number);
@@ -61,7 +61,7 @@ std::uint64_t encode(DType dtype, std::int64_t number) {
          (shift >= 0 ? fraction << shift : fraction >> -shift);
 }
 
-/// Bits that depend on all of their arguments. Source of the mixing: splitmix64 by S. Vigna.
+/// Bits that depend on all of the arguments. Source of the mixing: splitmix64 by S. Vigna.
 std::uint64_t mixed(std::uint64_t seed, std::uint64_t rank, std::uint64_t index) {
   std::uint64_t bits = (seed << 56) ^ (rank << 44) ^ index;
   bits = (bits + 0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9;
@@ -77,21 +77,21 @@ std::int64_t largest_number(DType dtype, ReduceKind op, std::uint32_t ranks) {
     case ReduceKind::sum:
       return std::min<std::int64_t>(kMaxNumber, exact / ranks);
     case ReduceKind::avg:
-      // number_of() adds 0, 2, ... 2 * (ranks - 1) to it: to the sum ranks * (ranks - 1). Over
-      // links that sum is rounded to the type before it is divided.
+      // number_of() adds 0, 2, ... 2 * (ranks - 1) to it, which adds ranks * (ranks - 1) to the
+      // sum. Over links that sum is rounded to the type before it is divided.
       return std::min<std::int64_t>(kMaxNumber, exact / ranks - (std::int64_t{ranks} - 1));
     default:
       return std::min<std::int64_t>(kMaxNumber, exact);
   }
 }
 
-/// What rank `rank` gives to a reduction.
+/// The number that `rank` contributes to a reduction.
 std::int64_t number_of(const CollectiveCall& call, std::uint32_t ranks, std::uint64_t seed,
                        std::uint32_t rank, std::uint64_t index) {
   const auto limit = static_cast<std::uint64_t>(largest_number(call.dtype, call.op, ranks)) + 1;
   switch (call.op) {
     case ReduceKind::product:
-      // 16 at most, which every type holds.
+      // The product is 16 at most, which every type holds.
       return rank < 4 ? static_cast<std::int64_t>(1 + mixed(seed, rank, index) % 2) : 1;
     case ReduceKind::avg:
       // The sum is a multiple of the number of ranks.
@@ -151,7 +151,7 @@ Result<Tensor> touched_tensor(Context& context, const CollectiveCall& call, std:
   return tensor;
 }
 
-/// Writes `make_bits(i)` to each element, its low bytes.
+/// Writes the low bytes of `make_bits(i)` to each element.
 template <class MakeBits>
 void fill(const Tensor& tensor, MakeBits&& make_bits) {
   const std::uint64_t item = item_size_bytes(tensor.dtype());
@@ -249,7 +249,7 @@ Result<void> CollectiveRun::run_between_stages(Deadline deadline) {
     if (call_.collective == Collective::stage_first)
       TENDON_CHECK(stage_->broadcast(output_, GroupRank{0}, deadline));
   }
-  // A sender is done when its tensor has left, not when it is there: so each is told.
+  // A sender returns when its tensor has left, before it has arrived: so the receiver answers it.
   if (!is_sender()) return group_->send(answer_, {.rank = peer, .tag = 1}, deadline);
   TENDON_CHECK(group_->recv(answer_, {.rank = peer, .tag = 1}, deadline));
   return {};
@@ -294,7 +294,7 @@ std::uint64_t CollectiveRun::expected(std::uint64_t seed, std::uint64_t index) c
 }
 
 Result<std::uint64_t> CollectiveRun::run_checked(std::uint64_t seed, Deadline deadline) {
-  // What nobody writes shows.
+  // An element that nobody writes is detected by this pattern.
   fill(output_, [](std::uint64_t) { return 0xa5a5a5a5a5a5a5a5; });
   fill_input(seed);
   TENDON_CHECK(run(deadline));

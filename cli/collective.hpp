@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One collective of a benchmark: its tensors, the call, and the proof that its result is right.
+// One collective of a benchmark: its tensors, the call, and the check of its result.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace tendon::cli {
 [[nodiscard]] constexpr bool reduces(Collective collective) {
   return collective == Collective::all_reduce || collective == Collective::reduce_scatter;
 }
-/// Made of one block for each rank; its size is that of all blocks together.
+/// Whether the tensor consists of one block for each rank; its size is that of all blocks together.
 [[nodiscard]] constexpr bool has_blocks(Collective collective) {
   return collective == Collective::all_gather || collective == Collective::reduce_scatter ||
          collective == Collective::all_to_all;
@@ -28,11 +28,11 @@ namespace tendon::cli {
   return collective == Collective::stage || collective == Collective::stage_whole ||
          collective == Collective::stage_first;
 }
-/// By what algbw is multiplied to be comparable with the hardware's rate, whatever the number of
-/// ranks. Source: nccl-tests, doc/PERFORMANCE.md.
+/// The factor that makes algbw comparable with the hardware's rate, whatever the number of ranks.
+/// Source: nccl-tests, doc/PERFORMANCE.md.
 [[nodiscard]] double bus_factor(Collective collective, std::uint32_t ranks);
 
-/// What one rank calls, at one size.
+/// The call that one rank makes, at one size.
 struct CollectiveCall {
   Collective collective = Collective::all_reduce;
   DType dtype = DType::f32;
@@ -61,10 +61,10 @@ class CollectiveRun {
  public:
   [[nodiscard]] static Result<CollectiveRun> make(Context& context, Group& group,
                                                   const CollectiveCall& call);
-  /// Once.
+  /// Makes one call.
   [[nodiscard]] Result<void> run(Deadline deadline);
-  /// Once with known numbers; how many elements of this rank's result are wrong. The numbers depend
-  /// on `seed`, so that what an earlier call left does not look right.
+  /// Makes one call with known numbers; returns how many elements of this rank's result are wrong.
+  /// The numbers depend on `seed`, so that the result of an earlier call looks wrong.
   [[nodiscard]] Result<std::uint64_t> run_checked(std::uint64_t seed, Deadline deadline);
 
  private:
@@ -80,7 +80,7 @@ class CollectiveRun {
   std::uint32_t rank_;
   std::uint32_t ranks_;
   Tensor input_;                  // the only one where the collective works in place
-  Tensor output_;                 // the same then
+  Tensor output_;                 // the same tensor where it works in place
   std::shared_ptr<Group> stage_;  // this rank's half, between stages
   Tensor answer_;
 };

@@ -42,13 +42,13 @@ inline const Names<ReduceKind> kReduceKinds = [] {
   return names;
 }();
 
-/// The flags of nccl-tests, by both of their names.
+/// The flags of nccl-tests, under both of their names.
 inline void add_bench_collective(CLI::App* app, Collective collective, const std::string& help,
                                  int& exit_code) {
   auto options = std::make_shared<BenchCollectiveOptions>();
   options->collective = collective;
   CLI::App* verb = app->add_subcommand(std::string(word_of(collective)), help);
-  verb->ignore_underscore();  // "all_reduce", as the library has it
+  verb->ignore_underscore();  // accepts "all_reduce", the library's name
   const auto size = size_value();
   verb->add_option("-b,--minbytes", options->begin_bytes,
                    "Smallest size; K, M, G are powers of 1024 [8]")
@@ -72,7 +72,7 @@ inline void add_bench_collective(CLI::App* app, Collective collective, const std
           "1: count wrong elements; 0: do not [1]")
       ->check(CLI::Range(0, 1));
   add_choice(verb, "-d,--datatype", options->dtype, kDTypes, "Type of the elements [f32]");
-  // Where they mean nothing they are taken all the same: a script gives all verbs the same flags.
+  // Every verb accepts these flags, even where they mean nothing: a script passes the same to all.
   add_choice(verb, "-o,--op", options->op, kReduceKinds,
              "allreduce, reducescatter: how elements are combined [sum]");
   verb->add_option("-r,--root", options->root, "broadcast: the rank that gives [0]");

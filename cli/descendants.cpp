@@ -21,7 +21,7 @@
 namespace tendon::cli {
 namespace {
 
-/// The process `pid` if it is a child of this one.
+/// Reads whether the process `pid` is a child of this one.
 std::optional<ChildProcess> as_child(pid_t pid, const std::string& stat_path) {
   const detail::OwnedFd file(open(stat_path.c_str(), O_RDONLY | O_CLOEXEC));
   std::array<char, 512> buffer{};
@@ -69,7 +69,7 @@ void end_descendants() {
     for (const ChildProcess& child : child_processes())
       if (kill(child.pid, SIGKILL) == 0) ++killed_count;
     if (killed_count == 0) return;
-    // What these leave behind becomes a child of this process: the next round's.
+    // Children of the killed processes become children of this process, which the next round kills.
     for (; killed_count > 0; --killed_count)
       while (waitpid(-1, nullptr, 0) < 0)
         if (errno != EINTR) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processes below this one, those included whose own parents have ended.
+// The processes below this one, including those whose own parents have ended.
 #pragma once
 
 #include <sys/types.h>
@@ -10,7 +10,7 @@
 
 namespace tendon::cli {
 
-/// From now on a process below this one that loses its parent becomes a child of this one
+/// Makes this process the new parent of each process below it that loses its parent
 /// (PR_SET_CHILD_SUBREAPER), so that none is out of reach.
 [[nodiscard]] Result<void> adopt_orphans();
 
@@ -19,11 +19,11 @@ struct ChildProcess {
   pid_t pid;
   State state;
 };
-/// The children of this process, as /proc shows them; none where there is no /proc.
+/// The children of this process, as /proc lists them; none where there is no /proc.
 [[nodiscard]] std::vector<ChildProcess> child_processes();
 
-/// Kills and reaps everything below this process, adopted processes too. Waits until nothing is
-/// left but what belongs to another user.
+/// Kills and reaps everything below this process, adopted processes too. Waits until only processes
+/// of other users are left.
 void end_descendants();
 
 }  // namespace tendon::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of the repository that are part of the command; embed.cmake writes the other half.
+// Files of the repository that are part of the command; embed.cmake writes the definitions.
 #pragma once
 
 #include <chrono>
@@ -32,7 +32,7 @@ struct Limit {
 [[nodiscard]] consteval std::uint64_t whole(std::integral auto limit) {
   return static_cast<std::uint64_t>(limit);
 }
-/// [s]. A limit of another unit does not compile: its rows would need one.
+/// The limit in seconds. A limit of another unit does not compile: its rows would need one.
 [[nodiscard]] consteval std::uint64_t whole(std::chrono::milliseconds limit) {
   if (limit % std::chrono::seconds(1) != std::chrono::milliseconds(0)) throw limit;
   return static_cast<std::uint64_t>(

@@ -53,7 +53,7 @@ Result<FabricNode> join_fabric(const FabricOptions& options, std::string_view ve
 Result<void> wait_for_picture(FabricNode& fabric, const FabricOptions& options,
                               const Interrupt& interrupt) {
   const Deadline deadline = options.patience();
-  // Found by addresses: the others need not be there yet.
+  // Nodes are found by their addresses, and the others need not exist yet.
   while (options.is_static() && fabric.node.nodes().size() < 2) {
     if (interrupt.requested()) return interrupt.error(kWhere);
     if (deadline.has_passed()) {

@@ -23,8 +23,8 @@ struct FabricNode {
 /// Joins under a name that no other run of the command has. Errors: as Node::join.
 [[nodiscard]] Result<FabricNode> join_fabric(const FabricOptions& options, std::string_view verb);
 
-/// Waits until discovery has told all that is there; with addresses alone also until another node
-/// is. Errors: timeout; cancelled by a signal.
+/// Waits until discovery has reported all that exists; with addresses alone, also until another
+/// node is found. Errors: timeout; cancelled by a signal.
 [[nodiscard]] Result<void> wait_for_picture(FabricNode& fabric, const FabricOptions& options,
                                             const Interrupt& interrupt);
 
@@ -32,7 +32,7 @@ struct FabricNode {
 [[nodiscard]] int run_until_signal(Format format,
                                    const std::function<Result<void>(Interrupt&)>& verb);
 
-/// A name that a stranger chose, as a terminal may show it.
+/// A name that an untrusted peer chose, in a form that a terminal may show.
 [[nodiscard]] std::string shown(std::string_view name);
 
 }  // namespace tendon::cli

@@ -40,14 +40,16 @@ std::string outcome_of(const DialAttempt& attempt) {
   return attempt.address + ": " + attempt.error.substr(0, attempt.error.find('\n'));
 }
 
-/// Why the command is not let in by a node that has announced these addresses; empty: it is, or
-/// nobody there has said.
+/// Why a node that has announced these addresses refuses the command; empty where it accepts the
+/// command, or has not said.
 std::string refusal_of(NodeCore& core, const ContextId& peer, const FabricOptions& options,
                        Deadline deadline) {
   const auto addresses = core.addresses_of(peer);
   if (!addresses) return {};
   if (addresses->empty()) {
-    if (options.profile == Profile::plaintext) return {};  // it may come through routers
+    if (options.profile == Profile::plaintext)
+      return {};  // the node may be reached through
+                  // routers
     return "found, and not reached: it announces no address for us (NodeOptions::listen)";
   }
   const auto reached =
@@ -82,7 +84,7 @@ void FabricTalk::tell(const FabricEvent& event) {
   }
   if (event.kind != FabricEventKind::unreachable && event.kind != FabricEventKind::schema_mismatch)
     return;
-  if (event.key.empty()) {  // a peer as a whole
+  if (event.key.empty()) {  // the event is about a peer as a whole
     return say(fmt::format("not told {} {}", event.node, event.reason),
                fmt::format("{}: {}", event.node, event.reason));
   }

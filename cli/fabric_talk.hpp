@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words of the fabric's verbs on stderr: who was found and refuses, and where nobody was found.
+// The messages of the fabric's verbs on stderr: nodes that refuse, and where no node was found.
 #pragma once
 
 #include <string>
@@ -13,32 +13,33 @@
 
 namespace tendon::cli {
 
-/// Lines on stderr, one a cause and minute, each of at most LinePace::kMostLineBytes.
+/// Writes lines to stderr, one a cause and minute, each of at most LinePace::kMostLineBytes.
 ///
-/// Threads: thread-safe: events come on a thread of the node.
+/// Threads: thread-safe: a thread of the node delivers the events.
 class FabricTalk {
  public:
-  /// May a line of this cause be said? For lines that take time to make.
+  /// Whether a line of this cause may be said. For lines that take time to make.
   [[nodiscard]] bool may_say(const std::string& cause);
-  /// "tendon: " and the words, where the cause may be said.
+  /// Says "tendon: " and the words, if the cause may be said.
   void say(const std::string& cause, std::string_view words);
-  /// The words at once.
+  /// Says the words without a limit.
   static void say_now(std::string_view words);
-  /// Tells of publishers that came, and of those that were found and are not connected.
+  /// Reports publishers that were added, and publishers that were found but are not connected.
   void tell(const FabricEvent& event);
 
  private:
   detail::LinePace pace_;
 };
 
-/// "domain 'brain', runtime directory /tmp/tendon-1000, no router (--router, TENDON_ROUTER)".
+/// The places that were searched: "domain 'brain', runtime directory /tmp/tendon-1000, no router
+/// (--router, TENDON_ROUTER)".
 [[nodiscard]] std::string where_it_looked(const FabricOptions& options);
 /// Each address, router or meeting place, and its outcome: "10.0.0.7:7450: ...; ...".
 [[nodiscard]] std::string what_was_tried(const FabricNode& fabric, const FabricOptions& options);
-/// That nobody was found, where, and what was tried.
+/// Says that no node was found, where the command searched, and what it tried.
 void say_nobody_found(const FabricNode& fabric, const FabricOptions& options);
-/// Names each node that was found and refuses the command, or announces no address for it, and says
-/// why. The first kMostDialled nodes are dialled, within kDialFor together.
+/// Names each node that was found but refuses the command, or announces no address for it, and says
+/// why. Dials the first kMostDialled nodes, within kDialFor together.
 void say_who_refuses(const FabricNode& fabric, const FabricOptions& options, FabricTalk& talk);
 
 }  // namespace tendon::cli

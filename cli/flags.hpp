@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a verb declares its flags: by CLI11, with the words that flags have in common.
+// How a verb declares its flags with CLI11, in the words that flags have in common.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -13,10 +13,10 @@
 
 namespace tendon::cli {
 
-/// Longest duration a flag takes [s].
+/// The longest duration that a flag accepts [s].
 inline constexpr double kMaxTimeoutSeconds = 1e8;
 
-/// Bytes: "64K". CLI11's own takes "-5" for 2^64 - 5.
+/// Reads bytes: "64K". CLI11's own validator reads "-5" as 2^64 - 5.
 inline CLI::Validator size_value() {
   const CLI::AsSizeValue read(false);
   const auto checked = [read](std::string& text) {
@@ -29,10 +29,10 @@ template <class T>
 using Names = std::map<std::string, T>;
 inline const Names<Transport> kPaths = {{"shm", Transport::shm}, {"tcp", Transport::tcp}};
 
-// CLI11 calls a verb's callback after all of its flags were read, so that options live in the
-// callback and are filled by then.
+// CLI11 calls a verb's callback after it has read all of its flags. So the options live in the
+// callback, and are filled by then.
 
-/// `flag` gives `target` the value `given`.
+/// `flag` sets `target` to the value `given`.
 template <class T>
 void add_switch(CLI::App* verb, const std::string& flag, T& target, T given,
                 const std::string& help) {
@@ -40,7 +40,7 @@ void add_switch(CLI::App* verb, const std::string& flag, T& target, T given,
       flag, [&target, given] { target = given; }, help);
 }
 
-/// `flag` takes one of `names`. `target` may be an optional.
+/// `flag` accepts one of `names`. `target` may be an optional.
 template <class Target, class T>
 void add_choice(CLI::App* verb, const std::string& flag, Target& target, const Names<T>& names,
                 const std::string& help) {
@@ -49,7 +49,7 @@ void add_choice(CLI::App* verb, const std::string& flag, Target& target, const N
       ->check(CLI::IsMember(&names));
 }
 
-/// `flag` takes one of the words of Enum. `target` may be an optional.
+/// `flag` accepts one of the words of Enum. `target` may be an optional.
 template <class Enum, class Target>
 void add_choice(CLI::App* verb, const std::string& flag, Target& target, const std::string& help) {
   const std::string legal = "{" + legal_words<Enum>() + "}";

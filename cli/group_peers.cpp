@@ -13,10 +13,10 @@
 namespace tendon::cli {
 namespace {
 
-/// The longest the ranks may take to start and to find each other.
+/// The longest time that the ranks may take to start and to find each other.
 constexpr std::chrono::seconds kJoinLimit{30};
 
-/// Rank 0 leaves its address here, which is what the children are started with.
+/// Rank 0 stores its address here, and the children are started with it.
 class StartsChildren final : public RendezvousStore {
  public:
   StartsChildren(std::string role, std::uint32_t ranks, Value::Map parameters)

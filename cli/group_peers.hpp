@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A group of this process, rank 0, and children that it starts for the other ranks.
+// A group of this process, rank 0, and of the children that it starts for the other ranks.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@ struct GroupPeers {
   std::vector<PeerProcess> processes;  ///< of ranks 1, 2, ...
   Group group;
 };
-/// The children run `role` with `parameters`; join_as_child() reads what is added to these.
+/// The children run `role` with `parameters`; join_as_child() reads those that are added.
 [[nodiscard]] Result<GroupPeers> start_group(std::string_view role, std::uint32_t ranks,
                                              const Value::Map& parameters, ContextOptions options);
 
-/// How errors name a rank: the name of its Context.
+/// The name that errors use for a rank: the name of its Context.
 [[nodiscard]] std::string rank_name(std::uint32_t rank);
 
 /// A child's end.

@@ -13,7 +13,7 @@
 namespace tendon::cli {
 namespace {
 
-/// Between two of these a hash that nobody wants any more stops.
+/// The interval at which a hash checks whether it is still wanted.
 constexpr std::size_t kStepBytes = std::size_t{1} << 20;
 
 void require(bool succeeded) {
@@ -80,7 +80,7 @@ void Hasher::run() {
       if (abandoned_) return;
     }
     piece = {};
-    // Counted as waiting until it is hashed: what is being hashed holds memory as well.
+    // A piece counts as waiting until it is hashed, because it holds memory while it is hashed.
     const detail::Lock lock(mutex_);
     waiting_.pop_front();
     changed_.notify_all();

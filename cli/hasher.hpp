@@ -14,8 +14,8 @@
 
 namespace tendon::cli {
 
-/// SHA-256 of a run of pieces, on a thread of its own: hashing is slower than moving, so that it
-/// must not stand in the way of it.
+/// Computes the SHA-256 of a run of pieces on a thread of its own: hashing is slower than the
+/// transfer, and must not delay it.
 ///
 /// Owns:    shares of the pieces until they are hashed.
 /// Threads: one thread pushes.
@@ -31,7 +31,7 @@ class Hasher {
 
   /// `owner` keeps `bytes` alive.
   void push(std::shared_ptr<const void> owner, Bytes bytes);
-  /// The 64 hexadecimal digits, once everything is hashed. Once.
+  /// Returns the 64 hexadecimal digits after everything is hashed. To be called once.
   [[nodiscard]] std::string finish();
 
  private:

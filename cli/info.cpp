@@ -61,9 +61,9 @@ bool optimised() {
 #endif
 }
 
-/// What the fast path needs of the kernel, tried and not guessed from a version.
+/// What the fast path needs of the kernel. Each is tried, not guessed from a version.
 struct ShmFacts {
-  bool sealed_memory = false;  ///< memfd with seals
+  bool sealed_memory = false;  ///< a memfd with seals
   bool prefault = false;       ///< MADV_POPULATE_WRITE, Linux 5.14
   bool death_notice = false;   ///< pidfd, Linux 5.3
 };
@@ -121,7 +121,7 @@ std::string text_of(const char* variable) {
   return std::string(detail::environment_variable(variable));
 }
 
-/// One setting, and what decided it: the environment variable, or nothing.
+/// One setting, and its source: the environment variable, or "default".
 Value::Map setting(Value value, const char* variable = nullptr) {
   if (variable == nullptr) return {{"value", std::move(value)}, {"source", "default"}};
   return {{"value", std::move(value)},
@@ -129,11 +129,11 @@ Value::Map setting(Value value, const char* variable = nullptr) {
           {"variable", variable}};
 }
 
-/// A setting that is as its variable says.
+/// A setting whose value is the text of its variable.
 Value::Map said(const char* variable) { return setting(text_of(variable), variable); }
 
-/// Where the members of a group meet that name no rendezvous: what a launcher said, if
-/// TENDON_RENDEZVOUS is not set.
+/// The meeting place of the members of a group that name no rendezvous: the launcher's variables,
+/// if TENDON_RENDEZVOUS is not set.
 Value::Map rendezvous_setting() {
   const char* variable = "TENDON_RENDEZVOUS";
   std::string address = text_of(variable);
@@ -146,7 +146,7 @@ Value::Map rendezvous_setting() {
   return setting(std::move(address), variable);
 }
 
-/// check_docs.py looks that each variable of the library stands here.
+/// check_docs.py verifies that each variable of the library is listed here.
 Result<Value::Map> effective_settings() {
   TENDON_TRY(options, detail::resolve_options({}));
   const LogLevel level = parse_word<LogLevel>(text_of("TENDON_LOG")).value_or(LogLevel::warn);
@@ -233,7 +233,7 @@ void print_settings(const Value::Map& settings) {
 void print_limits() {
   print_line("\nlimits");
   for (const Limit& limit : limits()) {
-    // The rest, which the page has, is for those that ran into it.
+    // The rest of the text is on the page.
     const auto end = std::min(limit.meaning.find_first_of(";."), limit.meaning.find(" ("));
     const std::string_view clause = limit.meaning.substr(0, end);
     print_line(fmt::format("  {:<26} {:>8}  {}", limit.name, limit.shown, clause));

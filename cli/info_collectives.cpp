@@ -15,7 +15,7 @@ namespace {
 
 using detail::Reach;
 
-/// Some ranks on some hosts.
+/// A number of ranks on a number of hosts.
 struct Layout {
   int ranks;
   int hosts;

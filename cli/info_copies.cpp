@@ -17,7 +17,7 @@ namespace {
 using detail::CopyHint;
 using detail::LargeCopies;
 
-/// A trial takes about a third of it; the rest is for pieces that are disturbed.
+/// A trial copies about a third of it; the rest is for pieces that are disturbed.
 constexpr std::uint64_t kMostTriedBytes = std::uint64_t{2} << 30;
 
 Value::Map row_of(std::uint64_t from_bytes, const std::optional<LargeCopies::Choice>& choice) {

@@ -52,7 +52,7 @@ int milliseconds_to(Deadline deadline) {
   return static_cast<int>(ceil<std::chrono::milliseconds>(deadline.remaining()).count());
 }
 
-/// All that arrives before the other end closes; nothing where that takes too long.
+/// Reads until the other end closes; returns nothing where that takes too long.
 std::optional<std::string> read_all(int descriptor, Deadline deadline) {
   std::string text;
   for (;;) {
@@ -84,7 +84,7 @@ Value::Map ask_in_child() {
   kill(child, SIGKILL);
   if (!text)
     return {{"error", fmt::format("the driver did not answer within {} s", kPatience.count())}};
-  // A child that hangs in the kernel is left there: nothing ends it.
+  // A child that hangs in the kernel is left there: nothing can end it.
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }

@@ -11,7 +11,8 @@
 
 namespace tendon::cli {
 
-/// Ctrl-C and SIGTERM as a request to end cleanly; a second one ends the process at once.
+/// Turns Ctrl-C and SIGTERM into a request to end cleanly; a second signal ends the process at
+/// once.
 ///
 /// Owns:    one thread that waits for the signals, which are blocked everywhere else.
 /// Threads: requested() anywhere; the rest from the thread that made it.
@@ -33,7 +34,7 @@ class Interrupt {
   [[nodiscard]] int exit_code() const noexcept { return 128 + signal_number(); }
   [[nodiscard]] Error error(std::string_view where) const;
 
-  /// While it lives, a signal calls `action` on the watching thread (at once if one has come).
+  /// While it lives, a signal calls `action` on the watching thread (at once if one has arrived).
   class Guard {
    public:
     Guard(Interrupt& interrupt, std::function<void()> action);

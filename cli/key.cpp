@@ -19,7 +19,8 @@ namespace {
 
 using detail::SharedKey;
 
-/// Clocks of hosts differ, and a certificate is used as soon as it is made.
+/// Certificates are valid from this long ago: clocks of hosts differ, and a new one is used at
+/// once.
 constexpr std::chrono::minutes kClockSkew{5};
 constexpr std::chrono::days kAuthorityLife{3650};
 
@@ -46,7 +47,7 @@ Result<SharedKey> new_key(const KeyNewOptions& options) {
   return made;
 }
 
-/// A CA, and where its files are.
+/// Makes a CA; returns where its files are, and how long it is valid.
 Result<std::pair<detail::CertificateFiles, detail::Validity>> new_authority(
     const KeyAuthorityOptions& options) {
   const auto validity = from_now(kAuthorityLife);
@@ -86,7 +87,7 @@ void print_files(const detail::CertificateFiles& files, const detail::Validity& 
 
 void forbid_dumps() {
   constexpr rlimit kNone{0, 0};
-  // Either may be refused in a sandbox only, which has its own rules for these.
+  // Only a sandbox refuses either call, and it has its own rules for these.
   (void)setrlimit(RLIMIT_CORE, &kNone);
   (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs `tendon key`: what each takes, and the function that runs it and returns the exit code.
+// The verbs `tendon key`: the options of each, and the function that runs it and returns the exit
+// code.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +14,15 @@
 
 namespace tendon::cli {
 
-/// No core file, and no program without privileges, may have the memory of this process. Before
-/// each of these verbs.
+/// Prevents core files of this process, and prevents unprivileged programs from reading its memory.
+/// Called before each of these verbs.
 void forbid_dumps();
 
-/// The facts of a key that anybody may see.
+/// The facts of a key that are no secret.
 struct ShownKey {
   std::string label;
   std::string id;
-  std::string made;  ///< empty where its file does not say
+  std::string made;  ///< empty where the file does not state it
 };
 [[nodiscard]] Result<ShownKey> shown_of(const detail::SharedKey& key);
 [[nodiscard]] Value::Map document_of(const ShownKey& key);
@@ -30,7 +31,7 @@ enum class KeyPlace : std::uint8_t { new_file, added };
 
 struct KeyNewOptions {
   std::string file;
-  std::string label;  ///< empty: by the name of the file
+  std::string label;  ///< empty: the name of the file
   KeyPlace place = KeyPlace::new_file;
   Format format = Format::text;
 };
@@ -62,8 +63,8 @@ struct KeyCertificateOptions {
 
 struct KeyCheckOptions {
   std::vector<std::string> files;
-  std::string address;  ///< of a listener that is asked; empty: none is
-  std::string peer;     ///< a name that its certificate has; empty: the host of the address
+  std::string address;  ///< of a listener to ask; empty: asks none
+  std::string peer;     ///< a name that its certificate must have; empty: the host of the address
   double timeout_s = 5;
   Format format = Format::text;
 };

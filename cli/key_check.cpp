@@ -20,7 +20,7 @@
 namespace tendon::cli {
 namespace {
 
-/// One file, as far as it can be read, and what is wrong with it.
+/// One file: the facts that could be read, and its faults.
 struct CheckedFile {
   std::string name;
   std::vector<ShownKey> keys;
@@ -34,7 +34,7 @@ struct CheckedFile {
   }
 };
 
-/// Its value, or nothing and a fault of the file.
+/// Returns the value, or nothing after it has noted a fault of the file.
 template <class T>
 std::optional<T> taken(Result<T> result, CheckedFile& file) {
   if (result) return *std::move(result);
@@ -46,12 +46,12 @@ void note(const Result<void>& result, CheckedFile& file) {
   if (!result) file.faults.push_back(result.error());
 }
 
-/// Learns from the text of a file what it holds.
+/// Reads from the text of a file which keys and certificates it holds.
 void read_text(Bytes bytes, const detail::CredentialFile& opened, CheckedFile& file) {
   const std::string_view text = as_text(bytes);
   const bool has_certificate = text.find("-----BEGIN CERTIFICATE-----") != std::string_view::npos;
   const bool has_private_key = text.find("PRIVATE KEY-----") != std::string_view::npos;
-  // Nobody is told to change the mode of a file that only has the wrong name here.
+  // A file that only has the wrong name here keeps its mode without a complaint.
   const bool is_secret = has_private_key || text.find("tendon-key-") != std::string_view::npos;
   note(opened.check_access(is_secret ? FileReaders::owner_only : FileReaders::by_umask), file);
   if (has_certificate)
@@ -76,7 +76,8 @@ CheckedFile read_file(const std::string& name) {
   return file;
 }
 
-/// Compares the files with each other: which CA signed a certificate, whose key a key is.
+/// Compares the files with each other: which CA signed a certificate, and which certificate a key
+/// belongs to.
 void compare(std::vector<CheckedFile>& files) {
   const detail::CryptoErrors errors;
   std::vector<X509*> authorities;
@@ -160,7 +161,7 @@ Value::Map document_of(const CheckedFile& file) {
   return document;
 }
 
-/// The files as a program is given them. invalid_argument where there are two of a kind.
+/// The files as a program takes them. invalid_argument where there are two of a kind.
 Result<CredentialFiles> credentials_of(const std::vector<CheckedFile>& files) {
   CredentialFiles found;
   for (const CheckedFile& file : files) {
@@ -183,7 +184,7 @@ Result<CredentialFiles> credentials_of(const std::vector<CheckedFile>& files) {
   return found;
 }
 
-/// The listener of --peer, where there is one.
+/// Checks the listener of --peer, where there is one.
 std::optional<CheckedPeer> ask_peer(const KeyCheckOptions& options,
                                     const std::vector<CheckedFile>& files) {
   if (options.address.empty()) return std::nullopt;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tendon key check --peer`: what a peer says to the credentials that were checked.
+// `tendon key check --peer`: whether a peer accepts the credentials that were checked.
 #pragma once
 
 #include <optional>
@@ -19,8 +19,8 @@ struct CheckedPeer {
   std::optional<Error> fault;
 };
 
-/// Dials `address` once with these files, and makes a link there that carries no pipe: its program
-/// sees nothing of it. `name`: as Security::peer.
+/// Dials `address` once with these files, and makes a link there that carries no pipe: the program
+/// there sees nothing of it. `name`: as Security::peer.
 [[nodiscard]] CheckedPeer check_peer(const CredentialFiles& files, const std::string& address,
                                      const std::string& name, Deadline deadline);
 void print_peer(const CheckedPeer& peer);

@@ -11,10 +11,10 @@
 
 namespace tendon::cli {
 
-/// Longest life of a certificate that `key cert` makes [days]: nothing can revoke it.
+/// The longest life of a certificate that `key cert` makes [days]: nothing can revoke it.
 inline constexpr int kMaxCertificateDays = 825;
 
-/// A verb below `key`, whose options `run` gets.
+/// Adds a verb below `key`; its options are passed to `run`.
 template <class Options>
 std::pair<CLI::App*, std::shared_ptr<Options>> add_key_verb(CLI::App* key, const std::string& name,
                                                             const std::string& help,

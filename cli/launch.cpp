@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tendon launch`: two processes watch over the ranks. The outer one is what the user sees and
-// signals; the inner one is the parent of the ranks. When either is killed, the other finds every
-// process of the job below itself and ends it.
+// `tendon launch`: two processes watch the ranks. The user sees and signals the outer process; the
+// inner process is the parent of the ranks. When either is killed, the other finds every process of
+// the job below itself and ends it.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/signalfd.h>
@@ -116,11 +116,12 @@ Result<int> run_jobs(const LaunchOptions& options, const std::string& program, O
                  .out = out,
                  .err = err});
     TENDON_CHECK(job.run());
-    // What came when there was nothing to write any more, or an end of it that nobody waited for.
+    // Takes the orders that arrived when nothing was left to write, or that said nobody waits for
+    // the end.
     while (orders.take()) {
     }
     const int code = job.exit_code();
-    // Killed, so its user wants an end, and nobody is there to read about it.
+    // The launcher was killed: its user wants an end, and nobody reads a report.
     if (!orders.has_giver()) return code;
     if (code == 0 || orders.stop_signal() != 0 || restart == options.restart_count) {
       if (options.format == Format::json) {
@@ -128,17 +129,17 @@ Result<int> run_jobs(const LaunchOptions& options, const std::string& program, O
         write_all(out, orders);
       }
       if (code != 0 || out.is_open()) return code;
-      if (out.failure() == EPIPE) return 128 + SIGPIPE;  // a reader that has seen enough
+      if (out.failure() == EPIPE) return 128 + SIGPIPE;  // the reader has closed the pipe
       return system_error("cli.launch", "writing to stdout", out.failure());
     }
     err.push(fmt::format("tendon: restart {} of {}\n", restart + 1, options.restart_count));
   }
 }
 
-/// The exit code, which the outer process repeats.
+/// Returns the exit code, which the outer process repeats.
 int run_inner(const LaunchOptions& options, const std::string& program, detail::OwnedFd pipe,
               const sigset_t& blocked) {
-  // A signal from the terminal must come once, from the outer process.
+  // A signal from the terminal must arrive once, from the outer process.
   setpgid(0, 0);
   auto code = run_jobs(options, program, Orders(std::move(pipe)), blocked);
   return code ? *code : report(code.error(), options.format);
@@ -146,11 +147,12 @@ int run_inner(const LaunchOptions& options, const std::string& program, detail::
 
 // The outer process ------------------------------------------------------------------------------
 
-/// Passes signals on until the inner process has ended; its status as waitpid() gives it.
+/// Passes signals on until the inner process has ended; returns its status from waitpid().
 int watch_inner(pid_t inner, int pipe, const sigset_t& passed_on) {
   sigset_t expected = passed_on;
   sigaddset(&expected, SIGCHLD);
-  // Under nohup, or behind a script's '&': blocked, they would be taken all the same.
+  // Signals that nohup or a script's '&' ignores stay ignored: sigwait() would take them although
+  // they are ignored.
   for (int number = 1; number < NSIG; ++number) {
     struct sigaction action {};
     if (sigismember(&passed_on, number) == 1 && sigaction(number, nullptr, &action) == 0 &&
@@ -166,7 +168,7 @@ int watch_inner(pid_t inner, int pipe, const sigset_t& passed_on) {
       continue;
     }
     const auto byte = static_cast<unsigned char>(number);
-    // It fails when the inner process has ended, which SIGCHLD tells.
+    // The write fails when the inner process has ended, which SIGCHLD reports.
     [[maybe_unused]] const ssize_t ignored = write(pipe, &byte, 1);
     if (number == SIGTSTP) raise(SIGSTOP);
   }
@@ -189,7 +191,8 @@ int run_launch(const LaunchOptions& options) {
   for (const int number : {SIGCHLD, SIGTTOU}) sigaddset(&blocked_here, number);
   sigset_t blocked_before;
   sigprocmask(SIG_BLOCK, &blocked_here, &blocked_before);
-  // A caller that ignores it would make children vanish unseen. Stopped ones are of no interest.
+  // A caller that ignores SIGCHLD would make children vanish unseen. Stopped children are of no
+  // interest.
   struct sigaction children {};
   children.sa_handler = SIG_DFL;
   children.sa_flags = SA_NOCLDSTOP;
@@ -199,7 +202,7 @@ int run_launch(const LaunchOptions& options) {
   if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0)
     return report(system_error("cli.launch", "pipe2", errno), options.format);
   if (auto adopted = adopt_orphans(); !adopted) return report(adopted.error(), options.format);
-  // Before any OwnedFd: those are closed in a child.
+  // Before any OwnedFd exists: a child closes those.
   const pid_t inner = fork();
   if (inner < 0) return report(system_error("cli.launch", "fork", errno), options.format);
   if (inner == 0) {

@@ -12,7 +12,7 @@ void LineTagger::feed(std::string_view bytes, std::string& lines) {
       bytes.remove_prefix(1);
       continue;
     }
-    // Only now: a line of just this length is whole when its end follows.
+    // Checked only now: a line of exactly this length is complete when its end follows.
     if (line_.size() == kMaxLineBytes) emit(lines);
     const std::size_t room = kMaxLineBytes - line_.size();
     const std::size_t size = std::min({bytes.find('\n'), bytes.size(), room});

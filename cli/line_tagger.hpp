@@ -22,9 +22,9 @@ class LineTagger {
   static constexpr std::size_t kMaxLineBytes = 64 * 1024;
 
   explicit LineTagger(std::string tag) : tag_(std::move(tag)) {}
-  /// Takes bytes in; appends the lines they complete to `lines`.
+  /// Reads bytes, and appends the lines that they complete to `lines`.
   void feed(std::string_view bytes, std::string& lines);
-  /// The stream has ended: appends what it began, with the end of line that it lacks.
+  /// Ends the stream: appends the incomplete line, with the end of line that it lacks.
   void end(std::string& lines);
 
  private:

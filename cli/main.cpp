@@ -26,7 +26,7 @@
 namespace tendon::cli {
 namespace {
 
-/// What `send` and `recv` have in common.
+/// The flags that `send` and `recv` share.
 template <class Options>
 void add_transfer_flags(CLI::App* verb, Options& options) {
   add_choice<Transport>(verb, "--path", options.transport, "How bytes travel [automatic]");
@@ -74,7 +74,7 @@ void add_recv(CLI::App& app, int& exit_code) {
   verb->callback([options, &exit_code] { exit_code = run_recv(*options); });
 }
 
-/// What every verb of the fabric has in common.
+/// The flags that every verb of the fabric shares.
 void add_fabric_flags(CLI::App* verb, TopicOptions& options) {
   verb->add_option("--router", options.routers,
                    "Where a router of the fabric listens, HOST:PORT; once for each")
@@ -226,11 +226,11 @@ void add_launch(CLI::App& app, std::span<char*> after_dashes, int& exit_code) {
   verb->add_option("--output-dir", options->output_folder,
                    "Write rank_N.out and rank_N.err there instead");
   add_json(verb, options->format);
-  // The first word that is not a flag of ours begins the program's own words.
+  // The first word that is not a flag of this command begins the program's own words.
   verb->prefix_command();
   verb->callback([options, verb, after_dashes, &exit_code] {
     options->command = verb->remaining();
-    // A second "--", or one behind the program's name, is the program's own.
+    // A second "--", or one behind the program's name, belongs to the program.
     const bool is_own = options->command.empty() && !after_dashes.empty();
     const auto words = after_dashes.subspan(is_own ? 1 : 0);
     options->command.insert(options->command.end(), words.begin(), words.end());
@@ -242,7 +242,7 @@ void add_info(CLI::App& app, int& exit_code) {
   auto format = std::make_shared<Format>(Format::text);
   CLI::App* verb = app.add_subcommand("info", "Build, paths, machine, settings and limits");
   add_json(verb, *format);
-  // --help lists it; without a word it is the verb itself.
+  // --help lists it; `info` without a word runs the verb itself.
   auto options = std::make_shared<InfoCollectivesOptions>();
   CLI::App* collectives =
       verb->add_subcommand("collectives", "Which algorithm a collective takes, and what decides");
@@ -443,8 +443,8 @@ void add_checkpoint_tools(CLI::App& app, int& exit_code) {
   });
 }
 
-/// How many words this command's own parser gets: what `launch` starts has flags of its own, which
-/// follow "--".
+/// How many words this command's own parser reads: the program that `launch` starts has flags of
+/// its own, which follow "--".
 int own_word_count(int argc, char** argv) {
   if (argc < 2 || std::string_view(argv[1]) != "launch") return argc;
   return static_cast<int>(std::find(argv, argv + argc, std::string_view("--")) - argv);

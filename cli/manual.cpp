@@ -13,7 +13,7 @@
 namespace tendon::cli {
 namespace {
 
-/// As text of roff: a hyphen that may be typed, and no line that is taken for a macro.
+/// Escapes text for roff: a hyphen stays a hyphen, and no line is taken for a macro.
 std::string roff(std::string_view text) {
   std::string escaped;
   for (const char letter : text) {
@@ -30,7 +30,7 @@ std::string roff(std::string_view text) {
   return escaped.starts_with('.') || escaped.starts_with('\'') ? "\\&" + escaped : escaped;
 }
 
-/// "moves tensors", as whatis(1) shows it: a sentence without its beginning and its end.
+/// Turns a sentence into a clause as whatis(1) shows it: "moves tensors".
 std::string as_clause(std::string text) {
   if (!text.empty()) text.front() = static_cast<char>(std::tolower(text.front()));
   if (text.ends_with('.')) text.pop_back();
@@ -43,7 +43,7 @@ std::string described(const ManualOption& option) {
   return fmt::format(".TP\n\\fB{}\\fR{}\n{}\n", roff(option.names), value, roff(option.help));
 }
 
-/// A section for each verb that does something, by its whole name: "bench pipe".
+/// Writes a section, under its whole name ("bench pipe"), for each verb that does something.
 void describe_verb(const ManualVerb& verb, const std::string& path, std::string& page) {
   std::string synopsis = fmt::format("\\fBtendon {}\\fR", roff(path));
   if (!verb.flags.empty()) synopsis += " [\\fIflags\\fR]";

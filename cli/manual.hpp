@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page tendon(1), made of what the parser knows of the verbs.
+// The page tendon(1), made from the parser's description of the verbs.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 namespace tendon::cli {
 
 struct ManualOption {
-  std::string names;  ///< "-o, --output", or "FILE" for what has no flag
-  std::string value;  ///< "TEXT"; empty for a switch and for what has no flag
+  std::string names;  ///< "-o, --output", or "FILE" for an argument without a flag
+  std::string value;  ///< "TEXT"; empty for a switch and for an argument without a flag
   std::string help;
 };
 
-/// A verb with what it takes and the verbs below it; the command itself is the first.
+/// A verb with its arguments and flags and the verbs below it; the command itself is the first.
 struct ManualVerb {
   std::string name;
   std::string help;
@@ -24,7 +24,7 @@ struct ManualVerb {
 
 /// The page, in the macros of man(7).
 [[nodiscard]] std::string manual_page(const ManualVerb& command);
-/// Hidden, for the build: prints it.
+/// Prints the page. Hidden: for the build.
 [[nodiscard]] int run_manual(const ManualVerb& command);
 
 }  // namespace tendon::cli

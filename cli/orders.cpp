@@ -10,7 +10,7 @@ namespace tendon::cli {
 namespace {
 
 /// Signals this soon after the first are the same request: timeout(1) and others signal the process
-/// and then its group. Nobody types faster and means two things.
+/// and then its group. No user repeats a signal this fast on purpose.
 constexpr std::chrono::milliseconds kOneRequest{500};
 
 }  // namespace
@@ -36,7 +36,7 @@ std::optional<Order> Orders::take() {
     stopped_at_ = now;
     return Order{byte, Order::Kind::end};
   }
-  // SIGHUP is nobody's impatience: a terminal that closes sends it more than once.
+  // SIGHUP does not mean impatience: a terminal that closes sends it more than once.
   if (byte == SIGHUP || now - stopped_at_ < kOneRequest) return Order{byte, Order::Kind::repeat};
   return Order{byte, Order::Kind::end_now};
 }

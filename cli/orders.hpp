@@ -9,20 +9,20 @@
 
 namespace tendon::cli {
 
-/// A signal, and what it asks for.
+/// A signal, and its meaning.
 struct Order {
   enum class Kind : std::uint8_t {
-    other,   ///< to be passed on; it changes nothing
+    other,   ///< is passed on, and changes nothing
     end,     ///< the first that asks for the end
-    repeat,  ///< of that request
+    repeat,  ///< repeats that request
     end_now,
   };
   int signal_number;
   Kind kind;
 };
 
-/// What the outer process of `tendon launch` passes on: one byte for each signal that it got. The
-/// end of the pipe is its death.
+/// Reads what the outer process of `tendon launch` passes on: one byte for each signal that it got.
+/// The end of the pipe means that the outer process is dead.
 ///
 /// Owns:    the reading end of the pipe.
 /// Threads: one.
@@ -33,23 +33,23 @@ class Orders {
  public:
   explicit Orders(detail::OwnedFd pipe) : pipe_(std::move(pipe)) {}
 
-  /// The next signal, if one has come.
+  /// Takes the next signal, if one has arrived.
   [[nodiscard]] std::optional<Order> take();
-  /// False once the outer process is gone.
+  /// False after the outer process has died.
   [[nodiscard]] bool has_giver() const noexcept { return static_cast<bool>(pipe_); }
   /// The first signal that asked for the end, 0 if none has.
   [[nodiscard]] int stop_signal() const noexcept { return stop_signal_; }
-  /// For poll(); -1 without a giver.
+  /// For poll(); -1 after the outer process has died.
   [[nodiscard]] int fd() const noexcept { return pipe_.get(); }
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// Whether it asks for the end.
+  /// Whether the signal asks for the end.
   [[nodiscard]] static bool is_stop(int signal_number);
 
   detail::OwnedFd pipe_;
   int stop_signal_ = 0;
-  Clock::time_point stopped_at_;  ///< when that one came
+  Clock::time_point stopped_at_;  ///< when that signal arrived
 };
 
 }  // namespace tendon::cli

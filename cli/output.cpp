@@ -18,7 +18,7 @@
 namespace tendon::cli {
 namespace {
 
-/// JSON is UTF-8, which a file name or a peer's words need not be.
+/// Makes text valid UTF-8, as JSON needs it: a file name or a peer's words may be none.
 Value readable(const Value& value) {
   switch (value.kind()) {
     case Value::Kind::string:
@@ -39,7 +39,7 @@ Value readable(const Value& value) {
   }
 }
 
-/// Text for a terminal; a line may end in it, because help and errors have several.
+/// Text for a terminal. A line may end in it, because help and errors have several.
 std::string lines_of(std::string_view text) {
   std::string lines;
   for (;;) {
@@ -51,7 +51,7 @@ std::string lines_of(std::string_view text) {
   }
 }
 
-/// A character as JSON spells it, in two halves of UTF-16 beyond U+FFFF.
+/// Writes a character as JSON spells it, in two halves of UTF-16 beyond U+FFFF.
 void append_escaped(std::string& json, char32_t point) {
   if (point < 0x10000) {
     json += fmt::format("\\u{:04x}", static_cast<std::uint32_t>(point));
@@ -73,7 +73,7 @@ void note_failure(bool is_written) {
 int report(const Error& error, Format format) {
   say(error.message());
   if (format == Format::json) print_json({{"error", error_document(error)}});
-  // The end of a stream is success only where it was waited for.
+  // The end of a stream is a success only where the command waited for it.
   const int code = error_info(error.code).exit_code;
   return code == 0 ? 1 : code;
 }
@@ -103,7 +103,7 @@ void print_text(const std::string& text) {
 int finish_output(int exit_code) {
   note_failure(std::fflush(stdout) == 0);
   if (stdout_errno == 0) return exit_code;
-  int code = 128 + SIGPIPE;  // a reader that has seen enough
+  int code = 128 + SIGPIPE;  // the reader has closed the pipe
   if (stdout_errno != EPIPE)
     code = report(system_error("cli.output", "writing to stdout", stdout_errno), Format::text);
   return exit_code != 0 ? exit_code : code;
@@ -115,7 +115,7 @@ std::string json_line(Value::Map document) {
   Value value(std::move(document));
   auto text = v0::to_json(value);
   if (!text) text = v0::to_json(readable(value));
-  // Such characters stand in strings only, where JSON can spell them.
+  // Such characters appear only in strings, where JSON can spell them.
   std::string safe;
   for (std::string_view rest = *text; !rest.empty();) {
     const std::size_t size = std::max<std::size_t>(detail::character_bytes(rest), 1);
@@ -128,7 +128,7 @@ std::string json_line(Value::Map document) {
   return safe + "\n";
 }
 
-// Nobody can be told that stderr is closed.
+// A failure is ignored: nobody could read it if stderr is closed.
 void say(std::string_view line) { (void)std::fputs((lines_of(line) + "\n").c_str(), stderr); }
 
 std::string format_number(double value) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the command speaks: data on stdout, talk on stderr, sizes and times in words.
+// How the command prints: data on stdout, messages on stderr, sizes and times in words.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,22 @@ enum class Format : std::uint8_t { text, json };
 /// Prints an error: in words on stderr, and as `{"error": {...}}` on stdout where data is JSON.
 /// Returns the exit code.
 [[nodiscard]] int report(const Error& error, Format format);
-/// Where its detail names the object already, only what happened is put before it.
+/// Puts `context` in front of the detail. For a detail that names the object already, `context` is
+/// only the event.
 [[nodiscard]] Error with_context(Error error, std::string_view context);
 /// The error as every `--json` shows it.
 [[nodiscard]] Value::Map error_document(const Error& error);
-/// One line of stdout, at once: readers of a pipe wait for it.
+/// Writes one line to stdout and flushes it: readers of a pipe wait for it.
 void print_line(std::string_view line);
 void print_json(Value::Map document);
 /// What print_json() prints: one line with its end.
 [[nodiscard]] std::string json_line(Value::Map document);
-/// To stdout as it is, at once.
+/// Writes the text to stdout unchanged, and flushes it.
 void print_text(const std::string& text);
-/// The exit code of the command: that of an error if stdout could not be written, because a reader
-/// that gets half of the data must not take it for all.
+/// Returns the exit code of the command. It is that of an error if stdout could not be written: a
+/// reader that gets half of the data must not take it for all.
 [[nodiscard]] int finish_output(int exit_code);
-/// One line of stderr.
+/// Writes one line to stderr.
 void say(std::string_view line);
 
 /// "90.9 MB": three digits, powers of 1000.
@@ -42,7 +43,7 @@ void say(std::string_view line);
 /// Three significant digits, no exponent.
 [[nodiscard]] std::string format_number(double value);
 
-/// Columns under titles; rows come one by one, so widths are fixed beforehand.
+/// Columns under titles. Rows are printed one by one, so the widths are fixed beforehand.
 ///
 /// Owns:    the titles.
 /// Threads: a value.
@@ -53,7 +54,7 @@ class Table {
  public:
   struct Column {
     std::string title;
-    int width;  ///< negative: to the left
+    int width;  ///< negative: aligned to the left
   };
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
   [[nodiscard]] std::string header() const;

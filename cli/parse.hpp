@@ -13,7 +13,7 @@
 
 namespace tendon::cli {
 
-/// "tendon bench: there is no verb 'pipes'; its verbs are: pipe, ...": empty if no verb is unknown.
+/// "tendon bench: there is no verb 'pipes'; its verbs are: pipe, ...". Empty if no verb is unknown.
 inline std::string describe_unknown_verb(const CLI::App& app) {
   std::string path = app.get_name();
   const CLI::App* last = &app;
@@ -24,13 +24,13 @@ inline std::string describe_unknown_verb(const CLI::App& app) {
     return {};
   std::vector<std::string> verbs;
   for (const CLI::App* verb : last->get_subcommands({}))
-    if (!verb->get_group().empty()) verbs.push_back(verb->get_name());  // not a hidden one
+    if (!verb->get_group().empty()) verbs.push_back(verb->get_name());  // hidden verbs are left out
   return fmt::format("{}: there is no verb '{}'; its verbs are: {}", path, words.front(),
                      fmt::join(verbs, ", "));
 }
 
-/// Runs the callbacks of what `argv` names, and says on stderr which word is wrong. Returns
-/// `exit_code`, which the verb has set, or the code of wrong arguments.
+/// Runs the callbacks of the verbs that `argv` names, or says on stderr which word is wrong.
+/// Returns `exit_code`, which the verb has set, or the code of wrong arguments.
 [[nodiscard]] inline int parse_and_run(CLI::App& app, int argc, char** argv, const int& exit_code) {
   try {
     app.parse(argc, argv);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hidden verb that a program runs itself with as the second process of a benchmark.
+// The hidden verb with which a program runs itself as the second process of a benchmark.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -25,7 +25,7 @@ class Pixels {
  public:
   Pixels(const std::byte* data, std::int64_t height, std::int64_t width, std::int64_t channels)
       : data_(data), height_(height), width_(width), channels_(channels) {
-    // Neither side has more cells than pixels, nor more than there is room for.
+    // Neither side has more cells than pixels, or more cells than fit.
     const std::int64_t longest = std::max(height, width);
     const auto scaled = [&](std::int64_t side) {
       return longest <= kMostPictureCells
@@ -64,12 +64,12 @@ class Pixels {
     std::int64_t first;
     std::int64_t behind;
   };
-  /// The pixels of cell `index`, where `length` pixels are `count` cells. No product overflows for
-  /// what fits into memory: `count` is at most kMostPictureCells.
+  /// The range of pixels of cell `index`, where `length` pixels make `count` cells. No product
+  /// overflows for a size that fits into memory: `count` is at most kMostPictureCells.
   [[nodiscard]] static Part part(std::int64_t index, std::int64_t count, std::int64_t length) {
     return {index * length / count, (index + 1) * length / count};
   }
-  /// What is transparent is dark.
+  /// A transparent pixel is dark.
   [[nodiscard]] Colour pixel(const std::byte* at) const {
     const auto value = [&](std::int64_t channel) {
       return std::to_integer<std::uint64_t>(at[channel]);

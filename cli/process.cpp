@@ -24,7 +24,7 @@ Result<PeerProcess> PeerProcess::start(std::string_view role, Value::Map paramet
   TENDON_TRY(json, to_json(Value(std::move(parameters))));
   std::vector<std::string> words = std::move(by);
   std::string program = "/proc/self/exe";
-  // Another program executes this one by its name: "self" would be that one.
+  // Another program executes this one by name, for which /proc/self would be that program.
   if (!words.empty()) {
     std::error_code failed;
     const std::string self = std::filesystem::read_symlink(program, failed).string();
@@ -84,7 +84,7 @@ void PeerProcess::end() {
 
 void follow_parent(std::int64_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // It may have died before the line above.
+  // The parent may have died before the line above.
   if (getppid() != parent) _exit(1);
 }
 

@@ -14,8 +14,8 @@
 
 namespace tendon::cli {
 
-/// A child that runs this program again, with the verb kVerb, ROLE and PARAMETERS. It is executed
-/// anew, never merely forked: a forked copy of a process that has a Context is useless by design.
+/// A child that runs this program again, with the verb kVerb, ROLE and PARAMETERS. The child is
+/// executed, never merely forked: a Context does not work in a forked copy, by design.
 ///
 /// Owns:    the child: the destructor kills and reaps it.
 /// Threads: one; kill() from any.
@@ -26,7 +26,8 @@ class PeerProcess {
  public:
   static constexpr const char* kVerb = "bench-peer";
 
-  /// `by`: a command that executes what follows it, `nsenter --net=...`, in the same process.
+  /// `by`: a command that executes the words after it in the same process, like `nsenter
+  /// --net=...`.
   [[nodiscard]] static Result<PeerProcess> start(std::string_view role, Value::Map parameters,
                                                  std::vector<std::string> by = {});
   PeerProcess(PeerProcess&& other) noexcept : pid_(std::exchange(other.pid_, 0)) {}
@@ -35,9 +36,9 @@ class PeerProcess {
 
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
   void signal(int number) const;
-  /// wait() would return at once.
+  /// Whether wait() would return at once.
   [[nodiscard]] bool has_ended() const;
-  /// Its exit code, or 128 + the signal that ended it.
+  /// Waits for the end; returns the exit code, or 128 + the signal that ended the child.
   int wait();
 
  private:
@@ -46,10 +47,11 @@ class PeerProcess {
   pid_t pid_ = 0;
 };
 
-/// In the child: dies with its parent from now on. `parent` is the pid that the parameters name.
+/// Called in the child: it dies with its parent from now on. `parent` is the pid that the
+/// parameters name.
 void follow_parent(std::int64_t parent);
 
-/// Keeps the calling thread on the `index`-th CPU it may use; where there are fewer, on any.
+/// Pins the calling thread to the `index`-th CPU that it may use; where there are fewer, to none.
 void pin_thread(std::size_t index);
 /// The number of that CPU; -1 where there are fewer.
 [[nodiscard]] int usable_cpu(std::size_t index);

@@ -15,10 +15,10 @@
 namespace tendon::cli {
 namespace {
 
-// Otherwise the next file or socket would get the number of a closed stdout, and what is printed.
+// Otherwise the next file or socket would get the number of a closed stdout, and the printed text.
 void reserve_standard_descriptors() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    // The lowest number that is free; nothing can be written to it.
+    // open() returns the lowest free number; nothing can be written to it.
     if (fcntl(fd, F_GETFD) < 0) (void)open("/dev/null", O_RDONLY);
   }
 }
@@ -26,9 +26,10 @@ void reserve_standard_descriptors() {
 }  // namespace
 
 int run_program(int argc, char** argv, int (*run)(int argc, char** argv)) {
-  // A closed stdout shows as a failed write, not as silent death in the middle of a transfer.
+  // Writing to a closed stdout then fails with an error, instead of silently killing the process in
+  // the middle of a transfer.
   std::signal(SIGPIPE, SIG_IGN);
-  // Likewise a file that grows beyond RLIMIT_FSIZE.
+  // The same for a file that grows beyond RLIMIT_FSIZE.
   std::signal(SIGXFSZ, SIG_IGN);
   reserve_standard_descriptors();
   // A verb reports the library's warnings as its error. TENDON_LOG turns the log on again.

@@ -59,7 +59,8 @@ void Progress::draw(std::uint64_t done_bytes, Clock::time_point now) {
   const std::string figures =
       fmt::format(" {:3.0f}%  {} of {}  {}  {} left", 100 * done / total, format_bytes(done),
                   format_bytes(total), format_rate(rate), left);
-  // A line that wraps cannot be drawn over: the bar takes what is left, the label gives way first.
+  // A line that wraps cannot be overwritten: the bar takes the rest of the line, and the label
+  // shrinks first.
   const int room = terminal_columns() - 1 - static_cast<int>(figures.size());
   const int label_room = std::clamp(room - 14, 0, static_cast<int>(label_.size()));
   const std::string label = detail::cleaned(label_, static_cast<std::size_t>(label_room));

@@ -8,15 +8,15 @@
 
 namespace tendon::cli {
 
-/// How a transfer shows how far it is, on stderr.
+/// How a transfer shows its progress on stderr.
 enum class ProgressStyle : std::uint8_t {
   automatic,  ///< a bar on a terminal, else nothing
-  lines,      ///< "progress DONE TOTAL" for programs that watch [bytes]
+  lines,      ///< "progress DONE TOTAL" for programs that read it [bytes]
   off,
 };
 TENDON_WORDS(ProgressStyle, automatic, lines, off);
 
-/// Rate and time left of one transfer.
+/// Shows the rate and the remaining time of one transfer.
 ///
 /// Owns:    the line it draws on; the destructor leaves it clean.
 /// Threads: one.

@@ -25,8 +25,8 @@ struct HeldPort {
   std::uint16_t port = 0;
 };
 
-/// A port that the kernel gives to nobody else while the socket is bound. It never listens, so a
-/// rank may listen there with SO_REUSEADDR, which servers set.
+/// Reserves a port that the kernel assigns to nobody else while the socket is bound. The socket
+/// never listens, so a rank may listen there with SO_REUSEADDR, which servers set.
 Result<HeldPort> hold_port() {
   HeldPort held{detail::OwnedFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))};
   const int on = 1;
@@ -42,7 +42,7 @@ Result<HeldPort> hold_port() {
   return held;
 }
 
-/// Hosts that are to meet need an address that all of them can reach.
+/// Ranks on several hosts need an address that all of them can reach.
 Result<Address> shared_rendezvous(const LaunchOptions& options) {
   constexpr int kLastPort = 65534;
   if (options.rendezvous.empty())
@@ -78,11 +78,11 @@ Result<RankEnvironment> RankEnvironment::create(const LaunchOptions& options,
   if (options.node_count > 1) {
     TENDON_TRY(address, shared_rendezvous(options));
     master_address = address.host();
-    // Tendon's own rendezvous holds the port itself.
+    // Tendon's own rendezvous occupies the port itself.
     master_port = address.port() + 1;
   } else {
     if (rendezvous.empty()) {
-      // No port, so no race for it, and nobody can guess the name.
+      // A socket without a port: no process can take it first, and nobody can guess the name.
       TENDON_TRY(token, detail::random_nonce());
       rendezvous = "unix:@tendon-launch-" + detail::to_hex(token);
     } else if (auto address = Address::parse(rendezvous); !address) {

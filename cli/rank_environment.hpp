@@ -11,11 +11,12 @@
 
 namespace tendon::cli {
 
-/// Where the ranks of one start find each other, and what else their environment says.
+/// The environment of the ranks of one start: where they find each other, and their other
+/// variables.
 ///
-/// Owns:    a port that nobody else is given while it lives (MASTER_PORT).
+/// Owns:    a port that nobody else gets while it lives (MASTER_PORT).
 /// Threads: one.
-/// Errors:  create(): invalid_argument for a rendezvous that cannot be, system.
+/// Errors:  create(): invalid_argument for an impossible rendezvous, system.
 /// Blocks:  never.
 /// Cost:    a socket where the ranks are on one host.
 class RankEnvironment {
@@ -23,7 +24,7 @@ class RankEnvironment {
   /// `run_id` names this run of the command, `restart` counts the starts before this one.
   [[nodiscard]] static Result<RankEnvironment> create(const LaunchOptions& options,
                                                       const std::string& run_id, int restart);
-  /// "NAME=value", all of this process's own that are not said anew.
+  /// "NAME=value" of each variable; those of this process are kept unless they are set anew.
   [[nodiscard]] std::vector<std::string> of(int local_rank) const;
 
  private:

@@ -28,7 +28,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// From SIGTERM to SIGKILL.
+/// The time between SIGTERM and SIGKILL.
 constexpr auto kTerminationTime = 2s;
 
 std::string signal_name(int number) {
@@ -36,7 +36,7 @@ std::string signal_name(int number) {
   return name == nullptr ? fmt::format("signal {}", number) : fmt::format("SIG{}", name);
 }
 
-/// "0", "0-2, 5": the numbers are in order.
+/// "0", "0-2, 5": the numbers are sorted.
 std::string ranges_of(const std::vector<int>& numbers) {
   std::string text;
   for (std::size_t i = 0; i < numbers.size();) {
@@ -100,7 +100,7 @@ int RankJob::exit_code() const noexcept {
                           [](const Rank& rank) { return rank.end && !rank.end->is_failure(); }))
     return 0;
   const RankEnd& end = *failed->end;
-  // The reason for what this launcher did is the signal that it got.
+  // A rank that this launcher ended was ended because of the signal that the launcher got.
   if (end.by == RankEnd::By::launcher && setup_.orders.stop_signal() != 0)
     return 128 + setup_.orders.stop_signal();
   return end.signal_number != 0 ? 128 + end.signal_number : end.exit_code;
@@ -115,7 +115,7 @@ Result<int> RankJob::open_stream(int local_rank, int standard_fd, detail::OwnedF
   if (!options.output_folder.empty()) {
     const std::string path =
         fmt::format("{}/rank_{}.{}", options.output_folder, number, is_out ? "out" : "err");
-    // What an earlier start said may be why there is another one.
+    // The file keeps the text of earlier starts, which may say why there is another one.
     const int flags = O_WRONLY | O_CREAT | O_APPEND | (setup_.restart == 0 ? O_TRUNC : 0);
     child_end = detail::OwnedFd(open(path.c_str(), flags | O_CLOEXEC, 0666));
     if (!child_end) return system_error("cli.launch", fmt::format("open('{}')", path), errno);
@@ -128,7 +128,7 @@ Result<int> RankJob::open_stream(int local_rank, int standard_fd, detail::OwnedF
   child_end = detail::OwnedFd(ends[1]);
   streams_.push_back({detail::OwnedFd(ends[0]), LineTagger(fmt::format("[rank {}] ", number)),
                       is_out ? &setup_.out : &setup_.err});
-  // This end only: the rank finds its own blocking, as programs expect.
+  // Only this end: the rank's end stays blocking, as programs expect.
   if (fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0)
     return system_error("cli.launch", "fcntl(O_NONBLOCK)", errno);
   return ends[1];
@@ -157,7 +157,8 @@ Result<void> RankJob::start(int local_rank) {
 Result<void> RankJob::run() {
   for (int local_rank = 0; local_rank < setup_.options.local_count; ++local_rank)
     TENDON_CHECK(start(local_rank));
-  // Its writer then sees it closed when rank 0 closes it. Another start would need it again.
+  // The writer of stdin then sees it closed when rank 0 closes it. Another start would need it
+  // again.
   if (setup_.restart == setup_.options.restart_count) release_stdin();
   while (true) {
     if (ends_are_due_) notice_ends();
@@ -165,13 +166,13 @@ Result<void> RankJob::run() {
     if (running_count() == 0 && leftovers_.empty()) break;
     wait();
     if (!setup_.orders.has_giver()) {
-      // Killed, so its user wants an end, and nobody is there to read about it.
+      // The launcher was killed: its user wants an end, and nobody reads a report.
       end_descendants();
       is_over_ = true;
       return Error{ErrorCode::cancelled, "cli.launch", "the launcher was killed"};
     }
   }
-  // Only now are their process groups given back to the kernel, which may number others so.
+  // Reaped only now: the kernel may then assign the numbers of their process groups to others.
   for (const Rank& rank : ranks_) waitpid(rank.pid, nullptr, 0);
   is_over_ = true;
   report_others();
@@ -182,7 +183,7 @@ Result<void> RankJob::run() {
 // Waiting ---------------------------------------------------------------------------------------
 
 void RankJob::wait() {
-  // poll() passes over negative descriptors.
+  // poll() ignores negative descriptors.
   std::vector<pollfd> wanted = {{setup_.orders.fd(), POLLIN, 0},
                                 {setup_.child_events, POLLIN, 0},
                                 {setup_.out.wanted_fd(), POLLOUT, 0},
@@ -193,7 +194,7 @@ void RankJob::wait() {
   if (poll(wanted.data(), wanted.size(), poll_timeout(phase_end_)) <= 0) return;
   if (wanted[0].revents != 0) take_orders();
   if (wanted[1].revents != 0) {
-    // One read may stand for several children, so the number says nothing.
+    // One read may stand for several children, so the number of reads says nothing.
     std::array<signalfd_siginfo, 16> events{};
     while (read(setup_.child_events, events.data(), sizeof events) > 0) {
     }
@@ -203,7 +204,7 @@ void RankJob::wait() {
     if (wanted[first_stream + i].revents != 0) read_stream(streams_[i]);
   setup_.out.write_some();
   setup_.err.write_some();
-  // A rank whose reader is gone finds that out as if it had written itself.
+  // A rank whose reader has closed gets the same error as if it wrote to that reader itself.
   for (Stream& stream : streams_)
     if (!stream.sink->is_open()) stream.fd.reset();
 }
@@ -221,7 +222,7 @@ void RankJob::take_orders() {
         signal_ranks(number);
         break;
       case Order::Kind::repeat:
-        // A rank is asked once, too.
+        // A rank is asked once only.
         if (number != setup_.orders.stop_signal()) signal_ranks(number);
         break;
       case Order::Kind::end_now:
@@ -248,7 +249,7 @@ std::size_t RankJob::read_stream(Stream& stream) {
 }
 
 void RankJob::read_ready(Stream& stream) {
-  // What is there now: somebody may write faster than this reads.
+  // Reads only what is in the pipe now: a process may write faster than this reads.
   int left = 0;
   if (!stream.fd || ioctl(stream.fd.get(), FIONREAD, &left) != 0) return;
   while (left > 0) {
@@ -260,7 +261,7 @@ void RankJob::read_ready(Stream& stream) {
 
 void RankJob::finish_output() {
   for (Stream& stream : streams_) {
-    // Every process that could write has ended, or was given the pipe behind our back.
+    // Every process that could write has ended, or got the pipe without this launcher's knowledge.
     read_ready(stream);
     std::string lines;
     stream.tagger.end(lines);
@@ -287,13 +288,13 @@ void RankJob::finish_output() {
 }
 
 void RankJob::drop_output(int stop_signal) {
-  // Nobody reads what is left, and somebody waits.
+  // Nobody reads the rest, and the user waits.
   setup_.out.drop_lines();
   setup_.err.drop_lines();
   tell(fmt::format("{}: the rest of the output is dropped", signal_name(stop_signal)));
   setup_.err.write_some();
   if (setup_.options.format != Format::json) return;
-  // What is printed next must stand on a line of its own.
+  // The next output must start on a new line.
   write_all(setup_.out, setup_.orders);
 }
 
@@ -310,7 +311,8 @@ void RankJob::notice_ends() {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     Rank& rank = ranks_[i];
     siginfo_t info{};
-    // Left unreaped: while its leader is there, nobody else's process group gets its number.
+    // The rank stays unreaped: while its leader exists, nobody else's process group gets its
+    // number.
     if (rank.end ||
         waitid(P_PID, static_cast<id_t>(rank.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
         info.si_pid != rank.pid)
@@ -327,7 +329,7 @@ void RankJob::notice_ends() {
       if (was_sent) end.by = RankEnd::By::launcher;
     }
     rank.end = end;
-    // If several ended since the last look, one that was killed is the likelier cause.
+    // If several ranks ended since the last look, one that was killed is the likelier cause.
     if (!had_failure && end.is_failure() &&
         (!first_failed_ ||
          (ranks_[*first_failed_].end->signal_number == 0 && end.signal_number != 0)))
@@ -345,7 +347,7 @@ void RankJob::notice_ends() {
   if (phase_ >= Phase::terminating)
     for (const pid_t pid : std::set(leftovers_)) signal_leftover(pid);
   if (had_failure || !first_failed_) return;
-  // What it said before it failed is read before that it failed.
+  // The last output of the rank is read before its failure is reported.
   for (Stream& stream : streams_) read_ready(stream);
   report_first_failure();
 }
@@ -360,7 +362,7 @@ void RankJob::advance() {
         enter(Phase::grace);
         break;
       case Phase::grace:
-        // What a failed job left behind has nothing to finish.
+        // The leftovers of a failed job have nothing to finish.
         if (!phase_end_.has_passed() && !(is_ending && !has_ranks)) return;
         enter(Phase::terminating);
         break;
@@ -385,7 +387,7 @@ void RankJob::enter(Phase phase) {
     case Phase::terminating:
       phase_end_ = kTerminationTime;
       signal_ranks(SIGTERM);
-      // A stopped process takes SIGTERM only when it goes on.
+      // A stopped process takes SIGTERM only after it is continued.
       signal_ranks(SIGCONT);
       break;
     case Phase::killing:
@@ -398,18 +400,18 @@ void RankJob::enter(Phase phase) {
 
 void RankJob::signal_ranks(int number) {
   for (const Rank& rank : ranks_)
-    // A rank that has left its group is told itself.
+    // A rank that has left its group gets the signal itself.
     if (kill(-rank.pid, number) != 0 && !rank.end) kill(rank.pid, number);
 }
 
 void RankJob::signal_leftover(pid_t pid) {
   if (kill(pid, phase_ == Phase::killing ? SIGKILL : SIGTERM) == 0 || errno != EPERM) return;
-  // Not ours to end, as after sudo: waiting for it could be for ever.
+  // This process may not end it, as after sudo: waiting for it could take for ever.
   tell(fmt::format("process {} belongs to another user and is left alone", pid));
   leftovers_.erase(pid);
 }
 
-// Talk ------------------------------------------------------------------------------------------
+// Messages ---------------------------------------------------------------------------------------
 
 void RankJob::tell(std::string_view line) { setup_.err.push(fmt::format("tendon: {}\n", line)); }
 

@@ -26,7 +26,7 @@ namespace tendon::cli {
 struct RankEnd {
   enum class By : std::uint8_t { itself, launcher };
   int exit_code = 0;
-  int signal_number = 0;  ///< that killed it; then there is no exit code
+  int signal_number = 0;  ///< the signal that killed it; then there is no exit code
   bool dumped_core = false;
   By by = By::itself;
 
@@ -41,28 +41,28 @@ struct Rank {
   std::optional<RankEnd> end;
 };
 
-/// What a job ran with; all of it outlives the job.
+/// The settings of a job; all of them outlive the job.
 struct JobSetup {
   const LaunchOptions& options;
-  const std::string& program;  ///< of find_program()
+  const std::string& program;  ///< from find_program()
   const RankEnvironment& environment;
   int restart;       ///< starts before this one
   int child_events;  ///< a signalfd of SIGCHLD
-  sigset_t blocked;  ///< signals the ranks find blocked
+  sigset_t blocked;  ///< the signals that are blocked when a rank starts
   Orders& orders;
   Sink& out;
   Sink& err;
 };
 
-/// Writes what `sink` holds, however long its reader takes; no longer once the launcher is killed,
-/// or a later signal asks for the end at once.
+/// Writes the bytes that `sink` holds, however long its reader takes. Stops when the launcher is
+/// killed, or when a later signal asks for the end at once.
 void write_all(Sink& sink, Orders& orders);
 
-/// One start of all ranks of this host, from the first process to the end of the last, those
-/// included that the ranks started.
+/// One start of all ranks of this host, from the first process to the end of the last one,
+/// including processes that the ranks started.
 ///
-/// Owns:    the processes: none is left when it goes.
-/// Threads: one, the only one of the process, which must have adopt_orphans().
+/// Owns:    the processes: the destructor leaves none.
+/// Threads: one, the only one of the process, which must have called adopt_orphans().
 /// Errors:  run(): file_not_found, permission_denied, too_many_open_files, system; a rank that
 ///          fails is a result.
 /// Blocks:  run() until everything has ended.
@@ -78,11 +78,11 @@ class RankJob {
 
   [[nodiscard]] const std::vector<Rank>& ranks() const noexcept { return ranks_; }
   [[nodiscard]] const Rank* first_failed() const noexcept;
-  /// 0 when the job did its work, else that of the first rank that failed.
+  /// 0 when the job did its work, else the exit code of the first rank that failed.
   [[nodiscard]] int exit_code() const noexcept;
 
  private:
-  /// Each ends what the one before left alive.
+  /// Each phase ends what the one before left alive.
   enum class Phase : std::uint8_t { running, grace, terminating, killing };
   struct Stream {
     detail::OwnedFd fd;
@@ -99,9 +99,9 @@ class RankJob {
   void enter(Phase phase);
   void signal_ranks(int number);
   void signal_leftover(pid_t pid);
-  /// Bytes it took in, 0 when there are none now or any more.
+  /// Reads some bytes; returns how many, 0 when there are none now or the stream has ended.
   std::size_t read_stream(Stream& stream);
-  /// All that has been written, which may be more than the sink wants at a time.
+  /// Reads all that has been written, which may be more than the sink wants at a time.
   void read_ready(Stream& stream);
   void finish_output();
   void drop_output(int stop_signal);
@@ -116,7 +116,7 @@ class RankJob {
   std::optional<std::size_t> first_failed_;
   Phase phase_ = Phase::running;
   Deadline phase_end_ = Deadline::never();
-  std::set<pid_t> leftovers_;  ///< children that are no ranks, whose own parents have ended
+  std::set<pid_t> leftovers_;  ///< children that are not ranks, whose own parents have ended
   bool ends_are_due_ = true;
   bool is_over_ = false;
 };

@@ -20,7 +20,7 @@
 namespace tendon::cli {
 namespace {
 
-/// 0, or why the file cannot be run.
+/// Returns 0, or the errno that says why the file cannot be run.
 int why_not_runnable(const std::string& path) {
   struct stat found {};
   if (stat(path.c_str(), &found) != 0) return errno;
@@ -36,12 +36,13 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   return pointers;
 }
 
-/// In the child, where only async-signal-safe calls are allowed: all memory was made before.
+/// Runs in the child, where only async-signal-safe calls are allowed: all memory was allocated
+/// before.
 [[noreturn]] void become_program(const RankStart& start, char* const* words,
                                  char* const* environment, pid_t parent, int report_fd) {
   setpgid(0, 0);
   follow_parent(parent);
-  // Each is above 2 or the stream itself, so that none is overwritten before its turn.
+  // Each number is above 2 or the stream itself, so that none is overwritten before its turn.
   const bool has_streams = dup2(start.stdin_fd, STDIN_FILENO) >= 0 &&
                            dup2(start.stdout_fd, STDOUT_FILENO) >= 0 &&
                            dup2(start.stderr_fd, STDERR_FILENO) >= 0;
@@ -49,7 +50,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   signal(SIGPIPE, SIG_DFL);
   signal(SIGXFSZ, SIG_DFL);
   sigprocmask(SIG_SETMASK, &start.blocked, nullptr);
-  // With a slash in the path it searches nothing, but runs scripts that lack a first line.
+  // A path with a slash is not searched for, but execvpe() runs scripts that lack a first line.
   if (has_streams) execvpe(start.path.c_str(), words, environment);
   const int failure = errno;
   [[maybe_unused]] const ssize_t ignored = write(report_fd, &failure, sizeof failure);
@@ -97,7 +98,8 @@ Result<pid_t> start_rank(RankStart start) {
   const std::vector<char*> environment = pointers_to(start.environment);
   const pid_t parent = getpid();
   const int report_fd = child_report.get();  // an OwnedFd has no number in the child
-  // fork() would run the fork handlers of the library, which close descriptors the child needs.
+  // fork() would run the fork handlers of the library, which close descriptors that the child
+  // needs.
   const pid_t pid = _Fork();
   if (pid < 0) return system_error("cli.launch", "fork", errno);
   if (pid == 0) become_program(start, words.data(), environment.data(), parent, report_fd);
@@ -106,7 +108,7 @@ Result<pid_t> start_rank(RankStart start) {
   ssize_t size = 0;
   while ((size = read(report.get(), &failure, sizeof failure)) < 0 && errno == EINTR) {
   }
-  // The end of the pipe without a word: exec closed it.
+  // An empty pipe means that exec closed it.
   if (size == 0) return pid;
   waitpid(pid, nullptr, 0);
   return system_error("cli.launch", fmt::format("running '{}'", start.path),

@@ -11,22 +11,22 @@
 
 namespace tendon::cli {
 
-/// The file that a shell would run for `word`: looked up in PATH unless it has a slash.
-/// file_not_found or permission_denied.
+/// Finds the file that a shell would run for `word`: looks it up in PATH unless it has a slash.
+/// Errors: file_not_found, permission_denied.
 [[nodiscard]] Result<std::string> find_program(const std::string& word);
 
 struct RankStart {
-  std::string path;                      ///< of find_program()
-  std::vector<std::string> words;        ///< the program's arguments, its name first
+  std::string path;                      ///< from find_program()
+  std::vector<std::string> words;        ///< the program's name and its arguments
   std::vector<std::string> environment;  ///< "NAME=value"
   int stdin_fd;
   int stdout_fd;
   int stderr_fd;
-  sigset_t blocked;  ///< signals the program finds blocked
+  sigset_t blocked;  ///< the signals that are blocked when the program starts
 };
-/// Starts it as the leader of a process group of its own, killed when the calling thread's process
-/// dies. Returns when the program runs; when it cannot be run, this is the error that says why.
-/// The caller must be the only thread.
+/// Starts the program as the leader of a new process group; it is killed when the calling thread's
+/// process dies. Returns when the program runs, or the error that says why it cannot be run. The
+/// caller must be the only thread.
 [[nodiscard]] Result<pid_t> start_rank(RankStart start);
 
 }  // namespace tendon::cli

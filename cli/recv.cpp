@@ -37,11 +37,11 @@ struct Received {
   std::uint64_t size_bytes = 0;
   std::uint64_t tensor_count = 0;
   double seconds = 0;         ///< from the announcement to the last byte hashed
-  double commit_seconds = 0;  ///< until the disk had it
+  double commit_seconds = 0;  ///< from there until the disk had it
   std::string sha256;
 };
 
-/// What keeps a file that exists is this command's own choice, and it has a flag.
+/// Keeping an existing file is this command's own choice, and a flag changes it.
 Error offer_force(Error error) {
   if (error.system_errno == EEXIST) error.detail += "; `tendon recv --force` replaces it";
   return error;
@@ -75,7 +75,7 @@ class Receiver {
     return error;
   }
 
-  /// Tells the sender, if it is still there to hear it.
+  /// Sends the refusal to the sender, if it still listens.
   void refuse(const Error& error) {
     auto json = encode_refusal(error);
     if (!json) return;
@@ -94,7 +94,7 @@ class Receiver {
   const RecvOptions& options_;
   Pipe& pipe_;
   std::string peer_;
-  std::string name_;  ///< once it is known to be harmless
+  std::string name_;  ///< set after it is known to be harmless
   std::uint64_t size_bytes_ = 0;
   std::uint64_t done_bytes_ = 0;
   std::string_view kept_ = ", nothing kept";
@@ -117,7 +117,7 @@ Result<Received> Receiver::take() {
   TENDON_TRY(announcement, decode_announcement(first.header.bytes()));
   TENDON_CHECK(check_file_name(announcement.name));
   const std::filesystem::path path = std::filesystem::path(options_.directory) / announcement.name;
-  // A copy first: what was checked is what is written, whatever the sender does to its memory.
+  // Copied first: the bytes that were checked are written, whatever the sender does to its memory.
   const auto front = std::make_shared<const std::vector<std::byte>>(first.bytes.bytes().begin(),
                                                                     first.bytes.bytes().end());
   TENDON_TRY(header, SafetensorsHeader::parse(*front));
@@ -165,10 +165,10 @@ Result<Received> Receiver::take() {
                  fmt::format("SHA-256 {} arrived, {} was sent", sha256, announced)};
   }
   const auto commit_start = std::chrono::steady_clock::now();
-  kept_ = "";  // an error of commit says itself what became of the file
+  kept_ = "";  // an error of commit itself says what happened to the file
   if (auto committed = file.commit(); !committed) return offer_force(std::move(committed).error());
   const double commit_seconds = seconds_since(commit_start);
-  // From here on the file is there: whether the sender hears of it changes nothing of that.
+  // The file exists from here on: whether the sender learns of it changes nothing.
   if (auto confirmed = confirm(sha256); !confirmed)
     say(fmt::format("tendon: {} was not told: {}", peer_, confirmed.error().message()));
   return Received{path.string(), size_bytes_,    header.entries.size(),
@@ -257,7 +257,7 @@ Result<void> receive_one(Listener& listener, const RecvOptions& options, Interru
 
 int run_recv(const RecvOptions& options) {
   Interrupt interrupt;
-  const ShownWarnings shown("context.admission");  // the refused peers, with the reason
+  const ShownWarnings shown("context.admission");  // shows the refused peers, with the reason
   const auto fail = [&](const Error& error) {
     const int code = report(error, options.format);
     return interrupt.requested() ? interrupt.exit_code() : code;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tendon router`: a router of Zenoh, by which nodes find each other.
+// `tendon router`: a router of Zenoh, through which nodes find each other.
 #include <fmt/format.h>
 
 #include <string>
@@ -16,7 +16,7 @@
 namespace tendon::cli {
 namespace {
 
-// Where `zenohd` listens, and clients look for it.
+// The place where `zenohd` listens, and where clients look for it.
 constexpr const char* kDefaultPlace = "127.0.0.1:7447";
 
 void wait_for(Interrupt& interrupt) {

@@ -21,7 +21,7 @@
 namespace tendon::cli {
 namespace {
 
-/// Bytes of a plain peer's text that are shown, and of what is no text.
+/// How many bytes of a plain peer's sample are shown, as text and as hexadecimal digits.
 constexpr std::size_t kShownTextBytes = 4096;
 constexpr std::size_t kShownHexBytes = 16;
 
@@ -45,7 +45,7 @@ double from_bf16(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
-/// `read` makes a number of what lies at an element.
+/// Counts the elements; `read` turns a stored element into a number.
 template <class Stored, class Read>
 std::optional<TensorStatistics> count(const Tensor& tensor, Read read) {
   TensorStatistics statistics{.min = std::numeric_limits<double>::infinity(),
@@ -96,7 +96,8 @@ std::string line_of(std::string_view path, const Tensor& tensor) {
                                    statistics->mean, statistics->max));
 }
 
-/// Is it text by what its sender says of it, and by what it is?
+/// Whether the bytes are text, according to the encoding that the sender states and to the bytes
+/// themselves.
 bool is_text(std::string_view encoding, std::string_view bytes) {
   const std::string_view type = encoding.substr(0, encoding.find(';'));
   const bool is_said = type.starts_with("text/") || type == "application/json" ||
@@ -105,14 +106,14 @@ bool is_text(std::string_view encoding, std::string_view bytes) {
   return is_said && detail::is_utf8(bytes);
 }
 
-/// The part of UTF-8 text that is shown: whole characters.
+/// The part of UTF-8 text that is shown, in whole characters.
 std::string_view front_of(std::string_view text) {
   std::size_t size = std::min(text.size(), kShownTextBytes);
   while (size < text.size() && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) --size;
   return text.substr(0, size);
 }
 
-/// A line for each of its lines.
+/// Indents each line of the text.
 std::string lines_of_text(std::string_view text) {
   std::string lines;
   std::string_view rest = front_of(text);
@@ -126,7 +127,7 @@ std::string lines_of_text(std::string_view text) {
   return lines;
 }
 
-/// A sample of a plain peer: the encoding that it chose, and its bytes.
+/// Describes a sample of a plain peer: the encoding that it chose, and its bytes.
 std::string describe_plain_bytes(const Sample& sample) {
   const Bytes bytes = sample.bytes.bytes();
   std::string text = fmt::format("\n  {}  {} bytes", shown(sample.encoding), bytes.size());
@@ -143,7 +144,7 @@ Value::Map document_of(const Ended& ended) {
           {"exact", ended.exact}};
 }
 
-/// A line break in front of each.
+/// The lines of the values, with a line break in front of each.
 std::string lines_of_values(const TensorDict& tensors) {
   std::string text;
   if (const auto& values = tensors.values())

@@ -19,19 +19,19 @@ namespace tendon::cli {
 
 enum class WayKind : std::uint8_t {
   plaintext,  ///< a pipe
-  records,    ///< a pipe in TLS, by our records
+  records,    ///< a pipe in TLS, by Tendon's records
   socket,     ///< a TCP socket, without a pipe
   ssl,        ///< the same, by SSL_read and SSL_write
 };
 TENDON_WORDS(WayKind, plaintext, records, socket, ssl);
 
-/// The way that `kind` is without its protection; `kind` itself if it has none.
+/// The same connection without its protection; `kind` itself if it has none.
 [[nodiscard]] inline WayKind unprotected(WayKind kind) {
   if (kind == WayKind::records) return WayKind::plaintext;
   return kind == WayKind::ssl ? WayKind::socket : kind;
 }
 
-/// Messages of so many bytes and more are sent as tensors and received into them.
+/// Messages of at least this size are sent as tensors and received into them.
 inline constexpr std::uint64_t kTensorBytes = std::uint64_t{1} << 20;
 
 /// One end of a connection. Both ends know which message comes next.
@@ -45,9 +45,9 @@ class Way {
  public:
   virtual ~Way() = default;
 
-  /// One deadline for all calls that follow: none of them reads the clock for it.
+  /// Sets one deadline for all calls that follow, so that none of them reads the clock for it.
   virtual void begin() = 0;
-  /// The first bytes of the input.
+  /// Sends the first bytes of the input.
   [[nodiscard]] virtual Result<void> send(std::uint64_t size_bytes) = 0;
   [[nodiscard]] virtual Result<void> receive(std::uint64_t size_bytes) = 0;
   /// The message that was received last.
@@ -62,16 +62,16 @@ struct WayOptions {
   WayKind kind = WayKind::plaintext;
   WaitPolicy policy = WaitPolicy::blocking;
   std::string host;       ///< of the listening end
-  CredentialFiles files;  ///< what this kind of protection needs
-  Storage input;          ///< what is sent, as much as the longest message has
+  CredentialFiles files;  ///< the files that this kind of protection needs
+  Storage input;          ///< the bytes to send, as many as the longest message has
 };
 
-/// Listens, has the other end told where, and waits for it there.
+/// Listens, passes its address to the other end, and waits for that end to connect.
 ///
 /// Owns:    nothing but its options.
 /// Threads: one.
 /// Errors:  those of the connections, and of `tell`.
-/// Blocks:  until the other end is there, half a minute at most.
+/// Blocks:  until the other end has connected, half a minute at most.
 /// Cost:    a connection.
 class WayMaker {
  public:

@@ -18,11 +18,12 @@
 
 namespace tendon::cli {
 
-/// How long the program that writes keys into the descriptor of --key-fd has: it may ask a person.
+/// How long the program that writes keys into the descriptor of --key-fd may take: it may ask a
+/// person.
 inline constexpr std::chrono::seconds kKeyPatience{60};
 
-/// Adds --key, --cert, --cert-key and --ca to --insecure-plaintext. Left out, the files are what
-/// TENDON_KEY, TENDON_CERT, TENDON_CERT_KEY and TENDON_CA say.
+/// Adds --key, --cert, --cert-key and --ca to --insecure-plaintext. Without them, TENDON_KEY,
+/// TENDON_CERT, TENDON_CERT_KEY and TENDON_CA name the files.
 inline void add_credential_flags(CLI::App* verb, SecurityOptions& options) {
   add_switch(verb, "--insecure-plaintext", options.profile, Profile::plaintext,
              "Other users and machines too; nothing is encrypted");
@@ -33,8 +34,8 @@ inline void add_credential_flags(CLI::App* verb, SecurityOptions& options) {
   verb->add_option("--ca", options.files.ca, "The CA of the peers' certificates [TENDON_CA]");
 }
 
-/// The same with --key-fd and --tls-keylog. For verbs that are one process: what is behind a
-/// descriptor can be read once, and a benchmark has two processes.
+/// Adds the same with --key-fd and --tls-keylog, for verbs that are one process. A descriptor can
+/// be read once, and a benchmark has two processes.
 inline void add_security_flags(CLI::App* verb, SecurityOptions& options) {
   add_credential_flags(verb, options);
   verb->add_option("--key-fd", options.key_descriptor,
@@ -45,14 +46,14 @@ inline void add_security_flags(CLI::App* verb, SecurityOptions& options) {
                    "Append the link's secrets here, for Wireshark: who has them reads everything");
 }
 
-/// Reads the files that were asked for. First of all, before this process has descriptors of its
+/// Reads the files that were asked for. Called first, before this process has descriptors of its
 /// own. Errors: those of Security::load() and read_inherited_keys(), and invalid_argument for
 /// credentials beside --insecure-plaintext.
 [[nodiscard]] inline Result<Security> load_security(const SecurityOptions& options) {
   CredentialFiles files = options.files;
   const bool is_asked_for = files != CredentialFiles{} || options.key_descriptor;
   if (options.profile == Profile::plaintext) {
-    // The environment is for all commands, and this one has said that it wants none of it.
+    // The environment is for all commands, and this command was told to use none of it.
     if (!is_asked_for) return Security{Profile::plaintext};
     return Error{ErrorCode::invalid_argument, "cli.security",
                  "--insecure-plaintext uses no key and no certificate: leave one of the two out"};

@@ -32,10 +32,11 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::string_view kWhere = "cli.send";
-/// What a disk is trusted to take in [bytes/s] when the receiver makes the file durable.
+/// The rate at which the receiver's disk is assumed to make the file durable [bytes/s].
 constexpr double kSlowestDisk = 10e6;
 
-/// A file whose header does not even start as one is of another format, whatever else is wrong.
+/// Whether the header starts like one: a file that does not is of another format, whatever else is
+/// wrong.
 bool starts_like_safetensors(const std::string& file) {
   constexpr std::size_t kLengthBytes = 8;
   std::array<char, kLengthBytes + 1> start{};
@@ -57,11 +58,11 @@ Result<SafetensorsFile> open_file(const std::string& file) {
   return error;
 }
 
-// Dials until the receiver is there, or the deadline.
+// Dials until the receiver answers, or the deadline.
 Result<Pipe> connect(Context& context, const SendOptions& options, const Security& security,
                      Interrupt& interrupt) {
   const Interrupt::Guard end_on_signal(interrupt, [&] { (void)context.close(Deadline::now()); });
-  const ShownWarnings shown("pipe.connect");  // that nobody listens yet
+  const ShownWarnings shown("pipe.connect");  // shows that nobody listens yet
   auto pipe = Pipe::connect(context, options.address, options.step(), {.security = security});
   if (interrupt.requested()) return interrupt.error(kWhere);
   return pipe;
@@ -78,7 +79,7 @@ class Sender {
         peer_(pipe.peer().to_string()),
         walk_(file.header()) {}
 
-  /// The SHA-256 that both sides found.
+  /// Returns the SHA-256 that both sides found.
   [[nodiscard]] Result<std::string> run() {
     auto sha256 = transfer();
     if (sha256) return sha256;
@@ -105,7 +106,8 @@ class Sender {
   [[nodiscard]] Result<void> send_pieces(const std::vector<Piece>& pieces);
   [[nodiscard]] Result<void> lend_pieces(const std::vector<Piece>& pieces);
   [[nodiscard]] Result<void> throttle(std::chrono::steady_clock::time_point start) const;
-  /// The receiver's verdict, or how its end of the pipe ended, if that comes before the deadline.
+  /// Returns the receiver's verdict, or how its end of the pipe ended, if that happens before the
+  /// deadline.
   [[nodiscard]] std::optional<Result<std::string>> take_verdict(Deadline deadline);
 
   const SendOptions& options_;
@@ -173,7 +175,7 @@ Result<void> Sender::send_tensors(Hasher& hasher) {
   }
   Progress progress(options_.progress, options_.name, size_bytes());
   const auto start = std::chrono::steady_clock::now();
-  // The whole file at once: hashing runs ahead of or behind the transfer as it likes.
+  // The whole file at once: hashing may run ahead of the transfer or behind it.
   hasher.push(file_.storage().owner(), file_.storage().bytes());
   while (!walk_.at_end()) {
     const std::vector<Piece> pieces = walk_.next(chunk_bytes);
@@ -274,7 +276,7 @@ int run_send(SendOptions options) {
   if (auto started = interrupt.start(); !started) return fail(started.error());
   auto file = open_file(options.file);
   if (!file) return fail(file.error());
-  // Read ahead: the pages are needed soon. Only advice, so the answer does not matter.
+  // Reads ahead: the pages are needed soon. This is only advice, so the result does not matter.
   const Storage& storage = file->storage();
   (void)madvise(storage.data(), storage.size_bytes(), MADV_WILLNEED);
 
@@ -290,7 +292,7 @@ int run_send(SendOptions options) {
   auto sha256 = Sender(options, *file, *pipe, interrupt).run();
   if (!sha256) return fail(sha256.error());
   const double seconds = seconds_since(start);
-  // The receiver has confirmed the file: a failure to say goodbye changes nothing.
+  // The receiver has confirmed the file: a failure to close changes nothing.
   (void)pipe->close(1s);
   return print_result(options, *pipe, storage.size_bytes(), seconds, *sha256);
 }

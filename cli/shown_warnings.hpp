@@ -12,8 +12,8 @@
 
 namespace tendon::cli {
 
-/// While it lives, warnings of one place of the library go to stderr: main() leaves warnings out,
-/// unless TENDON_LOG asks for them.
+/// Prints the warnings of one place of the library on stderr while it lives: main() leaves warnings
+/// out, unless TENDON_LOG asks for them.
 ///
 /// Owns:    the log's callback, where TENDON_LOG is not set.
 /// Threads: one at a time in a process.

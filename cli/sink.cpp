@@ -21,8 +21,8 @@ void Sink::push(std::string_view lines) {
 }
 
 void Sink::write_some() {
-  // O_NONBLOCK would change the stream of every other process that has it, the shell among them.
-  // A pipe that poll() calls writable takes PIPE_BUF bytes without blocking (pipe(7)).
+  // O_NONBLOCK would change the stream of every other process that has it, the shell among them. A
+  // pipe that poll() calls writable takes PIPE_BUF bytes without blocking (pipe(7)).
   for (pollfd ready{fd_, POLLOUT, 0}; is_open() && !pending_.empty() && poll(&ready, 1, 0) == 1;) {
     const std::size_t size = std::min<std::size_t>(pending_.size() - written_, PIPE_BUF);
     const ssize_t count = write(fd_, pending_.data() + written_, size);

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::string_view kWhere = "cli.bench.secure";
 constexpr std::chrono::seconds kHandshakeLimit{30};
-// As much as a link reads at once.
+// The number of bytes that a link reads at once.
 constexpr std::size_t kReadAheadBytes = std::size_t{128} << 10;
 
 using Role = detail::secure::TlsHandshake::Role;
@@ -40,7 +40,7 @@ Result<detail::CryptoOwned<SSL_CTX>> make_context(const CredentialFiles& files) 
     return errors.failed(kWhere, "offer TLS 1.3 by SSL_read and SSL_write");
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  // Else each record takes two system calls to be read.
+  // Without it reading a record takes two system calls.
   SSL_CTX_set_read_ahead(context, 1);
   SSL_CTX_set_default_read_buffer_len(context, kReadAheadBytes);
   return made;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The peers of `tendon bench secure`: a TCP connection as it is, and one with TLS by
-// SSL_read and SSL_write. No other command uses it.
+// The peers of `tendon bench secure`: a plain TCP connection, and one with TLS by SSL_read and
+// SSL_write. No other command uses it.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ namespace tendon::cli {
 /// How a socket waits while it can move no byte.
 enum class SocketWait : std::uint8_t { spin, sleep };
 
-/// A TCP connection, with the options that links give theirs. It moves bytes and no messages: both
-/// ends know how many follow.
+/// A TCP connection with the socket options of a link. It moves bytes and no messages: both ends
+/// know how many follow.
 ///
 /// Owns:    the socket, and OpenSSL's object where there is TLS.
 /// Threads: one at a time.
@@ -33,7 +33,7 @@ class StreamSocket {
  public:
   [[nodiscard]] static Result<StreamSocket> bare(detail::OwnedFd connected, SocketWait wait);
   /// TLS 1.3 in the suite and with the groups of secure links; each end has a certificate of
-  /// `files` and wants one that their CA has signed.
+  /// `files` and demands one that their CA has signed.
   [[nodiscard]] static Result<StreamSocket> tls(detail::OwnedFd connected,
                                                 detail::secure::TlsHandshake::Role role,
                                                 const CredentialFiles& files, SocketWait wait);
@@ -41,13 +41,13 @@ class StreamSocket {
   [[nodiscard]] Result<void> send(Bytes bytes, Deadline deadline);
   /// Fills `bytes`, or returns `timeout`.
   [[nodiscard]] Result<void> receive(MutableBytes bytes, Deadline deadline);
-  /// "TLSv1.3 TLS_AES_256_GCM_SHA384", as OpenSSL says it of this connection; "none" without TLS.
+  /// "TLSv1.3 TLS_AES_256_GCM_SHA384", as OpenSSL names it; "none" without TLS.
   [[nodiscard]] std::string protection() const;
 
  private:
   StreamSocket(detail::OwnedFd socket, SocketWait wait) : socket_(std::move(socket)), wait_(wait) {}
   [[nodiscard]] Result<void> shake_hands(Deadline deadline);
-  /// 0: none now, and events_ has what to wait for.
+  /// Return 0 if no byte can move now; events_ then says what to wait for.
   [[nodiscard]] Result<std::size_t> send_some(Bytes bytes);
   [[nodiscard]] Result<std::size_t> receive_some(MutableBytes bytes);
   [[nodiscard]] Result<std::size_t> explain(int result, std::string_view what);
@@ -55,7 +55,7 @@ class StreamSocket {
 
   detail::OwnedFd socket_;
   detail::CryptoOwned<SSL_CTX> context_;
-  detail::CryptoOwned<SSL> ssl_;  // null: bare
+  detail::CryptoOwned<SSL> ssl_;  // null: no TLS
   SocketWait wait_;
   short events_ = 0;
 };

@@ -27,16 +27,16 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-/// Ages are measured with this; nothing is so old.
+/// The limit for ages that are measured; no sample is older.
 constexpr std::chrono::nanoseconds kAnyAge = std::chrono::hours(24 * 365);
 
-/// So long a reader waits in silence before it says for what it waits.
+/// How long a reader waits in silence before it says what it waits for.
 constexpr auto kSilence = 1s;
 
-/// So many keys are named where nobody publishes on the one that was asked for.
+/// How many keys are named where nobody publishes on the requested key.
 constexpr std::size_t kKeysNamed = 3;
 
-/// How much two keys have in common: what they begin and end with.
+/// The length of the common beginning and end of two keys.
 std::size_t likeness(std::string_view one, std::string_view other) {
   const auto shorter = static_cast<std::ptrdiff_t>(std::min(one.size(), other.size()));
   const auto front = std::mismatch(one.begin(), one.begin() + shorter, other.begin()).first;
@@ -45,9 +45,9 @@ std::size_t likeness(std::string_view one, std::string_view other) {
   return static_cast<std::size_t>(same + (back.first - one.rbegin()));
 }
 
-/// "; published are a, b", the most like it first; empty: none is published.
+/// "; published are a, b", the most similar first; empty where none is published.
 std::string published_keys(Node& node, const std::string& wanted) {
-  (void)node.survey(kSilence);  // what is known by then is named
+  (void)node.survey(kSilence);  // names the keys that are known by then
   std::vector<std::string> keys;
   for (const EntityInfo& publisher : node.publishers())
     if (keys.empty() || keys.back() != publisher.key) keys.push_back(publisher.key);
@@ -61,13 +61,13 @@ std::string published_keys(Node& node, const std::string& wanted) {
   return text;
 }
 
-/// When a reader says that nothing comes.
+/// When a reader says that no sample arrives.
 enum class Silence : std::uint8_t { before_the_first, always };
 
-/// A reader of a topic: what it asks for, and what it does with what comes.
+/// A reader of a topic: its options, and its handling of samples.
 struct Reader {
   SubscriberOptions subscriber;
-  /// Keys that may be meant where nobody publishes; empty: none.
+  /// Suggests keys where nobody publishes; empty: none.
   std::string_view hint;
   Silence silence = Silence::always;
   std::function<void(const Sample&)> on_sample;
@@ -75,7 +75,7 @@ struct Reader {
   std::function<void()> at_last;
 };
 
-/// Does anybody whom discovery tells of publish on one of the keys?
+/// Whether discovery knows a publisher on one of the keys.
 bool somebody_publishes(const Node& node, const std::string& wanted) {
   const auto keys = KeyExpression::canonize(wanted);
   return keys && std::ranges::any_of(node.publishers(), [&](const EntityInfo& publisher) {
@@ -84,7 +84,7 @@ bool somebody_publishes(const Node& node, const std::string& wanted) {
          });
 }
 
-/// Says for what the reader waits.
+/// Says what the reader waits for.
 void say_silence(FabricNode& fabric, const Subscriber& subscriber, const TopicOptions& options,
                  std::string_view hint, FabricTalk& talk) {
   const std::size_t count = subscriber.stats().publishers;
@@ -100,7 +100,7 @@ void say_silence(FabricNode& fabric, const Subscriber& subscriber, const TopicOp
   if (fabric.node.nodes().size() <= 1) say_nobody_found(fabric, options);
 }
 
-/// As recv(); while it waits, `on_silence` is called again and again.
+/// As recv(), but calls `on_silence` again and again while it waits.
 template <class F>
 Result<Sample> next_sample(Subscriber& subscriber, Deadline deadline, F on_silence) {
   for (;;) {
@@ -114,8 +114,8 @@ Result<Sample> next_sample(Subscriber& subscriber, Deadline deadline, F on_silen
 int receive(const TopicOptions& options, std::string_view verb, Reader reader) {
   return run_until_signal(options.format, [&](Interrupt& interrupt) -> Result<void> {
     TENDON_TRY(fabric, join_fabric(options, verb));
-    const auto talk = std::make_shared<FabricTalk>();  // an event may come behind this call
-    // Before there is a subscriber: its first publisher may be connected at once.
+    const auto talk = std::make_shared<FabricTalk>();  // an event may arrive after this call
+    // Set before there is a subscriber: its first publisher may connect at once.
     fabric.node.on_event([talk](const FabricEvent& event) { talk->tell(event); });
     reader.subscriber.ends = true;
     TENDON_TRY(declared, Subscriber::declare(fabric.node, options.key, reader.subscriber));
@@ -127,7 +127,7 @@ int receive(const TopicOptions& options, std::string_view verb, Reader reader) {
     };
     for (std::uint64_t n = 0; options.count == 0 || n < options.count;) {
       auto sample = next_sample(declared, options.patience_for_sample(), on_silence);
-      if (interrupt.requested()) break;  // the end that was asked for
+      if (interrupt.requested()) break;  // the requested end
       if (!sample) return std::move(sample).error();
       had_one = true;
       if (sample->ended) {
@@ -174,7 +174,7 @@ class Series {
   double sum_ = 0;
 };
 
-/// Prints one line a second, and one at the end, of what came since the last line.
+/// Prints one line a second, and one at the end, about the samples since the last line.
 class Meter {
  public:
   Meter(const TopicOptions& options, TopicMeasure measure) : options_(options), measure_(measure) {}
@@ -212,7 +212,7 @@ class Meter {
            : measure_ == TopicMeasure::bandwidth ? sizes_
                                                  : ages_;
   }
-  /// Samples in a second; none with one sample alone.
+  /// Samples a second; 0 with one sample alone.
   [[nodiscard]] double rate() const { return periods_.count() == 0 ? 0 : 1 / periods_.mean(); }
 
   void print_words() const {

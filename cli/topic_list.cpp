@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tendon topic list`, `tendon topic info`, `tendon node list` and `tendon node info`: what nodes
-// have announced, and how one of them is reached.
+// `tendon topic list`, `tendon topic info`, `tendon node list` and `tendon node info`: the
+// announcements of nodes, and how one of them is reached.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,14 +39,14 @@ Value::Map document_of_publisher(const EntityInfo& entity) {
   return document;
 }
 
-/// Only what `keys` takes in: every key without them.
+/// Whether `keys` contains the key; true for every key without them.
 bool concerns(const std::optional<KeyExpression>& keys, const EntityInfo& entity) {
   if (!keys) return true;
   const auto own = KeyExpression::parse(entity.key);
   return own && keys->intersects(*own);
 }
 
-/// Publishers and subscribers of which `concerns` is true.
+/// The publishers and subscribers for which `concerns` is true.
 template <class Concerns>
 Value::Map document_of_entities(const FabricNode& fabric, Concerns concerns) {
   Value::List publishers;
@@ -75,7 +75,7 @@ void print_lines_of_entities(const FabricNode& fabric, std::string_view indent, 
   }
 }
 
-/// The published keys that somebody subscribes to by Zenoh; nothing where that cannot be known.
+/// The published keys that have a subscriber through Zenoh; nothing where that cannot be known.
 std::optional<std::vector<std::string>> keys_put_by_zenoh(FabricNode& fabric,
                                                           const std::optional<KeyExpression>& keys,
                                                           const TopicOptions& options) {
@@ -108,7 +108,8 @@ void print_entities(FabricNode& fabric, const std::optional<KeyExpression>& keys
   print_json(std::move(document));
 }
 
-/// Nodes that share a Context are announced together: "language+motor".
+/// Whether the entity belongs to this node. Nodes that share a Context are announced together:
+/// "language+motor".
 bool is_of_node(const EntityInfo& entity, std::string_view name) {
   for (std::string_view rest = entity.node;;) {
     const std::size_t end = rest.find('+');
@@ -159,13 +160,13 @@ void print_node(const FabricNode& fabric, const Result<PeerStats>& stats,
   print_lines_of_entities(fabric, "  ", meant);
 }
 
-/// A line each, or one document with a list of this name.
+/// Prints a line for each name, or one document with a list of this name.
 void print_names(const std::vector<std::string>& names, const char* list, Format format) {
   if (format == Format::json) return print_json({{list, Value::List(names.begin(), names.end())}});
   for (const std::string& name : names) print_line(shown(name));
 }
 
-/// Says who refuses the command, which a list does not show, or where nobody was found.
+/// Says who refuses the command, which a list does not show, or where no node was found.
 void say_what_is_behind(const FabricNode& fabric, const TopicOptions& options) {
   if (fabric.node.nodes().size() <= 1) return say_nobody_found(fabric, options);
   FabricTalk talk;
@@ -177,7 +178,7 @@ void print_keys(const FabricNode& fabric, const TopicOptions& options) {
   std::vector<std::string> keys;
   keys.reserve(publishers.size());
   for (const EntityInfo& entity : publishers) keys.push_back(entity.key);
-  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());  // they come sorted
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());  // the keys are sorted
   print_names(keys, "topics", options.format);
   say_what_is_behind(fabric, options);
 }
@@ -189,7 +190,7 @@ void print_nodes(const FabricNode& fabric, const TopicOptions& options) {
   say_what_is_behind(fabric, options);
 }
 
-/// What is known once discovery has said all.
+/// Prints the state after discovery has reported all.
 template <class Print>
 int list(const TopicOptions& options, std::string_view verb, Print print) {
   return run_until_signal(options.format, [&](Interrupt& interrupt) -> Result<void> {

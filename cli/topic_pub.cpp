@@ -86,7 +86,7 @@ Result<void> publish(const TopicOptions& options, const Interrupt& interrupt) {
     while (!interrupt.requested() && Clock::now() < next &&
            (options.count == 0 || n + 1 < options.count))
       std::this_thread::sleep_until(std::min(next, Clock::now() + kSlice));
-    if (interrupt.requested()) break;  // the end that was asked for
+    if (interrupt.requested()) break;  // the requested end
   }
   TENDON_CHECK(publisher.close(options.patience()));
   const std::uint64_t put_count = publisher.stats().plain_put;

@@ -26,18 +26,18 @@ using namespace std::chrono_literals;
 
 constexpr std::string_view kWhere = "cli.why";
 
-/// A publisher, as discovery tells of it: key and node.
+/// A publisher, as discovery names it: key and node.
 using Name = std::pair<std::string, std::string>;
 
-/// What became of one publisher.
+/// The result for one publisher.
 struct Found {
   bool connected = false;
-  std::string reason{};  ///< why it is not
+  std::string reason{};  ///< why it is not connected
   std::vector<DialAttempt> tried{};
   std::optional<Path> path{};
 };
 
-/// What the events of the node say of publishers that are not connected.
+/// Collects the reasons from the node's events about publishers that are not connected.
 class Failures {
  public:
   void note(const FabricEvent& event) {
@@ -88,7 +88,7 @@ int run_topic_why(const TopicOptions& options) {
     }
     TENDON_TRY(keys, KeyExpression::canonize(options.key));
     TENDON_TRY(fabric, join_fabric(options, "topic info"));
-    const auto failures = std::make_shared<Failures>();  // an event may come behind this call
+    const auto failures = std::make_shared<Failures>();  // an event may arrive after this call
     fabric.node.on_event([failures](const FabricEvent& event) { failures->note(event); });
     TENDON_TRY(subscriber, Subscriber::declare(fabric.node, keys.text()));
     TENDON_CHECK(wait_for_picture(fabric, options, interrupt));

@@ -21,13 +21,13 @@ Error broken(std::string detail) {
   return Error{ErrorCode::protocol_violation, kWhere, std::move(detail)};
 }
 
-/// The sender may share the memory and change it while it is read: a copy first.
+/// Copied first: the sender may share the memory and change it while it is read.
 Result<Value> read_object(Bytes json) {
   const std::vector<std::byte> own(json.begin(), json.end());
   return parse_json(own);
 }
 
-/// The member `key` of an untrusted object, if it has the kind that is wanted.
+/// The member `key` of an untrusted object, if it has the wanted kind.
 Result<Value> member(const Value& object, std::string_view key, Value::Kind kind) {
   const Value* found = object.find(key);
   if (found == nullptr || found->kind() != kind) {
@@ -136,7 +136,7 @@ Result<Tensor> tensor_of(const SafetensorsFile& file, const Piece& piece) {
 FileWalk::FileWalk(const SafetensorsHeader& header)
     : header_(header), order_(header.entries.size()) {
   std::iota(order_.begin(), order_.end(), std::size_t{0});
-  // By place; an empty tensor comes before the one that starts at the same byte.
+  // Sorted by place; an empty tensor is before the tensor that starts at the same byte.
   std::ranges::stable_sort(order_, {}, [&](std::size_t i) {
     return std::pair(header.entries[i].begin_bytes, header.entries[i].end_bytes);
   });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `tendon send` and `tendon recv` say to each other over one pipe, in this order:
+// The messages of `tendon send` and `tendon recv` over one pipe, in this order:
 //   sender -> receiver  raw, tag announce, header {"name","size_bytes","tensor_count"}, bytes: the
-//                       file up to its first tensor, as it is
+//                       file up to its first tensor, unchanged
 //   sender -> receiver  TensorDicts: the tensors in the order of the file, whole or in u8 slices
 //   sender -> receiver  raw, tag finish, header {"sha256"} of the whole file
 //   receiver -> sender  raw, tag verdict, at any time: {"sha256"}, or {"code","detail"} and the end
@@ -22,14 +22,15 @@ namespace tendon::cli {
 
 enum class TransferTag : std::uint32_t { announce = 1, finish = 2, verdict = 3 };
 
-/// Bytes of tensors in one message: a few of these under way keep both ends busy, and a slot of
-/// 4 MiB holds one.
+/// Bytes of tensors in one message: a few of these under way keep both ends busy, and a slot of 4
+/// MiB holds one.
 inline constexpr std::uint64_t kChunkBytes = (4u << 20) - (64u << 10);
-/// Leaves of one message.
+/// The most leaves of one message.
 inline constexpr std::size_t kChunkLeaves = 1024;
-/// What the sender may have under way: memory of both ends, and pages that must be touched first.
+/// The most bytes that the sender may have under way: they take memory of both ends, and pages that
+/// must be touched first.
 inline constexpr std::uint64_t kTransferCapBytes = 64u << 20;
-/// Longest file name that is taken from a peer.
+/// The longest file name that is accepted from a peer.
 inline constexpr std::size_t kMaxFileNameBytes = 200;
 
 struct Announcement {
@@ -44,7 +45,7 @@ struct Announcement {
 [[nodiscard]] Result<std::string> encode_sha256(std::string_view sha256);
 [[nodiscard]] Result<std::string> decode_sha256(Bytes json);
 [[nodiscard]] Result<std::string> encode_refusal(const Error& error);
-/// Success with the receiver's SHA-256, or the error it refused with.
+/// Returns the receiver's SHA-256 of a success, or the error of its refusal.
 [[nodiscard]] Result<std::string> decode_verdict(Bytes json, std::string_view peer);
 
 /// Refuses a name that could leave the directory or confuse a terminal: permission_denied.
@@ -53,7 +54,7 @@ struct Announcement {
 /// "tendon send (key:fleet, host a, pid 4711), proof key".
 [[nodiscard]] std::string proved_text(const PeerIdentity& peer);
 
-/// A run of bytes of one tensor of a file.
+/// A range of bytes of one tensor of a file.
 struct Piece {
   std::size_t entry_index = 0;     ///< in SafetensorsHeader::entries
   std::uint64_t offset_bytes = 0;  ///< inside the tensor
@@ -64,15 +65,15 @@ struct Piece {
   }
 };
 
-/// The tensor that a piece is: itself when whole, else u8 of one dimension; a view on the file.
+/// The tensor for a piece: the whole tensor itself, else u8 of one dimension; a view on the file.
 [[nodiscard]] Result<Tensor> tensor_of(const SafetensorsFile& file, const Piece& piece);
 
-/// Walks through the tensors of a file in the order of their bytes; sender and receiver each have
-/// one and must agree at every step.
+/// Walks through the tensors of a file in the order of their bytes. Sender and receiver each have
+/// one, and both must agree at every step.
 ///
 /// Owns:    the order; the header must outlive it.
 /// Threads: one.
-/// Errors:  accept(): schema_mismatch, naming the tensor and what came in its place.
+/// Errors:  accept(): schema_mismatch, naming the expected and the received tensor.
 /// Blocks:  never.
 /// Cost:    one sort.
 class FileWalk {
@@ -82,7 +83,7 @@ class FileWalk {
   [[nodiscard]] bool at_end() const noexcept { return position_ == order_.size(); }
   /// The pieces of the next message, at most `limit_bytes` with the padding of a packed layout.
   [[nodiscard]] std::vector<Piece> next(std::uint64_t limit_bytes);
-  /// The bytes of a leaf that arrived, if it is the next piece.
+  /// Returns the bytes of a received leaf, if it is the next piece.
   [[nodiscard]] Result<Bytes> accept(const std::string& path, const Tensor& tensor);
   /// Tensor bytes walked past.
   [[nodiscard]] std::uint64_t done_bytes() const noexcept { return done_bytes_; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs of the command: what each takes, and the function that runs it and returns the exit
+// The verbs of the command: the options of each, and the function that runs it and returns the exit
 // code. main.cpp fills the options from flags and is the only file that knows the flag parser.
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace tendon::cli {
 
-/// Whether tensors are written where the peer reads them, or sent from where they lie.
+/// Whether tensors are written where the peer reads them, or sent from where they are.
 enum class SendMode : std::uint8_t { loan, copy };
 TENDON_WORDS(SendMode, loan, copy);
 
@@ -40,9 +40,9 @@ struct SecurityOptions {
 struct SendOptions {
   std::string file;
   std::string address;
-  std::string name;  ///< at the receiver; empty: that of the file
+  std::string name;  ///< the name at the receiver; empty: that of the file
   double timeout_s = 30;
-  double max_rate_mb_per_s = 0;  ///< 0: none
+  double max_rate_mb_per_s = 0;  ///< 0: no limit
   SendMode mode = SendMode::loan;
   Transport transport = Transport::automatic;
   ProgressStyle progress = ProgressStyle::automatic;
@@ -66,7 +66,7 @@ struct RecvOptions {
   SecurityOptions security;
   Format format = Format::text;
 
-  /// Silence of a connected sender.
+  /// How long a connected sender may be silent.
   [[nodiscard]] Deadline step() const { return to_duration(timeout_s.value_or(30)); }
 };
 [[nodiscard]] int run_recv(const RecvOptions& options);
@@ -79,9 +79,9 @@ struct LaunchOptions {
   int local_count = 1;               ///< ranks on this node
   int node_count = 1;
   int node_rank = 0;
-  int restart_count = 0;      ///< starts after the first one, at most
-  double grace_s = 5;         ///< for the others to end by themselves after a failure
-  std::string rendezvous;     ///< empty: chosen
+  int restart_count = 0;   ///< starts after the first one, at most
+  double grace_s = 5;      ///< the time that the others have to end by themselves after a failure
+  std::string rendezvous;  ///< empty: the launcher chooses
   std::string output_folder;  ///< empty: this command's own streams
   Tagging tagging = Tagging::tagged;
   OnFailure on_failure = OnFailure::end_all;
@@ -93,8 +93,8 @@ struct LaunchOptions {
 
 struct InfoCollectivesOptions {
   int ranks = 8;
-  std::optional<int> hosts;                 ///< one, and one for each rank
-  std::optional<std::uint64_t> size_bytes;  ///< typical ones
+  std::optional<int> hosts;                 ///< null: one, and one for each rank
+  std::optional<std::uint64_t> size_bytes;  ///< null: typical sizes
   Format format = Format::text;
 };
 [[nodiscard]] int run_info_collectives(const InfoCollectivesOptions& options);
@@ -106,13 +106,13 @@ struct InfoCollectivesOptions {
 /// Hidden: success when both files have the same tensors.
 [[nodiscard]] int run_compare_checkpoints(const std::string& first, const std::string& second);
 
-/// How the command takes part in a fabric.
+/// How the command joins a fabric.
 struct FabricOptions {
   std::string domain;  ///< empty: TENDON_DOMAIN, else "default"
   std::vector<std::string> routers;
   std::vector<std::string> peers;
   std::string listen;
-  double timeout_s = 5;  ///< for nodes to be found
+  double timeout_s = 5;  ///< the time to find nodes
   Transport transport = Transport::automatic;
   bool routed = true;  ///< links through routers
   DiscoveryNeed discovery = DiscoveryNeed::required;
@@ -120,7 +120,7 @@ struct FabricOptions {
   Format format = Format::text;
 
   [[nodiscard]] Deadline patience() const { return to_duration(timeout_s); }
-  /// By addresses alone, without Zenoh.
+  /// Whether nodes are found by addresses alone, without Zenoh.
   [[nodiscard]] bool is_static() const {
     return routers.empty() && (!peers.empty() || !listen.empty());
   }
@@ -130,15 +130,16 @@ struct FabricOptions {
 struct RouterOptions {
   std::vector<std::string> listen;
   std::vector<std::string> connect;
-  Profile profile = Profile::local;  ///< of a routable place to listen at: `plaintext`
+  Profile profile = Profile::local;  ///< for a routable place to listen at: `plaintext`
   Format format = Format::text;
 };
 
-/// What `topic info` says of publishers: what they announce, or how they are reached.
+/// The detail of `topic info` about publishers: their announcements, or how they are reached.
 enum class TopicDetail : std::uint8_t { announced, why };
-/// Whose samples: those of publishers of Tendon, or of plain Zenoh peers as well.
+/// The source of samples: publishers of Tendon, or plain Zenoh peers as well.
 enum class TopicSources : std::uint8_t { publishers, plain_too };
-/// For whom `topic pub` publishes: subscribers of Tendon first, or as a plain Zenoh peer itself.
+/// The receivers of `topic pub`: subscribers of Tendon first, or anyone, as a plain Zenoh peer
+/// itself.
 enum class TopicSink : std::uint8_t { subscribers, bare };
 
 struct TopicOptions : FabricOptions {
@@ -152,7 +153,7 @@ struct TopicOptions : FabricOptions {
   std::optional<double> sample_timeout_s;
   TopicSources sources = TopicSources::publishers;
   TopicSink sink = TopicSink::subscribers;
-  std::optional<std::string> encoding;  ///< the file is bytes of this kind; nothing: tensors
+  std::optional<std::string> encoding;  ///< the file is bytes of this kind; null: tensors
 
   [[nodiscard]] Deadline patience_for_sample() const {
     return sample_timeout_s ? Deadline(to_duration(*sample_timeout_s)) : Deadline::never();

@@ -22,11 +22,11 @@ enum class ErrorCode : std::uint16_t {
 #undef TENDON_ERROR
 };
 
-/// What the caller should do next: the property of an error on which a caller branches.
+/// The next step for the caller: the property of an error on which a caller branches.
 enum class Remedy : std::uint8_t {
   fix_the_call,  ///< the same call will fail again: change it
   retry_later,   ///< the same call may succeed later
-  reconnect,     ///< this object is over: make a new one; for a group, its next epoch
+  reconnect,     ///< this object has ended: make a new one; for a group, its next epoch
   use_another,   ///< choose another path, type, address or version
   report_bug,    ///< not the caller's fault
 };
@@ -36,7 +36,7 @@ TENDON_WORDS(Remedy, fix_the_call, retry_later, reconnect, use_another, report_b
 struct ErrorInfo {
   ErrorCode code;
   std::string_view name;              ///< "peer_lost"
-  Remedy remedy;                      ///< what to do next, unless Error::remedy() knows more
+  Remedy remedy;                      ///< the next step, unless Error::remedy() knows more
   int exit_code;                      ///< of the `tendon` command
   std::string_view python_exception;  ///< class name in the Python package
   std::string_view python_builtin;    ///< the built-in exception that this class also is
@@ -70,8 +70,8 @@ struct TENDON_API Error {
   /// errno of the system call that failed, 0 if none.
   int system_errno = 0;
 
-  /// The remedy of its code, but `reconnect` for an error that ended an epoch of a group. The same
-  /// call fails then until shrink() or rebuild() has made the next one.
+  /// The remedy of its code, but `reconnect` for an error that ended an epoch of a group: the same
+  /// call then fails until shrink() or rebuild() has made the next epoch.
   [[nodiscard]] Remedy remedy() const;
   /// "TD-E0107 peer lost: DETAIL\n do: ..." as a user meets it.
   [[nodiscard]] std::string message() const;
