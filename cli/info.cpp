@@ -61,7 +61,7 @@ bool optimised() {
 #endif
 }
 
-/// What the fast path needs of the kernel. Each is tried, not guessed from a version.
+/// The needs of the fast path from the kernel. Each is tried, not guessed from a version.
 struct ShmFacts {
   bool sealed_memory = false;  ///< a memfd with seals
   bool prefault = false;       ///< MADV_POPULATE_WRITE, Linux 5.14

@@ -24,7 +24,7 @@ enum class Format : std::uint8_t { text, json };
 /// Writes one line to stdout and flushes it: readers of a pipe wait for it.
 void print_line(std::string_view line);
 void print_json(Value::Map document);
-/// What print_json() prints: one line with its end.
+/// The text that print_json() prints: one line with its end.
 [[nodiscard]] std::string json_line(Value::Map document);
 /// Writes the text to stdout unchanged, and flushes it.
 void print_text(const std::string& text);

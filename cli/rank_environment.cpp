@@ -15,7 +15,7 @@
 
 #include "session/nonce128.hpp"
 
-extern char** environ;  // NOLINT: the name POSIX gives it
+extern char** environ;  // NOLINT: the name that POSIX sets
 
 namespace tendon::cli {
 namespace {

@@ -29,7 +29,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::string_view kWhere = "cli.recv";
-/// How long Ctrl-C may go unnoticed while nobody connects.
+/// How long Ctrl-C may stay unnoticed while nobody connects.
 constexpr std::chrono::milliseconds kAcceptSlice{100};
 
 struct Received {

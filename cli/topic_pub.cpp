@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kWhere = "cli.topic.pub";
-/// How long a signal may go unnoticed.
+/// How long a signal may stay unnoticed.
 constexpr auto kSlice = 100ms;
 
 Result<void> wait_for_subscribers(Publisher& publisher, const TopicOptions& options,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tendon bench` for collectives: its own ranks and a launcher's, what it prints, what it refuses.
+// `tendon bench` for collectives: ranks of its own and of a launcher, its output, and the uses that
+// it refuses.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -59,7 +60,7 @@ class BenchCollective : public testing::TestWithParam<Verb> {};
 
 TEST_P(BenchCollective, FindsNothingWrongInEitherMemory) {
   const Verb& verb = GetParam();
-  // A few bytes, and more than a slot of the shared memory.
+  // A few bytes, and more bytes than a slot of the shared memory has.
   const Ended ended = run_tendon(Words{"bench", verb.name, "--json", "-b", "8", "-e", "1M", "-f",
                                        "131072", "--memory", "both"} +
                                  kFewCalls);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The brain of full size for some seconds: 24 processes lose nothing. How fast they are is for
-// `make bench` to say.
+// The brain of full size runs for some seconds: 24 processes lose nothing. `make bench` measures
+// their speed.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -34,7 +34,7 @@ TEST_P(FullSizeBrain, LosesNothing) {
   const Json& row = results[0];
   EXPECT_EQ(row.at("path"), path);
   EXPECT_EQ(row.at("nodes"), 24);
-  // In four seconds 225 maps a second for eight nodes each, and 240 heartbeats for one.
+  // In four seconds, 225 maps a second arrive at eight nodes each, and 240 heartbeats at one.
   EXPECT_EQ(row.at("published"), 4 * (225 * 8 + 240));
   EXPECT_EQ(row.at("received"), row.at("published"));
   EXPECT_EQ(row.at("lost"), 0);

@@ -35,7 +35,7 @@ using Role = detail::secure::TlsHandshake::Role;
 using testing::HasSubstr;
 using testing::Not;
 
-/// A median that is a time, a rate or a ratio, between the least and the most.
+/// Expects a median that is a time, a rate or a ratio, between the least and the most.
 void expect_spread(const Json& row, const std::string& name) {
   for (const std::string& key : {name, name + "_min", name + "_max"}) {
     ASSERT_TRUE(row.contains(key) && row[key].is_number()) << key << " of " << row;
@@ -163,7 +163,7 @@ TEST(BenchSecure, ALinkThatCannotBeMadeIsSaidPlainly) {
   EXPECT_THAT(ended.err, HasSubstr("--link veth:1g needs root, network namespaces, ip and tc"));
 }
 
-/// Two sockets, and between them a thread that hands on what each says, and keeps a copy.
+/// Two sockets, with a thread between them that forwards the bytes of each and keeps a copy.
 class Wire {
  public:
   Wire() {
@@ -181,7 +181,7 @@ class Wire {
 
   [[nodiscard]] detail::OwnedFd take_here() { return std::move(here_); }
   [[nodiscard]] detail::OwnedFd take_there() { return std::move(there_); }
-  /// All that was said, once both ends are closed.
+  /// Closes both ends, and returns all bytes that passed.
   [[nodiscard]] const std::string& seen() {
     here_.reset();
     there_.reset();
@@ -208,7 +208,7 @@ class Wire {
     }
   }
 
-  std::array<detail::OwnedFd, 2> sides_;  // of the thread
+  std::array<detail::OwnedFd, 2> sides_;  // the thread's ends
   detail::OwnedFd here_;
   detail::OwnedFd there_;
   std::string seen_;
@@ -217,7 +217,8 @@ class Wire {
 
 constexpr std::string_view kPlanted = "a text that no wire may show";
 
-/// Sends kPlanted from one end to the other; what the wire has seen, and the protection.
+/// Sends kPlanted from one end to the other; has the bytes that the wire has seen, and the
+/// protection.
 struct Sent {
   std::string received;
   std::string seen;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tendon call` beside responders of a program.
+// `tendon call` with responders in a program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -88,8 +88,8 @@ TEST_F(CallCommand, AllAnswersArePrintedAndTheOthersNamed) {
   Words words = with_peers({"call", "arm/plan", "--all", "--timeout", "20", "--json"});
   words.insert(words.end(), {"--peer", leg.address()});
   Ended ended;
-  // The command asks the responders that have been announced by then; a busy machine announces
-  // the two apart.
+  // The command asks the responders that are announced when it starts; a busy machine announces the
+  // two at different times.
   const auto both = [&] { return ended.code == 0 && ended.err.find("leg") != std::string::npos; };
   for (int tries = 0; tries < 50 && !both(); ++tries) ended = run_tendon(words);
   EXPECT_EQ(ended.code, 0) << ended.err;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command as its users meet it: what it prints where, its exit codes, and that a transfer
-// leaves the same file or none.
+// The command from a user's view: which stream its output is on, its exit codes, and that a
+// transfer leaves the same file or none.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -46,7 +46,7 @@ void write_file(const std::filesystem::path& path, std::string_view text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-/// A safetensors file written by hand: its header need not look like ours.
+/// A safetensors file written by hand: its header may differ from those that Tendon writes.
 std::string foreign_file(const std::string& header, std::string_view data) {
   const std::uint64_t length = header.size();
   std::string text(reinterpret_cast<const char*>(&length), sizeof length);
@@ -54,7 +54,7 @@ std::string foreign_file(const std::string& header, std::string_view data) {
 }
 static_assert(std::endian::native == std::endian::little);
 
-/// The command answers an error: its code on stderr, its exit code.
+/// Expects that the command failed with this error: its code on stderr, and its exit code.
 testing::AssertionResult ended_with(const Ended& ended, ErrorCode code,
                                     std::string_view text = {}) {
   if (ended.code == exit_code_of(code) && ended.err.find(error_id(code)) != std::string::npos &&
@@ -69,7 +69,7 @@ testing::AssertionResult succeeded(const Ended& ended) {
   return testing::AssertionFailure() << testing::PrintToString(ended);
 }
 
-/// No hidden character (core/text.hpp) but the ends of lines.
+/// Expects no hidden character (core/text.hpp) except the ends of lines.
 testing::AssertionResult shows_all(const Ended& ended) {
   for (const std::string& text : {ended.out, ended.err})
     for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
@@ -80,7 +80,7 @@ testing::AssertionResult shows_all(const Ended& ended) {
   return testing::AssertionSuccess();
 }
 
-// Talk ----------------------------------------------------------------------------------------
+// Output --------------------------------------------------------------------------------------
 
 TEST(Cli, VersionAndHelpAreDataAndSucceed) {
   EXPECT_EQ(run_tendon({"--version"}).out, "tendon " + std::string(kVersion) + "\n");
@@ -125,7 +125,7 @@ TEST(Cli, AnUnknownVerbIsNamedWithThoseThereAre) {
   EXPECT_EQ(shown.find("peer"), std::string::npos) << "a hidden verb is shown";
 }
 
-/// In a shell, with what stands behind it there.
+/// Runs the command in a shell, with the rest of `words` after it.
 Ended run_in_shell(const std::string& words) {
   return Command({"-c", std::string(TENDON_CLI_PATH) + " " + words}, "/bin/sh").finish();
 }
@@ -135,7 +135,7 @@ TEST(Cli, DataThatCannotBeWrittenIsAnError) {
     EXPECT_TRUE(ended_with(run_in_shell(verb + " >/dev/full"), ErrorCode::storage_full, "stdout"));
     EXPECT_TRUE(ended_with(run_in_shell(verb + " >&-"), ErrorCode::system, "stdout"));
   }
-  // A reader that has seen enough is none.
+  // A closed pipe is not an error: the reader has seen enough.
   const Ended ended = run_in_shell("explain TD-E0003 | true");
   EXPECT_EQ(ended.err, "");
 }
@@ -145,7 +145,7 @@ TEST(Cli, OutputOfRanksThatCannotBeWrittenIsAnError) {
     const Ended ended = run_in_shell("launch " + flags + " -- echo a line >/dev/full");
     EXPECT_TRUE(ended_with(ended, ErrorCode::storage_full, "stdout"));
   }
-  // A job that failed says how.
+  // A failed job reports its own exit code.
   EXPECT_EQ(run_in_shell("launch -n 1 -- sh -c 'echo a line; exit 3' >/dev/full").code, 3);
 }
 
@@ -181,7 +181,7 @@ TEST(Cli, WhatItRepeatsHidesNothing) {
   EXPECT_EQ(Json::parse(info.out)["settings"]["name"]["value"], text) << "JSON spells what it is";
 }
 
-/// `tendon info` with this variable: its words about GPUs.
+/// The words about GPUs that `tendon info` prints with this variable.
 Json gpus_with(const char* variable, const char* value) {
   const Variable chosen(variable, value);
   const Ended ended = run_tendon({"info", "--json"});
@@ -224,7 +224,8 @@ TEST(Cli, InfoShowsSettingsAndWhereTheyComeFrom) {
   EXPECT_EQ(named["settings"]["name"]["source"], "environment");
 }
 
-// docs/environment.md promises the effective settings; what a build leaves out has no effect in it.
+// docs/environment.md promises the effective settings. A variable of a part that is not built has
+// no effect.
 TEST(Cli, InfoShowsEachSettingThatTheEnvironmentDecides) {
   struct Said {
     const char* variable;
@@ -280,7 +281,7 @@ TEST(Cli, InfoShowsWhereALauncherLetsItsRanksMeet) {
 // docs/environment.md: "An empty value counts as unset."
 TEST(Cli, AnEmptyValueOfTheEnvironmentSetsNothing) {
   const Words words = {"bench", "allreduce", "--ranks", "2", "-b", "8", "-e", "8", "-n", "1"};
-  setenv("TENDON_COLLECTIVES", "colour=red", 1);  // the library warns of it
+  setenv("TENDON_COLLECTIVES", "colour=red", 1);  // the library warns about it
   setenv("TENDON_LOG", "warn", 1);
   const Ended warned = run_tendon(words);
   for (const char* const name : {"TENDON_LOG", "RANK", "WORLD_SIZE"}) setenv(name, "", 1);
@@ -311,7 +312,7 @@ TEST(Cli, InfoShowsHowLargeCopiesGoAndByWhichFigures) {
     EXPECT_GT(row["from_bytes"].get<std::uint64_t>(), last_bytes) << row;
     last_bytes = row["from_bytes"];
     EXPECT_EQ(row["gb_per_s"].size(), 3U) << row;
-    // A machine that disturbs every part of a trial leaves it open.
+    // Disturbances of every part of a trial leave the way undecided.
     if (row["way"].is_null()) continue;
     EXPECT_TRUE(row["gb_per_s"].contains(row["way"].get<std::string>())) << row;
     for (const Json& rate : row["gb_per_s"]) EXPECT_GT(rate.get<double>(), 0) << row;
@@ -390,7 +391,7 @@ TEST(Cli, ExplainHasAPageForEveryError) {
 
 // Transfers -----------------------------------------------------------------------------------
 
-/// A receiver that listens, and where it writes.
+/// A receiver that listens, and the folder that it writes to.
 struct Receiver {
   explicit Receiver(Words flags = {}) {
     Words words = {"recv", "127.0.0.1:0", "-o", folder.path().string()};
@@ -421,7 +422,7 @@ class CliFiles : public testing::Test {
   ScratchDir folder_;
 };
 
-/// Files of every shape that the format has.
+/// Files with every shape that the format allows.
 std::vector<std::pair<std::string, std::string>> sample_files(const std::filesystem::path& folder) {
   std::vector<std::pair<std::string, std::string>> files;
   const auto add = [&](const std::string& name, const TensorDict& dict, SaveOptions options = {}) {
@@ -610,7 +611,7 @@ TEST_F(CliFiles, AFullDiskIsNamedOnBothSidesAndLeavesNothing) {
   EXPECT_EQ(left, Words{});
 }
 
-/// A shell in which files may have so many blocks of 512 bytes.
+/// A shell in which a file may have this number of blocks of 512 bytes.
 std::string with_file_limit(int blocks, const std::string& words) {
   return "ulimit -f " + std::to_string(blocks) + "; exec " + TENDON_CLI_PATH + " " + words;
 }
@@ -639,9 +640,9 @@ TEST_F(CliFiles, BeyondTheLimitOfFilesIsNamedOnBothSidesAndLeavesNothing) {
   EXPECT_EQ(launched.code, 128 + SIGXFSZ) << "a rank has its signals as usual: " << launched.err;
 }
 
-// A sender that does not behave ----------------------------------------------------------------
+// Hostile senders ------------------------------------------------------------------------------
 
-/// A sender of our own, which says what it likes.
+/// A sender of the test, which may send anything.
 class BadSender {
  public:
   explicit BadSender(const std::string& address, std::string name = "bad sender")
@@ -706,7 +707,7 @@ TEST(CliHostile, NamesThatLeaveTheFolderAreRefused) {
   EXPECT_TRUE(ended_with(receiver.command->finish(), ErrorCode::permission_denied, "201"));
 }
 
-// A sender that calls itself by what turns the line around, or shows nothing.
+// The name of the sender reverses the direction of the line, or is invisible.
 TEST(CliHostile, TheNameOfThePeerHidesNothing) {
   for (const Words& flags : {Words{}, Words{"--json"}}) {
     Receiver receiver(flags);
@@ -719,7 +720,7 @@ TEST(CliHostile, TheNameOfThePeerHidesNothing) {
   }
 }
 
-// The receiver's directory is part of what it says, and need not be UTF-8.
+// The directory of the receiver is part of its message, and may not be valid UTF-8.
 TEST_F(CliFiles, TheReasonArrivesWhateverTheDirectoryIsCalled) {
   ScratchDir parent;
   const auto folder = parent.path() / "caf\xe9";
@@ -802,7 +803,7 @@ TEST(CliHostile, AnotherHashAnEarlyEndAndSilenceLeaveNoFile) {
     Receiver receiver;
     BadSender sender(receiver.address);
     sender.announce(json, small_header());
-    sender.say(2, Json({{"sha256", std::string(64, '0')}}).dump());  // before the tensors
+    sender.say(2, Json({{"sha256", std::string(64, '0')}}).dump());  // sent before the tensors
     EXPECT_TRUE(ended_with(receiver.command->finish(), ErrorCode::protocol_violation));
     EXPECT_EQ(receiver.folder.names(), Words{});
   }
@@ -824,7 +825,7 @@ TEST(CliHostile, AnotherHashAnEarlyEndAndSilenceLeaveNoFile) {
   }
 }
 
-// What a hostile receiver says ends on the terminal of the sender.
+// The words of a hostile receiver are printed on the terminal of the sender.
 class CliHostileWords : public CliFiles {};
 
 TEST_F(CliHostileWords, ARefusalHidesNothing) {
@@ -864,7 +865,7 @@ TEST_F(CliHostileWords, TheReasonOfAnEndedPipeHidesNothing) {
 
 class CliDeath : public CliFiles, public testing::WithParamInterface<std::string> {
  protected:
-  /// A sender that is somewhere in the middle of its file, and stays there for seconds.
+  /// Starts a sender that stays in the middle of its file for seconds.
   void start() {
     receiver_.emplace(Words{"--path", GetParam()});
     sender_.emplace(Words{"send", save_large(), receiver_->address, "--max-rate", "4", "--path",
@@ -1064,7 +1065,8 @@ TEST(CliBench, DeadlineRunsEveryCallIntoIt) {
   }
 }
 
-// With a runtime directory of their own they are to the publisher as on another host.
+// With runtime directories of their own, the readers look to the publisher like those of another
+// host.
 TEST(CliBench, TopicStartsItsReadersByACommand) {
   const ScratchDir folder;
   const std::string other_host = "env TENDON_RUNTIME_DIR=" + (folder.path() / "run").string();

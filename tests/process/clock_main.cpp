@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts of one process whose clock is set while they talk, by pipes, groups and nodes: the
-// functions of libc that read or wait by a clock are replaced in this program. `clock_main
-// wall|steady` says which one jumps.
+// Contexts of one process whose clock is set while they use pipes, groups and nodes. This program
+// replaces the functions of libc that read a clock or wait by it. `clock_main wall|steady` says
+// which one jumps.
 #include <pthread.h>
 #include <semaphore.h>
 #include <sys/syscall.h>
@@ -29,7 +29,7 @@ namespace {
 
 std::atomic<std::int64_t> wall_offset_s{0};
 std::atomic<std::int64_t> steady_offset_s{0};
-// Uses of the wall clock, and of what waits until it shows a time.
+// Counts the reads of the wall clock, and the waits until a time that it shows.
 std::atomic<std::uint64_t> wall_uses{0};
 
 std::int64_t wall_seconds() {
@@ -59,7 +59,7 @@ int gettimeofday(timeval* now, void*) noexcept {
   *now = {wall_seconds(), 0};
   return 0;
 }
-// Whatever waits by the wall clock would fail at once.
+// A wait by the wall clock fails at once.
 int pthread_cond_timedwait(pthread_cond_t*, pthread_mutex_t*, const timespec*) {
   wall_uses.fetch_add(1);
   return EINVAL;
@@ -82,7 +82,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kPatience = 20s;
 
-/// What jumps, and by how much. A lease that went by that clock would lapse.
+/// The clock that jumps, and how far. A lease that used that clock would lapse.
 struct Jumps {
   std::atomic<std::int64_t>& offset_s;
   std::int64_t step_s;
@@ -105,7 +105,7 @@ void done(const Result<void>& result, std::string_view what) {
 }
 
 void talk(Context& client_context, Listener& listener, Pipe& client, Pipe& server) {
-  // Long enough for a look at the leases.
+  // Long enough for a check of the leases.
   const auto nothing = server.recv(1200ms);
   require(!nothing && nothing.error().code == ErrorCode::timeout,
           nothing ? "recv answered without a message" : nothing.error().message());
@@ -161,7 +161,8 @@ void groups(const Jumps& jumps, Transport transport) {
   other.join();
 }
 
-// A sample that is young enough comes, and one is not, whatever the wall clock says.
+// A subscriber gets a sample that is young enough, and another gets none, whatever the wall clock
+// says.
 void nodes(const Jumps& jumps, Transport transport) {
   const ContextOptions options{.transport = transport, .lease = jumps.lease};
   Context vision_context = taken(Context::create(options), "create");
@@ -202,7 +203,7 @@ int run(std::string_view which) {
   const std::uint64_t unused = wall_uses;
   (void)std::chrono::system_clock::now();
   require(wall_uses == unused + 1, "the clock of libstdc++ is not the one of this program");
-  // What waits by the steady clock comes back after a jump of seconds.
+  // A wait by the steady clock returns after a jump of seconds.
   const Jumps jumps = which == "wall" ? Jumps{wall_offset_s, 400 * 24 * 3600, 60s}
                                       : Jumps{steady_offset_s, 5, 500ms};
   for (const Transport transport : {Transport::shm, Transport::tcp}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Somebody sets the clock of the machine while processes talk.
+// The clock of the machine is set while processes exchange messages.
 #include <gtest/gtest.h>
 
 #include "process/command.hpp"
@@ -19,8 +19,8 @@ TEST(ClockJumps, OfTheWallClockDisturbNothing) {
   EXPECT_EQ(ended.out, "ok\n");
 }
 
-// The kernel lets nobody set that clock. It is what deadlines and leases go by, so the same program
-// must notice.
+// The kernel lets nobody set the steady clock. Deadlines and leases use it, so the same program
+// must notice a jump.
 TEST(ClockJumps, OfTheSteadyClockAreSeen) {
   if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer has a clock of its own";
   const Ended ended = run_with_jumps_of("steady");

@@ -13,7 +13,7 @@
 
 #include "process/pipe_ends.hpp"
 
-extern char** environ;  // NOLINT: the name POSIX gives it
+extern char** environ;  // NOLINT: the name that POSIX sets
 
 namespace tendon::test {
 Command::Command(const std::vector<std::string>& arguments, std::string program) {

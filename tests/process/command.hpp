@@ -12,7 +12,7 @@
 
 namespace tendon::test {
 
-/// How a run of the `tendon` command ended, and what it printed.
+/// How a run of the `tendon` command ended, and its output.
 struct Ended {
   int code = -1;  ///< exit code, or 128 + the signal that ended it
   std::string out;
@@ -22,8 +22,7 @@ inline void PrintTo(const Ended& ended, std::ostream* stream) {
   *stream << "exit code " << ended.code << "\nstdout: " << ended.out << "\nstderr: " << ended.err;
 }
 
-/// A run of the `tendon` command that this build made, or of another program. Killed with its
-/// object.
+/// A run of the `tendon` command of this build, or of another program. The destructor kills it.
 class Command {
  public:
   explicit Command(const std::vector<std::string>& arguments,
@@ -32,14 +31,14 @@ class Command {
   Command& operator=(const Command&) = delete;
   ~Command();
 
-  /// Waits until stderr has a line that starts with `prefix`; what follows the prefix. A failure
-  /// and "" when the command ends first.
+  /// Waits until stderr has a line that starts with `prefix`; returns the text after the prefix. If
+  /// the command ends first, it fails the test and returns "".
   std::string wait_for_err(std::string_view prefix);
-  /// Whether stderr has it by now.
+  /// Whether stderr has the text now.
   bool has_said(std::string_view text);
   [[nodiscard]] pid_t pid() const { return pid_; }
   void signal(int number) const;
-  /// Waits until it has stopped (SIGSTOP); a failure when it ends first.
+  /// Waits until the process has stopped (SIGSTOP); fails the test when the process ends first.
   void wait_until_stopped();
   /// Reads both streams to their end and waits for the process.
   Ended finish();
@@ -49,7 +48,7 @@ class Command {
     detail::OwnedFd fd;
     std::string text;
   };
-  /// Takes in what either stream has; false when both have ended.
+  /// Reads the bytes that either stream has; returns false when both have ended.
   bool read_some();
 
   pid_t pid_ = -1;
@@ -58,9 +57,9 @@ class Command {
   std::size_t err_seen_ = 0;
 };
 
-/// Runs it to its end.
+/// Runs the command to its end.
 Ended run_tendon(const std::vector<std::string>& arguments);
-/// Runs the benchmarks of benchmarks/processes/, likewise.
+/// Runs the benchmarks of benchmarks/processes/ to their end.
 Ended run_processes(const std::vector<std::string>& arguments);
 
 }  // namespace tendon::test

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file appears under its name whole, and replaces another one only when it was told to: whatever
-// dies, also if another process makes a file of that name, and whatever the file system lacks.
+// A file appears under its name only when it is whole, and replaces another file only on demand.
+// This holds whichever process dies, if another process makes a file of that name, and on limited
+// file systems.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -40,7 +41,7 @@ class Armed {
     unsetenv("TENDON_FAILPOINTS");
     unsetenv("TENDON_FAILPOINT_REPORT");
   }
-  /// Those that were passed.
+  /// The failpoints that were passed.
   [[nodiscard]] std::string passed() const { return read_file(report_); }
 
  private:
@@ -48,7 +49,7 @@ class Armed {
   std::string report_ = (folder_.path() / "passed").string();
 };
 
-/// What a file system may lack, as failpoints.
+/// The features that a file system may lack, as failpoints.
 struct FileSystem {
   std::string name;
   std::string lacks;
@@ -81,14 +82,14 @@ class Commit : public testing::TestWithParam<FileSystem> {
     EXPECT_EQ(run_tendon(make(path)).code, 0);
     return read_file(path);
   }
-  /// `tendon recv` into the folder, which listens at address().
+  /// Starts `tendon recv` into the folder; it listens at address().
   Command& receive(const Words& flags = {}) {
     Words words = {"recv", "127.0.0.1:0", "-o", folder_.path().string(), "--timeout", "60"};
     words.insert(words.end(), flags.begin(), flags.end());
     address_ = receiver_.emplace(words).wait_for_err("tendon: listening on ");
     return *receiver_;
   }
-  /// A sender of a file that is called as the target.
+  /// The words of a sender of a file that has the name of the target.
   Words send() {
     const auto path = source_.path() / "m.safetensors";
     if (!std::filesystem::exists(path)) {
@@ -96,7 +97,7 @@ class Commit : public testing::TestWithParam<FileSystem> {
     }
     return {"send", path.string(), address_};
   }
-  /// Hidden files that a kill has left; nothing else may lie beside the target.
+  /// Hidden files that a kill has left; nothing else may be beside the target.
   [[nodiscard]] Words residue() const {
     Words left;
     for (const std::string& name : folder_.names()) {
@@ -136,7 +137,7 @@ TEST_P(Commit, AKillLeavesTheOldFileOrTheWholeNewOne) {
         was_killed = run_tendon(make(target())).code == 128 + SIGKILL;
         EXPECT_EQ(was_killed, armed.passed().find(kill.failpoint) != std::string::npos);
       }
-      // A nameless file gets a hidden name only when another one has the name it wants.
+      // A nameless file gets a hidden name only when another file has the name that it wants.
       const bool has_hidden_name = !GetParam().lacks.empty() || !old.empty();
       EXPECT_EQ(was_killed, kill.failpoint != std::string("atomic_file.hidden") ||
                                 (GetParam().lacks.empty() && has_hidden_name));
@@ -159,7 +160,8 @@ TEST_P(Commit, AKilledReceiverLeavesNoFileOrTheWholeOne) {
   const std::string expected = whole();
   for (const Kill& kill : kKills) {
     SCOPED_TRACE(kill.failpoint);
-    if (kill.failpoint == std::string("atomic_file.hidden")) continue;  // not where nothing is
+    if (kill.failpoint == std::string("atomic_file.hidden"))
+      continue;  // not passed there
     std::filesystem::remove(target());
     const Armed armed(with(std::string(kill.failpoint) + "=kill"));
     Command& receiver = receive();

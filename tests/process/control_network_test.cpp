@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A controller and workers on hosts of their own, which are network namespaces: worker pipes and
-// links are tcp, the flows tcp with CURVE. What happens to one of these planes leaves the others as
-// they are.
+// A controller and workers on separate hosts, which are network namespaces. Worker pipes and links
+// are tcp, the flows tcp with CURVE. A fault in one of these planes leaves the others unchanged.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -32,7 +31,7 @@ using namespace std::chrono_literals;
 
 constexpr std::uint32_t kSize = 3;
 
-/// The ports of this thread's host at which somebody listens.
+/// The ports with a listener on this thread's host.
 std::set<std::uint32_t> listening_ports() {
   std::set<std::uint32_t> ports;
   for (const char* const name : {"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"}) {
@@ -61,7 +60,8 @@ class ControlOverNetworks : public ProcessTest {
     if (const auto reason = Network::why_not()) GTEST_SKIP() << *reason;
     network_.emplace(kSize + 1);
   }
-  /// `body` runs on the controller's host, where its sockets are made, with workers that joined.
+  /// Runs `body` on the controller's host, where its sockets are made, after the workers have
+  /// joined.
   template <class Body>
   void run(Body body) {
     network_->inside(0, [&] {
@@ -102,7 +102,7 @@ class ControlOverNetworks : public ProcessTest {
                                   kPatience);
   }
   [[nodiscard]] std::uint64_t id() const { return id_; }
-  /// What a step's outputs say; every worker says the same.
+  /// The text of a step's outputs; every worker sends the same.
   std::string collect(std::uint64_t id) {
     const auto outputs = controller_->collect(id, kPatience);
     EXPECT_TRUE(succeeds(outputs));
@@ -116,7 +116,7 @@ class ControlOverNetworks : public ProcessTest {
     EXPECT_TRUE(succeeds(give(payload)));
     return collect(id_);
   }
-  /// Each worker's `waiting`, by its heartbeats: nobody asks.
+  /// Each worker's `waiting`, from its heartbeats; the controller asks nothing.
   std::vector<std::string> waiting() {
     std::vector<std::string> texts(kSize);
     for (const WorkerStatus& status : controller_->status().workers)
@@ -124,7 +124,7 @@ class ControlOverNetworks : public ProcessTest {
     return texts;
   }
 
-  std::chrono::milliseconds lease_ = kLongLease;  // of every Context
+  std::chrono::milliseconds lease_ = kLongLease;  // for every Context
 
  private:
   std::optional<Network> network_;
@@ -167,7 +167,7 @@ TEST_F(ControlOverNetworks, AWorkerThatDiesIsReplaced) {
 }
 
 TEST_F(ControlOverNetworks, WhileOneIsStoppedInACollectiveTheOthersReplyAndSayWhom) {
-  // Two seconds are a pause: with the lease of every Context that names none, no link ends.
+  // Two seconds are a pause: with the default lease of a Context no link ends.
   lease_ = ContextOptions().lease;
   ASSERT_GT(lease_, 2s);
   run([&] {
@@ -204,8 +204,8 @@ TEST_F(ControlOverNetworks, BrokenFlowsLoseNoStepAndLeaveTheGroupsAsTheyAre) {
       flows += (flows.empty() ? "" : ", ") + std::to_string(port);
     for (int round = 0; round < 3; ++round) {
       network().reset(0, "tcp dport { " + flows + " }");
-      // What the workers' kernels say to this one is reset, so all connections that carry something
-      // break: those of the inputs now, those of the outputs when workers send.
+      // Packets of the workers' kernels to this host are answered with a reset, so all connections
+      // in use break: those of the inputs now, those of the outputs when workers send.
       ASSERT_TRUE(succeeds(give("reduce")));
       EXPECT_TRUE(eventually([&] { return network().dropped_count(0) > 0; }));
       ASSERT_TRUE(succeeds(give("epoch")));
@@ -223,7 +223,8 @@ using Links = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
 
 class BrokenLinks : public ControlOverNetworks, public testing::WithParamInterface<Links> {};
 
-// One link: two of the three go on without one that lives. All of them: each is alone.
+// With one broken link, two of the three continue without a living one. With all links broken, each
+// is alone.
 INSTANTIATE_TEST_SUITE_P(Links, BrokenLinks,
                          testing::Values(Links{{0, 1}}, Links{{0, 2}},
                                          Links{{0, 1}, {0, 2}, {1, 2}}));
@@ -241,7 +242,7 @@ TEST_P(BrokenLinks, LeaveWorkerPipesAsTheyAreAndTheNextRosterIsOfTheSameProcesse
     ASSERT_TRUE(succeeds(give("reduce")));
     EXPECT_TRUE(fails_with(controller().collect(id(), kPatience), ErrorCode::worker_lost,
                            "failed in step"));
-    // The processes live, and their pipes: they reply.
+    // The processes and their pipes are alive: they reply.
     for (std::uint32_t rank = 0; rank < kSize; ++rank)
       EXPECT_TRUE(succeeds(controller().ask({rank}, kPatience)));
     for (const std::uint32_t host : hosts) network().heal(host);

@@ -41,7 +41,7 @@ class ControlledProcesses : public testing::Test {
   Result<void> give(const std::string& payload) {
     return controller_.broadcast({.schedule_id = ++id_, .payload = storage_of(payload)}, kPatience);
   }
-  /// What a step's outputs say; every worker says the same.
+  /// The text of a step's outputs; every worker sends the same.
   std::string collect(std::uint64_t id) {
     const auto outputs = controller_.collect(id, kPatience);
     EXPECT_TRUE(succeeds(outputs));
@@ -56,13 +56,13 @@ class ControlledProcesses : public testing::Test {
     EXPECT_TRUE(succeeds(give(payload)));
     return collect(id_);
   }
-  /// A step works: the sum of 1, 2 and 3 comes back.
+  /// Expects that a step works and returns the sum of 1, 2 and 3.
   void expect_a_step() { EXPECT_EQ(do_step("reduce"), "6"); }
   void kill_and_replace(const std::vector<std::uint32_t>& victims) {
     for (const std::uint32_t rank : victims) workers_[rank]->kill_and_wait();
     const auto lost = controller_.collect(id_, kPatience);
     ASSERT_TRUE(fails_with(lost, ErrorCode::worker_lost));
-    // A dead one is named, not one whose collective failed for that.
+    // The error names a dead worker, not a worker whose collective failed because of the death.
     EXPECT_TRUE(std::any_of(victims.begin(), victims.end(), [&](std::uint32_t rank) {
       return lost.error().detail.starts_with("rank " + std::to_string(rank) + " (");
     })) << lost.error().detail;
@@ -77,7 +77,7 @@ class ControlledProcesses : public testing::Test {
         continue;
       }
       EXPECT_TRUE(workers_[rank]->line().starts_with("failed "));
-      // A survivor may have been in more than one attempt.
+      // A survivor may have taken part in more than one attempt.
       EXPECT_EQ(workers_[rank]->line(), roster);
     }
     expect_a_step();
@@ -127,7 +127,7 @@ TEST_F(ControlledProcesses, WhileOneIsStoppedInACollectiveTheOthersReplyAndSayWh
   others.reply_until(stopped_at + 1500ms, id_, id_);
   ASSERT_TRUE(succeeds(give("reduce")));
   others.reply_until(stopped_at + 3s, id_ - 1, id_);
-  // It said that it waits itself, and says nothing any more: it alone holds up the step.
+  // It has reported that it waits, and now reports nothing: it alone holds up the step.
   std::vector<WorkerStatus> all;
   EXPECT_TRUE(eventually([&] {
     all = controller_.status().workers;
@@ -175,7 +175,7 @@ TEST_F(KilledController, ItsWorkersEndWithTheReason) {
   start({"reduce without 1"});
   ASSERT_EQ(workers_[1]->line(), "sleeps");
   controller_->kill_and_wait();
-  // Those in the collective do not wait for the member that sleeps.
+  // The members in the collective do not wait for the member that sleeps.
   for (const std::uint32_t rank : {0U, 2U}) {
     EXPECT_TRUE(workers_[rank]->line().starts_with("failed "));
     const std::string end = workers_[rank]->line();

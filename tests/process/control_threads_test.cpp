@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A controller and a worker in processes that may have so many threads and no more. ZeroMQ ends a
-// process in which it can start none.
+// A controller and a worker in processes with a limited number of threads. ZeroMQ ends a process in
+// which it can start none.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -26,8 +26,8 @@ TEST(FewThreadsOfControl, MakeAControllerWholeOrAreAnError) {
   expect_whole_or_error({.name = "controller", .enough = 4, .make = make_controller});
 }
 
-// Its controller, in this process, takes in whatever worker comes. A worker that left before its
-// roster runs would use up an attempt to form it, so each one takes a step first.
+// The controller, in this process, admits every worker. A worker that left before its roster runs
+// would use up an attempt to form it, so each worker takes a step first.
 TEST(FewThreadsOfControl, MakeAWorkerWholeOrAreAnError) {
   Context context = Context::create({.name = "controller"}).value();
   Controller controller = Controller::bind(context, layout_of(1, 1, 1), "127.0.0.1:0").value();

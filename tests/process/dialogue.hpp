@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How process/peer.hpp speaks with a program of this folder: that reads lines of standard input and
-// answers each with one line, "ok ..." or "error <code> <detail>".
+// The dialogue of process/peer.hpp with a program of this folder. The program reads lines of
+// standard input and answers each with one line, "ok ..." or "error <code> <detail>".
 #pragma once
 
 #include <unistd.h>
@@ -49,7 +49,8 @@ T next(Words& words, T otherwise) {
 /// The last word of a command is its deadline [ms].
 inline Deadline deadline(Words& words) { return std::chrono::milliseconds(next(words, 20'000)); }
 
-/// One line of standard input, unbuffered: a forked child goes on where its parent stopped.
+/// Reads one line of standard input without a buffer: a forked child continues where its parent
+/// stopped.
 inline std::optional<std::string> read_line() {
   std::string line;
   for (char c = 0;;) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors that stay on their GPU between two processes, on the double of the driver: SIGKILL of
-// either side at each failpoint of that path, also where a forked child lives on; a process that is
-// stopped; a stream that is slow. It is the table "Death" of docs/protocol.md, "GPUs".
+// either side at each failpoint of that path, with and without a forked child that lives on; a
+// stopped process; a slow stream. It is the table "Death" of docs/protocol.md, "GPUs".
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -18,7 +18,7 @@
 namespace tendon::test {
 namespace {
 
-// The slots are of two sizes, so that the second message announces a segment too.
+// The slots have two sizes, so that the second message announces a segment too.
 constexpr std::uint64_t kFirst = 100'000;
 constexpr std::uint64_t kSecond = 3'000'000;
 
@@ -29,18 +29,18 @@ Environment dies_at(const std::string& failpoint, int passage) {
   return {{"TENDON_FAILPOINTS", failpoint + "=kill@" + std::to_string(passage)}};
 }
 
-/// A process that `victim` has forked, and that lives on.
+/// The pid of a child that `victim` has forked, and that lives on.
 pid_t survivor_of(GpuPeer& victim, const std::string& kind = "") {
   return static_cast<pid_t>(std::stol(value_of(victim.ask("survivor " + kind))));
 }
 
-/// The words that the dead process could have written are written now.
+/// Writes now the words that the dead process could have written.
 void write_words(GpuPeer& dead, pid_t survivor) {
   ASSERT_EQ(kill(survivor, SIGUSR1), 0) << "it lives on";
   EXPECT_EQ(dead.line(), "written");
 }
 
-/// Another process is served as if nothing had happened.
+/// Expects that another process is served as usual.
 void expect_next_sender(GpuPeer& receiver) {
   GpuPeer next("next", kDirect);
   connect(next, receiver);
@@ -66,7 +66,7 @@ struct Row {
   const char* failpoint;  ///< "": it is killed from outside
   int passage;
   bool has_survivor = false;
-  std::uint64_t incomplete = 0;  ///< messages that the receiver counts so
+  std::uint64_t incomplete = 0;  ///< messages that the receiver counts as incomplete
 };
 std::ostream& operator<<(std::ostream& out, const Row& row) { return out << row.name; }
 std::string row_name(const testing::TestParamInfo<Row>& info) { return info.param.name; }
@@ -152,7 +152,7 @@ TEST_P(DirectReceiverDies, TheSlotsReturnAndTheSenderGoesOn) {
     const std::uint64_t size = seed % 2 == 1 ? kFirst : kSecond;
     ASSERT_TRUE(is_ok(sender.prepare(seed, size, "cuda:0")));
     sent = sender.send();
-    // Killed from outside, it holds one batch, and another is on its way.
+    // A victim that is killed from outside holds one batch, and another is on its way.
     const bool is_to_die = *row.failpoint == '\0';
     if (is_to_die && seed == 2) victim.kill_and_wait();
     const std::string received = victim.receive(seed, size, "there");
@@ -185,7 +185,7 @@ INSTANTIATE_TEST_SUITE_P(
         Row{"while_it_holds_batches_and_a_child_lives", "", 0, true}),
     row_name);
 
-// A process that does not go on, a stream that does not
+// A stopped process, and a stream that waits
 
 class DirectGpuProcesses : public ProcessTest {
  protected:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A crowd from one address in front of a listener. Hosts are network namespaces: loopback is exempt
-// from the rule.
+// Many connections from one address to a listener. The hosts are network namespaces: loopback is
+// exempt from the rule.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -37,7 +37,7 @@ class DoorOverNetworks : public testing::Test {
     EXPECT_EQ(::connect(fd.get(), there[0].get(), there[0].length), 0);
     return fd;
   }
-  /// Connections of `host` that have said hello, heard the answer, and go no further.
+  /// Opens connections of `host` that have sent a hello and received the answer, and then stop.
   void stall(std::uint32_t host, std::size_t count) {
     network_->inside(host, [&] {
       for (std::size_t i = 0; i < count; ++i) {

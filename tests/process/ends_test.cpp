@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// SIGKILL of a publisher whose reader is behind: the reader is told how many samples it will never
-// get, by the count of the process that is dead. TENDON_TEST_LONG makes it many rounds, and prints
-// how long the end took.
+// SIGKILL of a publisher whose reader is behind. The reader learns how many samples it will never
+// get, and the dead process's own count confirms the number. TENDON_TEST_LONG runs many rounds, and
+// prints how long the end took.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -67,7 +67,7 @@ class EndOfAPublisher : public ProcessTest {
   std::optional<Context> context_;
   std::optional<Node> node_;
   std::vector<double> took_ms_;
-  std::optional<tendon::Ended> end_;  // of the round
+  std::optional<tendon::Ended> end_;  // of this round
   std::uint64_t returned_ = 0;
   std::uint64_t started_ = 0;
   std::uint64_t accounted_ = 0;  // delivered and in gaps, from the first sample on

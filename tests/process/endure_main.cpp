@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A member of a group that goes on whatever comes out of its collectives, told what to do line by
-// line:
+// A member of a group that continues whatever the result of its collectives is. It obeys its input
+// line by line:
 //   endure_main ADDRESS RANK SIZE [scribble SEED board|all]
-// "call COUNT" calls COUNT operations and says "ok" and how many failed. "endure COUNT" goes on
-// after that until a member is lost, and says "ok" and how many are left, or "error" and why the
+// "call COUNT" calls COUNT operations and says "ok" and how many failed. "endure COUNT" continues
+// after that until a member is lost. It says "ok" and how many are left, or "error" and why the
 // group is over. With `scribble` the member writes random words to its shared memory meanwhile.
 // "quit" ends it.
 #include <algorithm>
@@ -25,7 +25,8 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr auto kPatience = 20s;
-// For an operation beside a member that lies, which may leave the others waiting as one that hangs.
+// For an operation beside a member that lies, which may leave the others waiting like a hung
+// member.
 constexpr auto kShortPatience = 200ms;
 
 void say(const std::string& line) { std::cout << line << std::endl; }
@@ -54,7 +55,7 @@ class Endurance {
       : context_(context), group_(group), patience_(patience) {}
 
   enum class Until : std::uint8_t { counted, somebody_is_lost };
-  /// All members end after the same operation: the last, or the one in which somebody is lost.
+  /// All members end after the same operation: the last, or the one in which a member is lost.
   void run(std::uint64_t count, Until until) {
     const std::uint32_t size = group_.size();
     std::uint64_t called = 0;
@@ -66,9 +67,9 @@ class Endurance {
       }
       if (call(step)) continue;
       ++failed;
-      // The same members, or those that are left, in another epoch.
-      // A member that lies can make this fail as well, for as long as it lives. That takes a while,
-      // so it counts as several calls.
+      // The next epoch has the same members, or those that are left. A lying member can make this
+      // fail as well, for as long as it lives. A failure takes a while, so it counts as several
+      // calls.
       const auto left = group_.shrink(5 * patience_);
       if (!left && is_over(left.error().code))
         return say("error " + std::string(to_string(left.error().code)));
@@ -125,7 +126,7 @@ class Endurance {
     dict.set("größe", Tensor::zeros(DType::i64, Shape({3})).value());
     return dict;
   }
-  // Whole, through the slots of a link, round the group.
+  // Passes a whole dict round the group, through the slots of a link.
   bool pass_dict(std::int64_t count) {
     const std::uint32_t size = group_.size();
     const std::uint32_t me = group_.rank().value;

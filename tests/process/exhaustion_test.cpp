@@ -95,7 +95,7 @@ TEST_P(Descriptors, ASegmentThatCannotBeTakenInWaitsForOneAndTheLinkLivesOn) {
   EXPECT_EQ(pipe.recv(kPatience).error().code, ErrorCode::end_of_stream);
 }
 
-// Its peer has gone in order meanwhile: nothing that it said is lost.
+// Its peer has closed in order meanwhile: no message of that peer is lost.
 TEST_P(Descriptors, WhatWaitsForOneComesAlsoFromAPeerThatHasGone) {
   if (!is_shm()) GTEST_SKIP() << "no segments over sockets";
   Peer peer(victim());

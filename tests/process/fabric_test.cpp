@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Publishers and subscribers in processes that are stopped and killed: what docs/fabric.md
-// promises, for samples of each size.
+// Publishers and subscribers in processes that are stopped and killed: the promises of
+// docs/fabric.md, for samples of each size.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -26,17 +26,17 @@ using namespace std::chrono_literals;
 
 constexpr std::uint64_t kHistory = 8;
 
-/// Samples of one size, in the memory that their publisher has.
+/// Samples of one size, in the memory of their publisher.
 struct Size {
   const char* name;
   std::uint64_t bytes;
-  std::uint64_t publish_bytes;  ///< 0: what it is without being asked for
+  std::uint64_t publish_bytes;  ///< 0: the default
   std::uint64_t under_way;      ///< samples that a subscriber gets while it takes none
   std::uint64_t published;      ///< while it is stopped: more than it gets and the history keeps
 };
 std::ostream& operator<<(std::ostream& out, const Size& size) { return out << size.name; }
 
-/// What a subscriber in another process said of one sample.
+/// The report of a subscriber in another process about one sample.
 struct Heard {
   std::uint64_t sequence = 0;
   std::uint64_t first = 0;  ///< of its gap; 0: none
@@ -54,7 +54,7 @@ class Fabric : public ProcessTest, public testing::WithParamInterface<Size> {
  protected:
   Fabric() { members_.watch(context_); }
   void SetUp() override {
-    constexpr std::uint64_t kBeside = std::uint64_t{2} << 30;  // what the others take
+    constexpr std::uint64_t kBeside = std::uint64_t{2} << 30;  // the others take this much
     if (TENDON_SANITIZED && size().publish_bytes != 0)
       GTEST_SKIP() << "a sanitizer takes minutes for samples of this size";
     if (size().publish_bytes + kBeside > detail::memory_limit_bytes())
@@ -81,8 +81,8 @@ class Fabric : public ProcessTest, public testing::WithParamInterface<Size> {
     words >> heard.sequence >> heard.first >> heard.last >> heard.reason;
     return heard;
   }
-  /// What one that was stopped behind `before` hears when it goes on: what was under way to it, one
-  /// gap, the history.
+  /// Expects the samples of a subscriber that was stopped after `before` and continues: those under
+  /// way to it, one gap, the history.
   static void expect_one_gap(Peer& peer, const std::string& subscriber, std::uint64_t before,
                              std::uint64_t head) {
     const std::uint64_t got = before + size().under_way;
@@ -94,7 +94,8 @@ class Fabric : public ProcessTest, public testing::WithParamInterface<Size> {
       EXPECT_EQ(hear(peer, subscriber), Heard{sequence});
   }
 
-  // A busy machine may keep a process from its CPU for a second: over sockets the lease decides.
+  // A busy machine may keep a process from its CPU for a second, and over sockets the lease
+  // decides.
   static constexpr std::chrono::milliseconds kLease = 3s;
   MemberEventLog members_;
   Context context_ =
@@ -110,7 +111,7 @@ class Fabric : public ProcessTest, public testing::WithParamInterface<Size> {
   std::uint64_t published_ = 0;
 };
 
-// A gigabyte of history, and one sample under way: what a share of the pool allows.
+// The history of a gigabyte and one sample under way: a share of the pool allows no more.
 INSTANTIATE_TEST_SUITE_P(Sizes, Fabric,
                          testing::Values(Size{"100KB", 100'000, 0, 16, 100},
                                          Size{"100MB", 100'000'000, std::uint64_t{2} << 30, 1, 11}),
@@ -166,7 +167,7 @@ TEST_P(Fabric, AStoppedProcessIsWaitedForOnceWithBlock) {
   }
   EXPECT_EQ(publish_until(50ms), "s;");
   EXPECT_EQ(hear(t, "t"), Heard{sequence});
-  // Without end, if it waited for the one that let a deadline pass.
+  // It would take for ever if it waited for the subscriber that let a deadline pass.
   while (++sequence <= size().published) {
     EXPECT_EQ(publish_until(Deadline::never()), "s;");
     EXPECT_EQ(hear(t, "t"), Heard{sequence}) << "one that runs is not disturbed";
@@ -181,7 +182,7 @@ TEST_P(Fabric, AThreadThatStopsHoldsUpNeitherItsProcessNorOthers) {
   Publisher publisher = Publisher::declare(node_, "frames", {.qos = {keep_last(kHistory)}}).value();
   Peer s(other("s", "shm", node_.address()));
   Peer t(other("t", "tcp", node_.address()));
-  ASSERT_TRUE(is_ok(s.ask("subscribe frames s1")));  // whose thread takes nothing
+  ASSERT_TRUE(is_ok(s.ask("subscribe frames s1")));  // its thread takes nothing
   ASSERT_TRUE(is_ok(s.ask("subscribe frames s2")));
   ASSERT_TRUE(is_ok(t.ask("subscribe frames t")));
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(3, kPatience)));
@@ -222,7 +223,7 @@ TEST_P(Fabric, AProcessThatIsLostByItsLeaseComesBackAndKnowsWhatItMissed) {
   EXPECT_TRUE(reconnected);
 }
 
-// On one host a process that is stopped is known to live, whatever its lease.
+// On one host a stopped process is known to live, whatever its lease.
 TEST_P(Fabric, OnOneHostALeaseEndsNothing) {
   Publisher publisher = Publisher::declare(node_, "frames", {.qos = {keep_last(kHistory)}}).value();
   Peer s(other("s", "shm", node_.address()));
@@ -252,7 +253,7 @@ TEST_P(Fabric, APublisherThatIsKilledAndStartsAgainIsAnotherIncarnation) {
     ASSERT_TRUE(is_ok(p.ask("wait 1")));
     ASSERT_TRUE(is_ok(p.ask("publish " + its_bytes() + ' ' + std::to_string(count))));
     p.kill_and_wait();
-    // Everything that was published lies here, whatever became of its publisher.
+    // Everything that was published is here, even after its publisher died.
     for (std::uint64_t sequence = 1; sequence <= count; ++sequence) {
       kept.push_back(subscriber.recv(kPatience).value());
       EXPECT_EQ(kept.back().sequence, sequence);
@@ -271,7 +272,7 @@ TEST_P(Fabric, APublisherThatIsKilledAndStartsAgainIsAnotherIncarnation) {
 
 TEST_P(Fabric, ASubscriberThatIsKilledGivesItsMemoryBack) {
   Publisher publisher = Publisher::declare(node_, "frames").value();
-  // More than the pool holds, if it kept those of the dead.
+  // More than the pool holds, if it kept the samples of the dead.
   const std::uint64_t count = 2 * size().under_way + kHistory;
   for (int round = 0; round < 3; ++round) {
     Peer s(other("s", "shm", node_.address()));
@@ -302,7 +303,7 @@ class Successor : public ProcessTest, public testing::WithParamInterface<const c
   }
 
   std::mutex mutex_;
-  std::vector<std::string> duplicates_;  // outlives what tells of them
+  std::vector<std::string> duplicates_;  // outlives the callback that adds to it
   Context context_ = Context::create({.name = "motor", .lease = std::chrono::minutes(1)}).value();
   Node node_ = Node::join(context_,
                           {.domain = "brain",
@@ -341,7 +342,7 @@ TEST_P(Successor, IsFollowedWhileItsPredecessorHangsAndWhenItGoesOn) {
     const std::lock_guard lock(mutex_);
     return duplicates_ == std::vector<std::string>{"vision"};
   }));
-  // It goes on as if nothing had been: a stale command is acted upon by nobody.
+  // The hung program continues as before: nobody acts on its stale command.
   hung.signal(SIGCONT);
   ASSERT_TRUE(is_ok(hung.ask("publish 100 1")));
   ASSERT_TRUE(eventually([&] { return subscriber_.stats().superseded == 1; },

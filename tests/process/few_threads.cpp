@@ -17,7 +17,7 @@
 namespace {
 
 constexpr int kNoLimit = 1 << 20;
-/// Threads that may start now, in the whole process. One that ends makes room.
+/// How many threads may start now in the whole process. A thread that ends makes room.
 std::atomic<int> room{kNoLimit};
 
 }  // namespace
@@ -39,7 +39,7 @@ void* run_and_make_room(void* start) {
 
 }  // namespace
 
-// In place of the system's, for all libraries of this process.
+// Replaces the system's function for all libraries of this process.
 extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
                               void* (*run)(void*), void* argument) noexcept {
   using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
@@ -67,7 +67,7 @@ bool is_typed(const Error& error) {
          error.detail.find("thread") != std::string::npos;
 }
 
-/// In a child, because the first one of a process makes more threads than the next.
+/// Runs in a child, because the first object of a process makes more threads than the next.
 int try_in_room_of(const Maker& maker, int threads) {
   return run_in_child([&] {
     room = threads;

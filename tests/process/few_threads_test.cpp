@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that may have so many threads and no more, and what needs some.
+// A process with a limited number of threads, and the objects that need some.
 #include "process/few_threads.hpp"
 
 #include <gtest/gtest.h>
@@ -108,7 +108,7 @@ Result<void> make_node_with_zenoh() {
   return node.survey(kPatience);
 }
 
-// Without a thread of Zenoh's it goes on waiting for a router, and says why in the log.
+// Without a thread of Zenoh the node still waits for a router, and says why in the log.
 Result<void> make_node_with_zenoh_later() {
   TENDON_TRY(context, Context::create({.name = "found"}));
   TENDON_TRY(node,

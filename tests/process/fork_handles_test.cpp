@@ -27,7 +27,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// One handle of each class at least, all in use.
+/// At least one handle of each class, all in use.
 struct Handles {
   std::optional<Context> here;
   std::optional<Context> there;
@@ -58,11 +58,12 @@ struct Handles {
 // Static, so that a child that exits destroys them.
 std::optional<Handles> all;
 
-/// What a child may do with one of them.
+/// The uses of one handle that a child may try.
 struct Row {
   const char* name;
   std::function<void()> drop;
-  /// Every call, the last of them ends it: false unless all answer as the table says, at once.
+  /// Makes every call, and ends the handle with the last: false unless all answer as the table
+  /// says, at once.
   std::function<bool()> call = [] { return true; };
 };
 
@@ -239,7 +240,7 @@ std::vector<Row> rows() {
   return rows;
 }
 
-/// A child takes over the stacks of its parent's threads, and gives them to its own.
+/// A child inherits the stacks of its parent's threads, and its own threads reuse them.
 void run_own_threads() {
   std::array<std::thread, 4> threads;
   for (std::thread& thread : threads) thread = std::thread([] {});
@@ -326,7 +327,7 @@ class ForkedHandles : public PathTest {
     all->barrier_completion.emplace(alone_->barrier_async());
   }
 
-  /// Threads that are in the middle of everything when the process forks.
+  /// Keeps threads busy with everything when the process forks.
   void use() {
     Handles& h = *all;
     repeat([this](std::uint64_t n) {
@@ -345,7 +346,7 @@ class ForkedHandles : public PathTest {
     for (std::uint32_t rank = 0; rank < 2; ++rank) {
       threads_.emplace_back([this, &group = *h.groups[rank]] {
         Tensor end = Tensor::of<float>({1}, {0});
-        while (end.item<float>({0}) == 0) {  // known to both after the same operation
+        while (end.item<float>({0}) == 0) {  // both know it after the same operation
           end = Tensor::of<float>({1}, {over_ ? 1.0F : 0.0F});
           ASSERT_TRUE(succeeds(group.all_reduce(end, ReduceOp::max, kPatience)));
         }
@@ -418,7 +419,7 @@ TEST_P(ForkedHandles, AreKeptUntilTheChildExits) {
   }
 }
 
-// What the program that a child becomes has of Tendon: nothing.
+// The program that a child executes has nothing of Tendon.
 TEST_P(ForkedHandles, LeaveNoDescriptorOverAnExec) {
   constexpr const char* kLook =
       "for fd in /proc/self/fd/*; do n=${fd##*/}; [ $n -gt 2 ] && readlink $fd; done |"

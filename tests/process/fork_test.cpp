@@ -30,7 +30,7 @@ using namespace std::chrono_literals;
 
 class Fork : public PathTest {
  protected:
-  // The orphaned child of a killed peer becomes ours, so that its end can be seen.
+  // The orphaned child of a killed peer becomes a child of this process, which can see its end.
   void SetUp() override { ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0); }
   void TearDown() override { prctl(PR_SET_CHILD_SUBREAPER, 0); }
   /// Many sizes, so that segments are made and pages touched all the time.
@@ -81,7 +81,7 @@ TEST_P(Fork, InTheChildEveryCallAnswersForkedAndDestructorsAreHarmless) {
 }
 
 TEST_P(Fork, TheParentGoesOnWhileAndAfterItsChildDestroysItsCopies) {
-  // In one process, because here the parent must be asked after the child's end.
+  // In one process, because the test must ask the parent after the child's end.
   PipePair pair = connect_pair({"", GetParam()});
   ASSERT_TRUE(succeeds(pair.client.send(patterned(1, 100'000), kPatience)));
   std::optional<TensorDict> held = pair.server.recv(kPatience).value();
@@ -114,7 +114,7 @@ TEST_P(Fork, TheParentGoesOnWhileAndAfterItsChildDestroysItsCopies) {
   EXPECT_TRUE(succeeds(from.send(numbered(1), kPatience)));
 }
 
-// Threads of the parent hold its locks at the moment of a fork; in the child nobody gives them up.
+// Threads of the parent hold its locks at the moment of a fork; in the child nobody releases them.
 TEST_P(Fork, AChildOfABusyProcessDestroysItsCopiesToo) {
   if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer's malloc keeps its locks over a fork";
   PipePair pair = connect_pair({"", GetParam()});
@@ -159,7 +159,7 @@ TEST_P(Fork, AChildOfABusyProcessDestroysItsCopiesToo) {
   traffic.join();
 }
 
-// What a child does, or merely its being there, must not show on the pipes of its parent.
+// The actions of a child, or its mere existence, must not show on the pipes of its parent.
 TEST_P(Fork, ChildrenOfABusyProcessDisturbNoneOfItsMessages) {
   if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer's malloc keeps its locks over a fork";
   PipePair pair = connect_pair({"", GetParam()});
@@ -186,7 +186,7 @@ TEST_P(Fork, ChildrenOfABusyProcessDisturbNoneOfItsMessages) {
   std::vector<pid_t> staying;
   for (int i = 0; i < 30 && !HasFailure(); ++i) {
     if (i % 3 == 0) {
-      // Lives until the end and does nothing.
+      // This child lives until the end and does nothing.
       staying.push_back(fork());
       if (staying.back() == 0) {
         alarm(kLongestChildSeconds);
@@ -247,7 +247,7 @@ TEST_P(Fork, AChildOfAMemberOfABusyGroupDestroysItsCopiesToo) {
     members[rank] = std::thread([&, rank] {
       Tensor values = Tensor::zeros(DType::f32, Shape({300'000})).value();
       Tensor end = Tensor::of<float>({1}, {0});
-      while (end.item<float>({0}) == 0) {  // known to both after the same operation
+      while (end.item<float>({0}) == 0) {  // both know it after the same operation
         end = Tensor::of<float>({1}, {over ? 1.0f : 0.0f});
         EXPECT_TRUE(
             succeeds(groups[rank]->all_reduce_async(values, ReduceOp::sum).wait(kPatience)));
@@ -269,8 +269,8 @@ TEST_P(Fork, AChildOfAMemberOfABusyGroupDestroysItsCopiesToo) {
   for (std::thread& member : members) member.join();
 }
 
-// Every lock that a whole process shares is free in the child: threads that take them all the time
-// are in the middle of it at some of so many forks.
+// Every lock that a whole process shares is free in the child. Threads take them all the time, so
+// some of these many forks happen while they are held.
 TEST_P(Fork, AThousandChildrenOfABusyProcessConnectAndExchange) {
   if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer's malloc keeps its locks over a fork";
   constexpr int kChildren = 1000;

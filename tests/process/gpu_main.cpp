@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process with GPUs of the double, told what to do line by line. SIGUSR1 lets the work go on that
-// `gate` stopped.
+// A process with GPUs of the double, which obeys its input line by line. SIGUSR1 releases the work
+// that `gate` stopped.
 #include <signal.h>
 #include <sys/mman.h>
 
@@ -48,7 +48,7 @@ class Program {
     closed_gate.store(nullptr);
   }
 
-  /// False: the end.
+  /// Runs one command; false at the end.
   bool run(const std::string& line) {
     Words words(line);
     const std::string verb = next<std::string>(words, "");
@@ -109,7 +109,7 @@ class Program {
     if (made) pipe_ = *std::move(made);
     return told(made);
   }
-  // The batch that is sent from now on: `seed size device`.
+  // Makes the batch of all later sends: `seed size device`.
   std::string prepare(Words& words) {
     const auto seed = next<std::uint64_t>(words, 0);
     const auto size = next<std::uint64_t>(words, 0);
@@ -119,7 +119,7 @@ class Program {
     batch_ = std::move(batch);
     return "ok";
   }
-  // The stream of all later sends of GPU 0 has work that waits.
+  // Adds work that waits to the stream of all later sends of GPU 0.
   std::string gate() {
     closed_gate.store(nullptr);
     gate_.reset();
@@ -137,7 +137,7 @@ class Program {
     sent_ = pipe_->send_async(batch_, {.stream = stream_});
     return "ok";
   }
-  // `seed size where`: "there" is where the sender had it. Says where it lies.
+  // `seed size where`: "there" is where the sender had it. Answers where it lies.
   std::string receive(Words& words) {
     const auto seed = next<std::uint64_t>(words, 0);
     const auto size = next<std::uint64_t>(words, 0);
@@ -157,7 +157,7 @@ class Program {
     held_.push_back(std::move(received));
     return "ok " + to_string(device);
   }
-  // A node that finds the one at this address.
+  // Makes a node that finds the node at this address.
   std::string join(Words& words) {
     NodeOptions options{.domain = "gpu",
                         .name = name_,
@@ -184,7 +184,7 @@ class Program {
   std::string publish(Words& words) {
     return told(publisher_->publish(batch_, deadline(words), {.stream = stream_}));
   }
-  // As receive().
+  // The same as receive().
   std::string take(Words& words) {
     const auto seed = next<std::uint64_t>(words, 0);
     const auto size = next<std::uint64_t>(words, 0);
@@ -208,7 +208,8 @@ class Program {
     return "ok";
   }
 
-  // A fork of this process uses what it has, and drops it. No call reaches the driver.
+  // A fork of this process uses the handles of its parent, and drops them. No call reaches the
+  // driver.
   std::string run_child() {
     const std::uint64_t before = gpus().fake.calls(nullptr);
     const auto is_forked = [](const auto& result) {
@@ -220,7 +221,7 @@ class Program {
       if (!is_forked(pipe_->recv(milliseconds(0)))) return 3;
       if (!is_forked(pipe_->recv({.device = kGpu0}, milliseconds(0)))) return 4;
       {
-        // A Context of its own sends what lies in host memory.
+        // A Context of the child sends a batch in host memory.
         PipePair pair = connect_pair({"", transport_});
         if (!is_forked(pair.client.send(batch_, kPatience))) return 5;
         if (!is_forked(pair.client.send_async(batch_).wait(kPatience))) return 6;
@@ -236,9 +237,9 @@ class Program {
     return "ok";
   }
 
-  // Lives on when this process dies, as a worker of a data loader does, and stands for work of the
-  // GPU that does too: at SIGUSR1 it writes all ready words that this process was passed. A "quiet"
-  // one only lives, and does not keep the other end of the dialogue.
+  // The child lives on when this process dies, as a worker of a data loader does. It stands for
+  // work of the GPU that survives too: at SIGUSR1 it writes all ready words that this process got.
+  // A "quiet" child only lives, and does not keep the other end of the dialogue open.
   std::string leave_survivor(Words& arguments) {
     const bool is_quiet = next<std::string>(arguments, "") == "quiet";
     ReadyWords* const words = is_quiet ? nullptr : words_for_a_child();
@@ -260,7 +261,7 @@ class Program {
     pthread_sigmask(SIG_UNBLOCK, &go_on, nullptr);
     return "ok " + std::to_string(child);
   }
-  // A second mapping, because a child does not have Tendon's.
+  // Makes a second mapping, because a child does not have Tendon's.
   ReadyWords* words_for_a_child() {
     detail::DevicesOut& devices = link()->shared_memory()->devices_out();
     if (devices.way(0) != detail::DevicesOut::Way::direct) return nullptr;
@@ -280,7 +281,7 @@ class Program {
   std::string wait_until(Condition is_met) {
     return eventually(is_met) ? "ok" : "error timeout";
   }
-  // Its link has ended altogether, which it does under its receive lock.
+  // True when its link has ended completely, which happens under its receive lock.
   bool has_no_peer() {
     if (!context_->members().empty()) return false;
     const auto link = accepted_.lock();
@@ -288,7 +289,7 @@ class Program {
     const detail::Lock receiving(link->receive_mutex());
     return link->ended();
   }
-  // No peer has a slot of the pool on a GPU.
+  // True when no peer has a slot of the pool on a GPU.
   bool has_all_slots() {
     for (const auto& link : *core()->links().all()) (void)link->collect_returns();
     for (const auto& [device, stats] : core()->memory().passed->stats())
@@ -310,7 +311,8 @@ class Program {
     context_.reset();
   }
 
-  /// At the first command that needs them: a process that uses no GPU is to stay so.
+  /// Made at the first command that needs them: a process that uses no GPU must not start to use
+  /// one.
   ProgramGpus& gpus() { return gpus_ ? *gpus_ : gpus_.emplace(); }
 
   const Transport transport_;

@@ -26,7 +26,7 @@ class GpuPeer : public Peer {
   std::string prepare(std::uint64_t seed, std::uint64_t size, const std::string& device) {
     return ask("prepare " + words(seed, size) + " " + device);
   }
-  /// Has begun when this returns; line() is the answer.
+  /// Returns when the send has begun; line() is the answer.
   void begin_send(const std::string& milliseconds = "") {
     EXPECT_EQ(ask("send " + milliseconds), "sending");
   }
@@ -62,14 +62,14 @@ class GpuPeer : public Peer {
   }
 };
 
-/// `sender` has a pipe to `receiver`.
+/// Makes a pipe from `sender` to `receiver`.
 inline void connect(GpuPeer& sender, GpuPeer& receiver) {
   const std::string address = value_of(receiver.ask("listen"));
   ASSERT_TRUE(is_ok(sender.ask("connect " + address)));
   ASSERT_TRUE(is_ok(receiver.ask("accept")));
 }
 
-/// One publishes what the other takes.
+/// Connects a publisher to a subscriber.
 inline void subscribe(GpuPeer& publisher, GpuPeer& subscriber) {
   const std::string address = value_of(publisher.ask("join"));
   ASSERT_TRUE(is_ok(publisher.ask("publisher")));

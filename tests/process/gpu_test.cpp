@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors on GPUs between two processes, on the double of the driver: what each process sees, and
+// Tensors on GPUs between two processes, on the double of the driver: the view of each process, and
 // the end of one of them.
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -35,7 +35,7 @@ struct SentBehindGate {
 class GpuProcesses : public PathTest {};
 TENDON_ON_BOTH_TRANSPORTS(GpuProcesses);
 
-// What a process sees
+// The view of each process
 
 TEST_P(GpuProcesses, AReceiverThatUsesNoCudaIsNotMadeTo) {
   for (const Environment& environment :
@@ -55,7 +55,7 @@ TEST_P(GpuProcesses, AReceiverThatUsesNoCudaIsNotMadeTo) {
     }
     EXPECT_EQ(receiver.calls("cuInit"), 0u);
     EXPECT_EQ(receiver.calls("all"), receiver.calls("cuDeviceGetCount")) << "only a question";
-    // Host memory goes both ways meanwhile.
+    // Host memory travels both ways meanwhile.
     ASSERT_TRUE(is_ok(receiver.prepare(3, 1000, "cpu")));
     ASSERT_TRUE(is_ok(receiver.send()));
     EXPECT_EQ(sender.receive(3, 1000, "there"), "ok cpu");
@@ -181,7 +181,7 @@ TEST_P(GpuProcesses, AReceiverThatIsKilledEndsASendThatWaitsForItsGpu) {
       receiver.kill_and_wait();
       sender.open_gate();
       const std::string answer = is_async ? sender.ask("wait") : sender.line();
-      // It may have left before the end of the peer was seen; the next one has not.
+      // This send may have left before the sender saw the end of the peer; the next one has not.
       EXPECT_TRUE(is_ok(answer) || is_error(answer, "peer_lost", "victim")) << answer;
       EXPECT_TRUE(is_error(sender.receive(0, 0, "there"), "peer_lost", "victim"));
       EXPECT_TRUE(is_error(sender.send(), "peer_lost", "victim"));
@@ -203,7 +203,7 @@ TEST_P(GpuProcesses, AForkedChildReachesNoDriverAndItsParentGoesOn) {
     ASSERT_TRUE(is_ok(parent.prepare(2, size, "cuda:1")));
     ASSERT_TRUE(is_ok(sender.send()));
     EXPECT_EQ(parent.receive(1, size, "there"), "ok cuda:0");
-    ASSERT_TRUE(is_ok(sender.send()));  // this one waits meanwhile
+    ASSERT_TRUE(is_ok(sender.send()));  // this parent waits meanwhile
     ASSERT_TRUE(is_ok(parent.ask("child")));
     EXPECT_EQ(parent.receive(1, size, "there"), "ok cuda:0");
     ASSERT_TRUE(is_ok(parent.ask("release")));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Members of a group that die, stop and resume, as processes. Survivors hear its name, go on
-// without it, and compute what is right.
+// Members of a group that die, stop and resume, as processes. Survivors learn the name of the
+// member, continue without it, and compute correct results.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -23,7 +23,7 @@
 namespace tendon::test {
 namespace {
 
-/// Members that are processes; one of them may carry failpoints.
+/// Members that are processes; one of them may have failpoints.
 class Members {
  public:
   struct Options {
@@ -31,10 +31,10 @@ class Members {
     std::string transport = "shm";
     std::uint32_t victim = 0;
     std::string failpoints = {};
-    std::string collectives = {};  ///< of TENDON_COLLECTIVES
+    std::string collectives = {};  ///< the value of TENDON_COLLECTIVES
     std::string others_failpoints = {};
-    std::string others_report = {};  ///< of TENDON_FAILPOINT_REPORT
-    std::string patience_ms = {};    ///< of join
+    std::string others_report = {};  ///< the value of TENDON_FAILPOINT_REPORT
+    std::string patience_ms = {};    ///< for join
   };
   explicit Members(const Options& options) : options_(options) {
     static int number = 0;
@@ -43,7 +43,7 @@ class Members {
     for (const auto& member : members_) EXPECT_TRUE(is_ok(member->line()));
   }
   Peer& operator[](std::uint32_t rank) { return *members_[rank]; }
-  /// Starts another process with this rank; the one before is what this answers.
+  /// Starts another process with this rank; returns the process that had it before.
   std::unique_ptr<Peer> replace(std::uint32_t rank, const std::string& failpoints = {},
                                 const std::string& patience_ms = {}) {
     options_.victim = rank;
@@ -89,7 +89,7 @@ class Members {
   std::vector<std::unique_ptr<Peer>> members_;
 };
 
-// Everybody but `gone` goes on.
+// All members except `gone` continue.
 void go_on_without(Members& members, std::uint32_t gone) {
   const std::string left = std::to_string(members.count() - 1);
   members.tell_others(gone, "shrink");
@@ -110,7 +110,7 @@ struct Death {
   const char* transport;
   const char* failpoint;
   int passage;
-  std::int64_t count;  ///< elements of 8 bytes: which algorithm
+  std::int64_t count;  ///< elements of 8 bytes: the number chooses the algorithm
 };
 std::ostream& operator<<(std::ostream& out, const Death& death) { return out << death.name; }
 
@@ -197,11 +197,11 @@ TEST_F(GroupOfProcesses, AHungMemberIsNamedAndFenced) {
   members[0].signal(SIGSTOP);
   members.tell_others(0, "reduce 1000 4000");
   members.each_other(0, [](Peer& member) {
-    // The member that gives up second hears of the first.
+    // The member that times out second learns about the first.
     const std::string answer = member.line();
     EXPECT_TRUE(is_error(answer, "timeout", "place 0")) << answer;
   });
-  // It is not dead: nobody goes on without it unless told to.
+  // The stopped member is not dead: the others continue without it only on request.
   members.tell_others(0, "shrink kill");
   members.each_other(0, [](Peer& member) { EXPECT_EQ(member.line(), "ok 2"); });
   EXPECT_EQ(members[0].wait(), SIGKILL);
@@ -218,7 +218,7 @@ TEST_F(GroupOfProcesses, AMemberThatRunsAndDoesNotComeIsFenced) {
   EXPECT_EQ(members[2].wait(), SIGKILL);
 }
 
-// It gives signs of life, and may be on its way.
+// The member shows signs of life, and may be on its way.
 TEST_F(GroupOfProcesses, AMemberThatRunsIsSparedByADeadlineUnderASecond) {
   Members members({});
   members.tell_all("loop 5 1000");
@@ -232,7 +232,7 @@ TEST_F(GroupOfProcesses, AMemberThatRunsIsSparedByADeadlineUnderASecond) {
   for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_EQ(members[rank].line(), "ok 3") << rank;
 }
 
-// No sign of life for a second is enough, however short the deadline.
+// A second without a sign of life is enough, however short the deadline.
 TEST_F(GroupOfProcesses, AStoppedMemberIsKilledByADeadlineUnderASecond) {
   Members members({});
   members.tell_all("loop 5 1000");
@@ -256,7 +256,7 @@ TEST_F(GroupOfProcesses, ARebuildNamesTheHungMemberThatItKilled) {
   EXPECT_EQ(members[0].line(), "ok 1");
 }
 
-// A hung member also holds up the agreement on the members that are left, which comes first.
+// A hung member also blocks the agreement on the remaining members, which is the first step.
 TEST_F(GroupOfProcesses, AHungMemberThatHasToLeadIsFenced) {
   Members members({.count = 4});
   members.tell_all("loop 5 1000");
@@ -278,14 +278,14 @@ TEST_F(GroupOfProcesses, ALeaderThatWaitsForAHungMemberIsNotFenced) {
   members[2].signal(SIGSTOP);
   members[3].kill_and_wait();
   members[1].tell("shrink kill");
-  members[0].tell("loop 1 1000");  // comes later
+  members[0].tell("loop 1 1000");  // it joins the agreement later
   EXPECT_TRUE(is_error(members[0].line(), "peer_lost", "place 3"));
   members[0].tell("shrink kill");
   for (const std::uint32_t rank : {0u, 1u}) EXPECT_EQ(members[rank].line(), "ok 2");
   EXPECT_EQ(members[2].wait(), SIGKILL);
 }
 
-// The kernel closes the sockets of a large process long before it says that the process is dead.
+// The kernel closes the sockets of a large process long before it reports that the process is dead.
 TEST_F(GroupOfProcesses, WhoIsProvedDeadOnlyAfterItsSocketsClosedIsLeftOut) {
   for (const std::uint32_t count : {2u, 3u}) {
     Members members({.count = count});
@@ -305,7 +305,7 @@ TEST_F(GroupOfProcesses, WhoIsProvedDeadOnlyAfterItsSocketsClosedIsLeftOut) {
   }
 }
 
-// It said that it is ready for the next epoch, and its memory for that one never came.
+// The victim said that it is ready for the next epoch, but its memory for that epoch never arrived.
 TEST_F(GroupOfProcesses, WhoDiesBeforeItsBoardIsShownHoldsNobodyUp) {
   if (!detail::failpoints_built()) GTEST_SKIP() << "built without failpoints";
   for (std::uint32_t victim = 0; victim < 3; ++victim) {
@@ -322,7 +322,7 @@ TEST_F(GroupOfProcesses, WhoDiesBeforeItsBoardIsShownHoldsNobodyUp) {
     std::vector<std::uint32_t> left = {0, 1, 2};
     std::erase(left, victim);
     for (const std::uint32_t rank : left) members[rank].tell("shrink");
-    // Both wait for the victim alone when it says that it is ready.
+    // Both wait only for the victim when it says that it is ready.
     EXPECT_TRUE(eventually([&] { return line_count(report) == 2; }));
     members[victim].tell("shrink");
     for (const std::uint32_t rank : left) EXPECT_EQ(members[rank].line(), "ok 2");
@@ -335,7 +335,7 @@ TEST_F(GroupOfProcesses, WhoDiesBeforeItsBoardIsShownHoldsNobodyUp) {
 }
 
 TEST_F(GroupOfProcesses, AZombieOfAnEarlierEpochDoesNothing) {
-  // Over sockets silence is enough: the lease lapses, the others go on, the zombie resumes.
+  // Over sockets silence is enough: the lease lapses, the others continue, the zombie resumes.
   Members members({.count = 3, .transport = "tcp"});
   members.tell_all("loop 5 1000");
   for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_TRUE(is_ok(members[rank].line()));
@@ -361,7 +361,7 @@ void work_together(Members& members) {
   }
 }
 
-// Everybody but `place` waits for the process that has come there; then all work together.
+// All members except `place` wait for the new process there; then all work together.
 void rebuild_with(Members& members, std::uint32_t place) {
   members.tell_others(place, "rebuild");
   members.each_other(place, [](Peer& member) { EXPECT_EQ(member.line(), "ok 3"); });
@@ -385,7 +385,7 @@ TEST_P(GroupRebuilt, AProcessTakesThePlaceOfOneThatWasKilled) {
   }
 }
 
-// Whatever a member was to the others goes with it. Else a member that is replaced often enough
+// A member's resources at the others are freed when it is replaced. Otherwise repeated replacements
 // would fill their tables of descriptors and mappings.
 TEST_P(GroupRebuilt, NothingIsHeldOfThoseWhoWereReplaced) {
   const bool is_shm = std::string_view(GetParam()) == "shm";
@@ -410,21 +410,21 @@ TEST_P(GroupRebuilt, NothingIsHeldOfThoseWhoWereReplaced) {
     rebuild_with(members, 2);
     for (const std::uint32_t rank : {0u, 1u}) holds(rank, whole[rank]);
   }
-  // What is left are the links, 3 descriptors and 2 mappings each, to Contexts that live on.
+  // Only the links remain, with 3 descriptors and 2 mappings each, to Contexts that live on.
   EXPECT_EQ(members[1].ask("leave"), "ok");
   if (is_shm) holds(1, "6 4");
   for (const std::uint32_t rank : {1u, 2u}) members[rank].kill_and_wait();
   EXPECT_TRUE(is_error(members[0].ask("reduce 1000 60000"), "peer_lost"));
   EXPECT_EQ(members[0].ask("leave"), "ok");
-  // What comes over sockets lies in the Context's own pool, which stays.
+  // Data that arrived over sockets lies in the Context's own pool, which stays.
   holds(0, is_shm ? "0 0" : "1 1");
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, GroupRebuilt, testing::Values("shm", "tcp"),
                          [](const auto& tested) { return std::string(tested.param); });
 
-// Two of three may work on, out of reach. A process that comes for a place of theirs and goes again
-// proves nothing.
+// Two of three may work on, out of reach. A process that waits for a place of theirs and leaves
+// again proves nothing.
 TEST_F(GroupOfProcesses, WhoWaitedForAPlaceInVainDoesNotMakeAMinorityEnough) {
   Members members({.transport = "tcp"});
   for (const std::uint32_t rank : {1u, 2u}) members[rank].signal(SIGSTOP);
@@ -447,7 +447,8 @@ TEST_F(GroupOfProcesses, ANewcomerThatDiesBeforeItIsReadyIsReplacedToo) {
     members[victim].kill_and_wait();
     members.tell_others(victim, "rebuild");
     members.replace(victim, "group.board.before_show=kill@1");
-    EXPECT_EQ(members[victim].wait(), SIGKILL);  // a member by then, in an epoch nobody is in
+    EXPECT_EQ(members[victim].wait(), SIGKILL);  // it is a member by then, in an epoch without
+                                                 // others
     members.replace(victim);
     members.each_other(victim, [](Peer& member) { EXPECT_EQ(member.line(), "ok 3"); });
     EXPECT_EQ(members[victim].line(), "ok joined");
@@ -474,7 +475,8 @@ TEST_F(GroupOfProcesses, AZombieWhosePlaceIsTakenDoesNothing) {
   EXPECT_TRUE(alone.starts_with("error ")) << alone;
 }
 
-// Its links need a proof of this host, which is not finished then: that is no reason to give up.
+// Its links need a proof of this host, which is not finished then. This is no reason to stop
+// trying.
 TEST(MembersThatMeet, TryAgainWhenOneDiesInTheHandshake) {
   if (!detail::failpoints_built()) GTEST_SKIP() << "needs failpoints";
   const std::string address = address_of_nobody();

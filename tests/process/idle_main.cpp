@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A minimal program: one Context that has nothing to do. Waits until its standard input ends.
+// A minimal program: one Context that has nothing to do. It waits until its standard input ends.
 #include <unistd.h>
 
 #include <tendon/tendon.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a Context costs that has nothing to do.
+// The cost of a Context that has nothing to do.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -30,8 +30,8 @@ std::uint64_t status_number(const std::string& file, const std::string& key) {
   return 0;
 }
 
-/// Times each thread of this process but the calling one went to sleep. Being interrupted by other
-/// programs is not counted.
+/// How often each thread of this process, except the calling one, fell asleep. Interruptions by
+/// other programs are not counted.
 std::map<std::string, std::uint64_t> wake_ups() {
   std::map<std::string, std::uint64_t> counts;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -53,7 +53,7 @@ std::uint64_t sum_of_new(const std::map<std::string, std::uint64_t>& before,
   return sum;
 }
 
-/// Blocks until `window` has passed. This is what is measured, not a wait for something.
+/// Blocks until `window` has passed. The test measures this time; it does not wait for an event.
 void observe_for(std::chrono::milliseconds window) {
   const int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
   itimerspec when{};
@@ -66,7 +66,7 @@ void observe_for(std::chrono::milliseconds window) {
   close(timer);
 }
 
-/// How often the other threads wake up in `window`, once they have come to rest.
+/// How often the other threads wake up in `window`, after they have settled.
 std::uint64_t wake_ups_in(std::chrono::milliseconds window) {
   for (int i = 0; i < 200; ++i) {
     const auto resting = wake_ups();
@@ -80,7 +80,7 @@ std::uint64_t wake_ups_in(std::chrono::milliseconds window) {
 
 using namespace std::chrono_literals;
 
-// ThreadSanitizer runs a thread of its own, which wakes when it likes.
+// ThreadSanitizer runs a thread of its own, which wakes at any time.
 #if defined(__SANITIZE_THREAD__)
 #define TENDON_ONLY_OUR_THREADS() GTEST_SKIP() << "the sanitizer's own thread wakes"
 #else
@@ -108,11 +108,11 @@ TEST(Idle, AContextWhoseLinksAreGoneNeverWakesEither) {
   EXPECT_EQ(wake_ups_in(1500ms), 0u);
 }
 
-// As the comment of Context says.
+// The comment of Context states these costs.
 TEST(Idle, ALinkCostsTwoWakeUpsASecondAndTwoMoreOverTcp) {
   TENDON_ONLY_OUR_THREADS();
   constexpr double kTicks = 2;        // of this process, for all links
-  constexpr double kSignsOfLife = 2;  // of the peer; in shared memory they wake nothing
+  constexpr double kSignsOfLife = 2;  // of the peer; in shared memory they wake no thread
   for (const Transport transport : {Transport::shm, Transport::tcp}) {
     Context context = Context::create({.transport = transport}).value();
     Listener listener = Listener::bind(context, "127.0.0.1:0").value();
@@ -121,7 +121,7 @@ TEST(Idle, ALinkCostsTwoWakeUpsASecondAndTwoMoreOverTcp) {
     Pipe pipe = listener.accept(kPatience).value();
     const auto begin = std::chrono::steady_clock::now();
     const std::uint64_t count = wake_ups_in(2000ms);
-    // At least as long as was observed, which a busy machine makes longer.
+    // At least as long as the observation, which a busy machine makes longer.
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     const double a_second = transport == Transport::tcp ? kTicks + kSignsOfLife : kTicks;
     EXPECT_LE(static_cast<double>(count), a_second * seconds.count() + 1) << name_of(transport);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs `tendon key` as their users meet them.
+// The verbs `tendon key` from a user's view.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -49,7 +49,7 @@ class KeyCommand : public testing::Test {
       if (word.size() == 44 && word.back() == '=') secrets.push_back(word);
     return secrets;
   }
-  /// `tendon key` with these words, which prints none of the keys of a file.
+  /// Runs `tendon key` with these words; expects that it prints no key of a file.
   [[nodiscard]] Ended key(std::vector<std::string> words, const std::string& file = "fleet.key") {
     words.insert(words.begin(), "key");
     Ended ended = run_tendon(words);
@@ -57,7 +57,7 @@ class KeyCommand : public testing::Test {
       EXPECT_THAT(ended.out + ended.err, Not(HasSubstr(secret)));
     return ended;
   }
-  /// It fails with `code`, and says `text` on stderr.
+  /// Expects that it fails with `code`, and prints `text` on stderr.
   static testing::AssertionResult failed(const Ended& ended, ErrorCode code,
                                          const std::string& text) {
     if (ended.code == error_info(code).exit_code && ended.err.find(text) != std::string::npos)
@@ -221,8 +221,8 @@ std::string line_of_process(pid_t pid, const std::string& file, const std::strin
   return {};
 }
 
-/// `tendon` with these words, in a group of its own: /proc belongs to root and its group only where
-/// a process leaves no dump.
+/// The command line of `tendon` in a group of its own: /proc belongs to root and its group only
+/// where a process leaves no dump.
 std::string in_a_group_of_its_own(const std::string& words) {
   return "exec setpriv --regid=65534 --clear-groups " TENDON_CLI_PATH " " + words;
 }
@@ -238,7 +238,7 @@ TEST_F(KeyCommand, WhatHasReadAKeyLeavesNoDump) {
   if (!may_change_group()) GTEST_SKIP() << "only root can change its group, by setpriv";
   ASSERT_EQ(key({"new", path("fleet.key")}).code, 0);
   ASSERT_EQ(mkfifo(path("full").c_str(), 0600), 0);
-  // It has read the key once it writes, and waits there: the FIFO is full.
+  // The process has read the key before it writes, and then waits: the FIFO is full.
   const std::string script = "exec 3<>" + path("full") +
                              "; head -c 65536 /dev/zero >&3; echo filled >&2; " +
                              in_a_group_of_its_own("key show " + path("fleet.key") + " >&3");

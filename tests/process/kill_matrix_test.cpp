@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SIGKILL of either side at each failpoint of docs/protocol.md, "Death, failure, fork". The
-// survivor keeps what was delivered, gets the peer's name, gets its slots back, and nothing is left
-// in the system.
+// survivor keeps the delivered messages, learns the peer's name and recovers its slots. Nothing is
+// left in the system.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -32,9 +32,9 @@ enum class Role { sender, receiver };
 struct Row {
   const char* name;
   Transport transport;
-  Role role;              ///< of the process that dies
-  const char* failpoint;  ///< "": it is killed from outside, while it holds what it received
-  /// shm: is the message delivered at whose sending it happened? 0 no, 1 yes, 2 does not matter
+  Role role;              ///< the role of the process that dies
+  const char* failpoint;  ///< "": it is killed from outside, while it holds received messages
+  /// shm: whether the message is delivered whose sending was interrupted. 0 no, 1 yes, 2 either
   int published;
 };
 
@@ -45,18 +45,18 @@ class KillMatrix : public ProcessTest, public testing::WithParamInterface<Row> {
   void SetUp() override {
     if (!detail::failpoints_built()) GTEST_SKIP() << "built without failpoints";
   }
-  // The victim is to die at the n-th passage. False when it never came there, and was killed.
+  // Lets the victim die at the n-th passage. Returns false when it never got there, and was killed.
   bool dies_at(int passage);
   void survive_a_sender(Survivor& survivor, Peer& victim);
   void survive_a_receiver(Survivor& survivor, Peer& victim);
-  std::uint64_t streamed_ = 0;  // messages that went through before deaths, in all runs
-  bool finished_ = false;       // of this run: the stream went through, the victim was killed
+  std::uint64_t streamed_ = 0;  // messages that were delivered before deaths, in all runs
+  bool finished_ = false;  // in this run the whole stream was delivered, and the victim was killed
 };
 
 void KillMatrix::survive_a_sender(Survivor& survivor, Peer& victim) {
   Pipe pipe = survivor.listener().accept(kPatience).value();
   const auto link = survivor.link();
-  // The victim holds a slot of the survivor's when it dies.
+  // The victim holds a slot of the survivor when it dies.
   ASSERT_TRUE(succeeds(pipe.send(patterned(55, 60'000), kPatience)));
   victim.tell("recv 55 60000");
   victim.tell("send-many 12 " + std::to_string(kSmall) + " " + std::to_string(kLarge));
@@ -64,7 +64,7 @@ void KillMatrix::survive_a_sender(Survivor& survivor, Peer& victim) {
   Result<TensorDict> next = pipe.recv(kPatience);
   for (; next && received.size() < 12; next = pipe.recv(received.size() < 12 ? kPatience : 0s))
     received.push_back(*std::move(next));
-  // What the victim said it had sent.
+  // Counts the messages that the victim reported as sent.
   std::uint64_t said = 0;
   for (std::string line = victim.line(); !line.empty(); line = victim.line()) {
     if (line.starts_with("sent ")) ++said;
@@ -107,7 +107,7 @@ void KillMatrix::survive_a_receiver(Survivor& survivor, Peer& victim) {
     sent = pipe.send(patterned(n, n % 2 == 0 ? kLarge : kSmall), kPatience);
   finished_ = sent.has_value();
   if (finished_) {
-    // It was never killed: end it while it holds some.
+    // The victim was never killed: the test kills it while it holds some.
     victim.kill_and_wait();
     ASSERT_TRUE(eventually([&] {
       sent = pipe.send(numbered(0), kPatience);
@@ -129,7 +129,7 @@ void KillMatrix::survive_a_receiver(Survivor& survivor, Peer& victim) {
 bool KillMatrix::dies_at(int passage) {
   const Row& row = GetParam();
   finished_ = false;
-  // Not in the folder whose files are counted.
+  // Reports are not in the folder whose files are counted.
   const ScratchDir reports;
   const std::filesystem::path report = reports.path() / "passed";
   std::map<std::string, std::string> environment;
@@ -144,12 +144,12 @@ bool KillMatrix::dies_at(int passage) {
     Peer victim({{"--name", "victim", "--transport", name_of(row.transport)}, environment});
     const std::string connected = victim.ask("connect " + survivor.address());
     if (connected.empty()) {
-      // It died while connecting: there may be a pipe or none, but nobody hangs.
+      // The victim died while connecting: a pipe may exist or not, but nobody hangs.
       auto early = survivor.listener().accept(200ms);
       if (early) {
         EXPECT_TRUE(fails_with(early->recv(kPatience), ErrorCode::peer_lost, "victim"));
       }
-      // It may have come since, and would be taken for the next one.
+      // The pipe may have arrived since, and would be taken for the next one.
       EXPECT_TRUE(eventually([&] { return survivor.context().members().empty(); }));
       while (survivor.listener().accept(0s)) continue;
     } else {
@@ -196,7 +196,7 @@ TEST_P(KillMatrix, SurvivorKeepsWhatItHasAndKnowsWho) {
     die_at(last = passage);
     ASSERT_FALSE(HasFailure());
   }
-  // A busy machine cuts what comes before the stream into more pieces.
+  // A busy machine splits the work before the stream into more pieces.
   while (streamed_ == 0 && last < 2000) {
     die_at(last *= 2);
     ASSERT_FALSE(HasFailure());
@@ -238,7 +238,7 @@ class Death : public PathTest {};
 TENDON_ON_BOTH_TRANSPORTS(Death);
 
 TEST_P(Death, WhatWasFlushedIsDeliveredAfterTheSenderDied) {
-  // flush = the peer's Tendon holds it.
+  // After flush, the peer's Tendon holds the message.
   Survivor survivor(GetParam());
   Peer peer(victim());
   Pipe pipe = survivor.meet(peer);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SIGKILL of a publisher at each failpoint between a slot and a ring (docs/protocol.md, "Death,
-// failure, fork"), in front of subscribers in two processes. Each has all samples up to the last
-// one, without a gap, and goes on with the next incarnation; nothing is left in the system.
+// failure, fork"), with subscribers in two processes. Each gets all samples up to the last one,
+// without a gap, and continues with the next incarnation; nothing is left in the system.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -34,7 +34,7 @@ constexpr std::uint64_t kSamplesOfNext = kSamples + 2;
 struct Death {
   const char* failpoint;
   std::uint64_t size_bytes;
-  int first;  ///< passage: those before it are words of links and nodes
+  int first;  ///< passage: the earlier ones are messages of links and nodes
 };
 std::ostream& operator<<(std::ostream& out, const Death& death) {
   for (const char c : std::string(death.failpoint)) out << (c == '.' ? '_' : c);
@@ -48,7 +48,7 @@ class KillPublisher : public ProcessTest, public testing::WithParamInterface<Dea
     ASSERT_TRUE(is_ok(beside_.ask("subscribe frames frames")));
   }
   [[nodiscard]] static std::string size() { return std::to_string(GetParam().size_bytes); }
-  /// Connected to both subscribers; false when it died before.
+  /// Waits until it is connected to both subscribers; false when it died before.
   [[nodiscard]] static bool begin(Peer& publisher) {
     return !publisher.ask("publisher frames 1").empty() && !publisher.ask("wait 2").empty();
   }
@@ -57,7 +57,8 @@ class KillPublisher : public ProcessTest, public testing::WithParamInterface<Dea
             std::move(environment),
             "node_main"};
   }
-  /// The next sample of the subscriber in this process, or of the one beside it, without a gap.
+  /// Receives the next sample of the subscriber in this process, or of the one beside it, without a
+  /// gap.
   [[nodiscard]] std::uint64_t hear_here() {
     const auto sample = subscriber_.recv(kPatience);
     if (!succeeds(sample)) return 0;
@@ -83,10 +84,11 @@ class KillPublisher : public ProcessTest, public testing::WithParamInterface<Dea
                    .value();
   Subscriber subscriber_ = Subscriber::declare(node_, "frames").value();
   Peer beside_{{{"beside", "shm", "60000", "listen=127.0.0.1:0"}, {}, "node_main"}};
-  std::uint64_t streamed_ = 0;  // samples that came from those who died
+  std::uint64_t streamed_ = 0;  // samples that arrived from the dead publishers
 };
 
-// The dead one said so much; what it was about to say may have come. The next one says it all.
+// The dead publisher reported `said` samples; the next one may have arrived too. The successor
+// reports all of its own.
 void KillPublisher::expect_all(std::uint64_t said, std::uint64_t (KillPublisher::*hear)()) {
   std::vector<std::uint64_t> heard;
   while (heard.size() <= kSamples + kSamplesOfNext &&
@@ -100,13 +102,14 @@ void KillPublisher::expect_all(std::uint64_t said, std::uint64_t (KillPublisher:
   std::vector<std::uint64_t> expected;
   for (const std::uint64_t count : {of_dead, kSamplesOfNext})
     for (std::uint64_t sequence = 1; sequence <= count; ++sequence) expected.push_back(sequence);
-  std::ranges::sort(heard);  // they come in turn
+  std::ranges::sort(heard);  // the two publishers alternate
   std::ranges::sort(expected);
   EXPECT_EQ(heard, expected);
   streamed_ += of_dead;
 }
 
-// The n-th passage. False when the publisher never came there, and was killed.
+// Lets it die at the n-th passage. Returns false when the publisher never got there, and was
+// killed.
 bool KillPublisher::dies_at(int passage) {
   const ScratchDir reports;
   const std::filesystem::path report = reports.path() / "passed";
@@ -130,10 +133,11 @@ bool KillPublisher::dies_at(int passage) {
   }
   EXPECT_TRUE(eventually([&] { return subscriber_.stats().publishers == 0; },
                          [&] { (void)subscriber_.recv(0s); }));
-  // Its head says so of a sample whose publish() had not returned, and which nobody was shown.
+  // The head may count a sample whose publish() had not returned, and which no subscriber was
+  // shown.
   EXPECT_LE(subscriber_.stats().missed, missed_before + 1);
   const auto left = [&] {
-    // The socket of a node that was killed goes when the next process begins.
+    // The socket of a killed node is removed when the next process starts.
     (void)detail::sweep_leftovers(runtime_folder());
     return same_residue(before, Residue::now(runtime_folder()));
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tendon launch` as its users meet it: what each rank is told, what is printed where, which rank
-// is blamed, and that nothing outlives it.
+// `tendon launch` from a user's view: the environment of each rank, the output on each stream, the
+// rank that is blamed. Nothing outlives the command.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -78,12 +78,12 @@ std::string read_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// A word for a process that waits for it: `read line <PATH`.
+/// Wakes a process that waits for a line: `read line <PATH`.
 class Fifo {
  public:
   Fifo() {
     EXPECT_EQ(mkfifo(path_.c_str(), 0600), 0);
-    // For both directions, so that nobody waits for the other one to open it.
+    // Opened for both directions, so that nobody waits for the other one to open it.
     fd_ = detail::OwnedFd(open(path_.c_str(), O_RDWR | O_CLOEXEC));
   }
   [[nodiscard]] const std::string& path() const { return path_; }
@@ -92,7 +92,7 @@ class Fifo {
     EXPECT_EQ(write(fd_.get(), (word + "\n").data(), word.size() + 1),
               static_cast<ssize_t>(word.size() + 1));
   }
-  /// What was written to it, up to the end of the first line with `word`.
+  /// Reads up to the end of the first line with `word`.
   [[nodiscard]] std::string read_until(const std::string& word) const {
     std::string text;
     for (auto at = text.npos; at == text.npos || text.find('\n', at) == text.npos;
@@ -115,7 +115,7 @@ class Fifo {
   detail::OwnedFd fd_;
 };
 
-/// A launcher that writes to `out`, which has no reader but the test.
+/// A launcher that writes to `out`, which only the test reads.
 Command launcher_into(const Fifo& out, const Words& flags, const std::string& script) {
   Words words = {"-c", "out=$1; shift; exec \"$@\" >$out", "sh", out.path(), TENDON_CLI_PATH};
   const Words launch = script_words(flags, script);
@@ -308,7 +308,8 @@ TEST(Launch, OnlyRankZeroGetsTheInput) {
 }
 
 TEST(Launch, AWriterLearnsThatRankZeroClosedItsInput) {
-  // Forever, if the launcher kept the reading end: rank 0 waits for the writer's end.
+  // This would take for ever if the launcher kept the reading end: rank 0 waits for the writer's
+  // end.
   const Fifo fifo;
   const std::string launch = std::string(TENDON_CLI_PATH) +
                              " launch -n 1 -- /bin/sh -c 'exec <&-; read line <" + fifo.path() +
@@ -322,7 +323,7 @@ TEST(Launch, AWriterLearnsThatRankZeroClosedItsInput) {
 // Failures ------------------------------------------------------------------------------------
 
 TEST(Launch, TheFirstFailureIsNamedAndItsCodeIsTheExitCode) {
-  // Ranks 0 and 2 wait to be ended; SIGTERM is answered with another failure.
+  // Ranks 0 and 2 wait to be ended; they answer SIGTERM with another failure.
   const Fifo ready;
   const Ended ended = run_script({"-n", "3", "--grace", "0"},
                                  "[ $RANK = 1 ] && { read a; read a; exit 3; } <" + ready.path() +
@@ -385,7 +386,7 @@ TEST(Launch, AStoppedRankIsEndedToo) {
 
 TEST(Launch, KeepGoingLetsTheSurvivorsFinish) {
   const Fifo fifo;
-  // Rank 0 works on only after the launcher has said that rank 1 failed.
+  // Rank 0 continues only after the launcher has said that rank 1 failed.
   Command launcher(
       script_words({"-n", "2", "--keep-going", "--grace", "0"},
                    "[ $RANK = 1 ] && kill -KILL $$; read line <" + fifo.path() + "; echo $line"));
@@ -450,7 +451,7 @@ TEST(Launch, RestartsAreCounted) {
 
 // Signals -------------------------------------------------------------------------------------
 
-/// Says that it is ready on stderr, then waits; a signal of `name` makes it print and end.
+/// Prints on stderr that it is ready, then waits; a signal of `name` makes it print and end.
 std::string waits_for(const std::string& name) {
   return "trap 'echo got " + name + "; exit 0' " + name +
          "; tail -f /dev/null & echo ready >&2; while :; do wait; done";
@@ -475,7 +476,7 @@ TEST(Launch, SignalsReachEveryRank) {
 }
 
 TEST(Launch, WhatTheCallerIgnoresStaysIgnored) {
-  // The lower number is taken first of what is pending.
+  // Among pending signals the lower number is taken first.
   Words words = {"-c", "trap '' HUP INT QUIT; exec \"$@\"", "sh", TENDON_CLI_PATH};
   const Words launch = script_words({"-n", "1"}, waits_for("TERM"));
   words.insert(words.end(), launch.begin(), launch.end());
@@ -508,7 +509,7 @@ TEST(Launch, ASecondSignalKills) {
   for (int rank = 0; rank < 2; ++rank) launcher.wait_for_err("[rank ");
   launcher.signal(SIGINT);
   for (int rank = 0; rank < 2; ++rank) launcher.wait_for_err("[rank ");
-  // Those that come soon after the first count as the same request.
+  // Signals that arrive soon after the first count as the same request.
   EXPECT_TRUE(eventually([&] { return launcher.has_said("SIGINT again: killing the ranks"); },
                          [&] { launcher.signal(SIGINT); }));
   const Ended ended = launcher.finish();
@@ -516,7 +517,7 @@ TEST(Launch, ASecondSignalKills) {
 }
 
 TEST(Launch, ATerminalThatClosesAsksOnce) {
-  // A shell that ends sends SIGHUP to its jobs, and the kernel does when the shell has ended.
+  // A shell that ends sends SIGHUP to its jobs, and the kernel does so after the shell has ended.
   signal(SIGHUP, SIG_DFL);
   Command launcher(script_words(
       {"-n", "1"},
@@ -533,7 +534,7 @@ TEST(Launch, ATerminalThatClosesAsksOnce) {
 }
 
 TEST(Launch, TwoSignalsAtOnceAreOneRequest) {
-  // As timeout(1) sends them: to the process, then to its group. Two of one number could merge.
+  // As timeout(1) does: to the process, then to its group. Two signals of one number could merge.
   using Clock = std::chrono::steady_clock;
   signal(SIGINT, SIG_DFL);
   Ended ended;
@@ -548,7 +549,7 @@ TEST(Launch, TwoSignalsAtOnceAreOneRequest) {
     launcher.signal(SIGTERM);
     ended = launcher.finish();
     took = Clock::now() - start;
-    // A machine that took that long may have passed them on as two.
+    // A machine that took that long may have passed them on as two requests.
   } while (ended.code != 0 && took >= std::chrono::milliseconds(500));
   EXPECT_EQ(ended.code, 0) << testing::PrintToString(ended);
   EXPECT_EQ(ended.out, "[rank 0] saved\n");
@@ -564,7 +565,7 @@ TEST(Launch, AfterASignalTheOutputStillArrivesWhole) {
   launcher.signal(SIGTERM);
   launcher.wait_for_err("tendon: SIGTERM: passed on");
   go.tell("on");
-  // With the only rank gone, only what it wrote is left to do.
+  // The only rank has ended; only its output is left to write.
   launcher.wait_for_err("tendon: rank 0 (pid ");
   const std::string text = out.read_until("\"exit_code\"");
   EXPECT_EQ(launcher.finish().code, 3);
@@ -592,7 +593,7 @@ TEST(Launch, ASignalDropsOutputThatNobodyReadsAtTheEndOfALine) {
 
 // Nothing is left -------------------------------------------------------------------------------
 
-/// Whatever loses its parent becomes a child of this process, where it can be seen.
+/// A process that loses its parent becomes a child of this process, where the test can see it.
 class LaunchOrphans : public testing::Test {
  protected:
   void SetUp() override { ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0); }
@@ -624,8 +625,8 @@ class LaunchOrphans : public testing::Test {
     }
     return pids;
   }
-  /// Each rank has a child in its process group and one in a session of its own, and says the pids
-  /// of all three.
+  /// Each rank has a child in its process group and one in a session of its own, and prints the
+  /// pids of all three.
   static std::string family() {
     return "tail -f /dev/null & a=$!; setsid tail -f /dev/null & "
            "echo \"$$ $a $!\" >&2; ";
@@ -642,7 +643,7 @@ class LaunchOrphans : public testing::Test {
     return pids;
   }
   static bool is_gone(pid_t pid) { return kill(pid, 0) != 0 && errno == ESRCH; }
-  /// The pid of the process whose child `pid` is.
+  /// The pid of the parent of `pid`.
   static pid_t parent_of(pid_t pid) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
     std::string text;
@@ -660,7 +661,7 @@ TEST_F(LaunchOrphans, NoneIsLeftWhenTheLauncherIsKilled) {
   const std::vector<pid_t> family = read_family(launcher, 2);
   const pid_t inner = parent_of(family[0]);
   launcher.signal(SIGKILL);
-  // Its other process goes last: it ends the rest, and then itself.
+  // The inner process is the last: it ends the rest, and then itself.
   EXPECT_EQ(launcher.finish().code, 128 + SIGKILL);
   wait_for(inner);
   EXPECT_THAT(living_children(), IsEmpty());
@@ -670,7 +671,7 @@ TEST_F(LaunchOrphans, NoneIsLeftWhenTheLauncherIsKilled) {
 TEST_F(LaunchOrphans, NothingIsStartedAgainWhenTheLauncherIsKilled) {
   const Fifo out;
   Command launcher = launcher_into(out, {"-n", "1", "--restart", "1"}, "seq 30000; exit 3");
-  // Then its other process waits for somebody to read the rest.
+  // The inner process then waits for a reader of the rest.
   launcher.wait_for_err("tendon: rank 0 (pid ");
   launcher.signal(SIGKILL);
   const Ended ended = launcher.finish();
@@ -697,19 +698,19 @@ TEST_F(LaunchOrphans, TheRanksDieEvenWhenBothAreKilledAtOnce) {
     ranks.push_back(std::stoi(line.substr(line.find(' '))));
   }
   const pid_t inner = parent_of(ranks[0]);
-  // Stopped, neither can do anything about the death of the other.
+  // While both are stopped, neither can react to the death of the other.
   kill(inner, SIGSTOP);
   launcher.signal(SIGKILL);
   kill(inner, SIGKILL);
   EXPECT_EQ(launcher.finish().code, 128 + SIGKILL);
   wait_for(inner);
   for (const pid_t pid : ranks) {
-    wait_for(pid);  // for ever, if it lived
+    wait_for(pid);  // it would take for ever if the process lived
     EXPECT_TRUE(is_gone(pid));
   }
 }
 
-// Also before there is a rank, or between two.
+// This holds also before there is a rank, or between two.
 TEST_F(LaunchOrphans, TheRanksEndWhicheverMomentOfTheStartOneIsKilledIn) {
   constexpr int kRanks = 4;
   enum class Victim : std::uint8_t { outer, inner, both };
@@ -733,16 +734,16 @@ TEST_F(LaunchOrphans, TheRanksEndWhicheverMomentOfTheStartOneIsKilledIn) {
   }
 }
 
-// It waits for a reader to take the end of a line, or what stands after it, and would do so for
-// ever.
+// The inner process waits for a reader to take the end of a line, or the text after it, and would
+// wait for ever.
 TEST_F(LaunchOrphans, TheOtherProcessEndsAlthoughNobodyReads) {
   signal(SIGINT, SIG_DFL);
-  // With its tag a line has 64 bytes: the pipe, one page, ends with a whole one or with a part.
+  // With its tag a line has 64 bytes: the pipe, one page, ends with a whole line or with a part.
   const std::string line(54, 'y');
   for (const std::string& first : {line, line + "y"}) {
     const Fifo out;
     out.hold_one_page();
-    // In one write: the launcher fills the page with one of its own.
+    // In one write: the launcher fills the page with a single write of its own.
     Command launcher = launcher_into(out, {"-n", "1", "--json"},
                                      "{ echo " + first + "; yes " + line +
                                          " | head -n 3000; } | dd bs=1M iflag=fullblock "
@@ -776,7 +777,7 @@ TEST_F(LaunchOrphans, WhatARankLeftBehindMayFinishItsWork) {
       {"-n", "1", "--grace", "1000000"},
       "setsid /bin/sh -c 'read line <" + fifo.path() + "; echo $line' & echo $$ >&2; exit 0"));
   const pid_t rank = std::stoi(launcher.wait_for_err("[rank 0] "));
-  // Opened when the reader is there; the rank itself has ended by then or not.
+  // The FIFO is opened when the reader exists; the rank itself may have ended by then.
   fifo.tell("uploaded");
   const Ended ended = launcher.finish();
   EXPECT_EQ(ended.code, 0) << testing::PrintToString(ended);
@@ -830,7 +831,7 @@ TEST(Launch, AProgramThatCannotRunIsAnError) {
             error_info(ErrorCode::permission_denied).exit_code);
   EXPECT_EQ(run_tendon({"launch", "-n", "2", "--", folder.path().string()}).code,
             error_info(ErrorCode::permission_denied).exit_code);
-  // Found and executable, and still not to be run: only exec knows.
+  // The file is found and executable, but cannot be run: only exec detects this.
   const std::string broken = (folder.path() / "broken").string();
   std::ofstream(broken) << "#!/no/such/interpreter\n";
   std::filesystem::permissions(broken, std::filesystem::perms::owner_all);
@@ -847,16 +848,17 @@ TEST(Launch, TheProgramsOwnFlagsAreItsOwn) {
 }
 
 TEST(Launch, ARankFindsTheSignalsOfTheCaller) {
-  // main() ignores SIGPIPE and the launcher blocks what it passes on: neither may be inherited.
+  // main() ignores SIGPIPE and the launcher blocks the signals that it passes on: the rank must
+  // inherit neither.
   const std::string script = "grep -E 'Sig(Blk|Ign)' /proc/self/status";
   const auto masks_of = [](const std::vector<std::string>& lines) {
     std::vector<std::uint64_t> masks;
     for (const std::string& line : lines)
-      // Signals 1 to 31: sanitizers do as they like with those of the C library.
+      // Only signals 1 to 31: sanitizers change those of the C library.
       masks.push_back(std::stoull(line.substr(line.find('\t')), nullptr, 16) & 0x7fffffff);
     return masks;
   };
-  // Ranks start with the default for SIGPIPE. Here it is ignored once a test has made a Peer.
+  // Ranks start with the default for SIGPIPE. Here it is ignored after a test has made a Peer.
   const auto before = signal(SIGPIPE, SIG_DFL);
   const Ended ended = run_script({"-n", "1"}, script);
   const Ended direct = Command({"-c", script}, "/bin/sh").finish();

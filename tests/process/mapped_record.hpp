@@ -17,7 +17,7 @@
 
 namespace tendon::test {
 
-/// A T of atomics in a file that processes map: what a process writes there survives its SIGKILL.
+/// A T of atomics in a file that processes map: a process's writes to it survive its SIGKILL.
 template <class T>
 class MappedRecord {
   static_assert(std::is_standard_layout_v<T>);
@@ -46,30 +46,30 @@ class MappedRecord {
 struct PublisherRecord {
   /// One publisher, from its declaration to its end.
   struct Life {
-    std::atomic<std::uint64_t> started;   ///< the sample whose publish() was called last
-    std::atomic<std::uint64_t> returned;  ///< the last one whose publish() returned
-    std::atomic<std::uint32_t> closed;    ///< close() was called
+    std::atomic<std::uint64_t> started;   ///< the sample of the last call of publish()
+    std::atomic<std::uint64_t> returned;  ///< the last sample whose publish() returned
+    std::atomic<std::uint32_t> closed;    ///< whether close() was called
   };
   static constexpr std::uint32_t kMostLives = 4096;
 
-  /// Is this what a reader may be told was published in all?
+  /// Whether a reader may be told this as the total of published samples.
   [[nodiscard]] bool allows(std::uint32_t entity, std::uint64_t count) const {
     const Life& life = lives[entity];
     return count == life.returned || count == life.started;
   }
 
   std::atomic<std::uint64_t> incarnation;
-  std::array<Life, kMostLives> lives;  ///< by their entity
+  std::array<Life, kMostLives> lives;  ///< indexed by the entity
 };
 
 /// The totals of a reader.
 struct ReaderRecord {
   std::atomic<std::uint64_t> received;
-  std::atomic<std::uint64_t> missing;  ///< in gaps
-  std::atomic<std::uint64_t> holes;    ///< left out because of max_hz or newest_only
+  std::atomic<std::uint64_t> missing;  ///< samples in gaps
+  std::atomic<std::uint64_t> holes;    ///< samples left out because of max_hz or newest_only
   std::atomic<std::uint64_t> came;
   std::atomic<std::uint64_t> ended;
-  std::atomic<std::uint64_t> returned;  ///< streams that went on behind an end
+  std::atomic<std::uint64_t> returned;  ///< streams that continued after an end
   std::atomic<std::uint64_t> wrong;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A member of a group, told what to do line by line:
+// A member of a group that obeys its input line by line:
 //   member_main ADDRESS RANK SIZE shm|tcp|auto [PROFILE [LEASE_MS [LISTEN]]]
-// Answers "ok ..." or "error <code> <detail>".
+// It answers "ok ..." or "error <code> <detail>".
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -37,7 +37,7 @@ bool succeeded(const Result<T>& result) {
 
 enum class Call { blocking, async };
 
-// Sums of 1, 2, 3, ...: right when every member of now takes part.
+// Sums of 1, 2, 3, ...: correct when every current member takes part.
 bool reduce_once(Group& group, std::int64_t count, std::chrono::milliseconds patience,
                  Call call = Call::blocking) {
   const Tensor tensor = Tensor::zeros(DType::i64, Shape({count})).value();
@@ -54,7 +54,7 @@ bool reduce_once(Group& group, std::int64_t count, std::chrono::milliseconds pat
   return true;
 }
 
-// Until somebody has another line to read: all end after the same one.
+// Repeats until some member has another line to read: all end after the same one.
 void work(Group& group, std::int64_t count) {
   for (std::int64_t rounds = 1;; ++rounds) {
     if (!reduce_once(group, count, kPatience)) return;
@@ -67,7 +67,7 @@ void work(Group& group, std::int64_t count) {
   }
 }
 
-// Every operation once, with blocks of `count` elements whose values say whose they are.
+// Calls every operation once, with blocks of `count` elements whose values name their member.
 class EveryOperation {
  public:
   EveryOperation(Group& group, std::int64_t count)
@@ -95,7 +95,7 @@ class EveryOperation {
     expect("scatter", group_.scatter(ramp(), one, GroupRank{1}, kPatience), one, value(rank_));
     expect("reduce_scatter", group_.reduce_scatter(ramp(), one, ReduceOp::sum, kPatience), one,
            size_ * value(rank_));
-    // To member m goes a number that names its sender: rank x 1000 + m.
+    // Member m gets a number that names its sender: rank x 1000 + m.
     Tensor out = blocks();
     for (std::int64_t m = 0; m < size_; ++m) fill(out, m, rank_ * 1000 + m);
     expect_blocks("all_to_all", group_.all_to_all(out, all, kPatience), all, 1000, rank_);
@@ -134,7 +134,7 @@ class EveryOperation {
     std::ranges::fill(tensor.span<std::int64_t>().subspan(at, static_cast<std::size_t>(count_)),
                       value);
   }
-  /// Block b is value(b).
+  /// A tensor whose block b is value(b).
   [[nodiscard]] Tensor ramp() const {
     Tensor tensor = blocks();
     for (std::int64_t b = 0; b < size_; ++b) fill(tensor, b, value(b));
@@ -149,7 +149,7 @@ class EveryOperation {
       if (element != wanted)
         return note(what, std::to_string(element) + " is not " + std::to_string(wanted));
   }
-  /// Block b holds factor x b + add, where `factor` is 1: value(b).
+  /// Expects that block b holds factor x b + add, where `factor` is 1: value(b).
   void expect_blocks(std::string_view what, const Result<void>& done, const Tensor& got,
                      std::int64_t factor, std::int64_t add) {
     if (!done) return note(what, done.error().message());
@@ -174,7 +174,7 @@ class EveryOperation {
   std::string failure_;
 };
 
-// Paths to the others, then where this member listens.
+// The paths to the others, then the address where this member listens.
 std::string paths_of(const Group& group) {
   std::string text;
   for (const GroupMember& member : group.members())
@@ -198,7 +198,7 @@ void perform(Group& group, const std::string& line) {
     return say("ok");
   }
   if (verb == "mixed") {
-    // Some block and some do not, in turn.
+    // Blocking and non-blocking calls alternate.
     std::int64_t times = 0;
     std::int64_t count = 0;
     words >> times >> count;
@@ -227,7 +227,7 @@ void perform(Group& group, const std::string& line) {
   }
   if (verb == "paths") return say("ok " + paths_of(group));
   if (verb == "mute") {
-    // As the others see a process whose end has begun and is not over.
+    // The others see a process whose end has begun and is not complete.
     for (int fd = 3; fd < 256; ++fd) shutdown(fd, SHUT_RDWR);
     say("ok");
     for (;;) pause();
@@ -242,7 +242,7 @@ void perform(Group& group, const std::string& line) {
     auto patience = kills ? 6'000ms : 60'000ms;
     if (patience_ms > 0) patience = std::chrono::milliseconds(patience_ms);
     auto shrunk = group.shrink(patience, options);
-    // The proof of a death at the deadline may come after the grace.
+    // The proof of a death at the deadline may arrive after the grace.
     while (repeats && !shrunk && shrunk.error().code == ErrorCode::timeout)
       shrunk = group.shrink(patience, options);
     if (succeeded(shrunk)) say("ok " + std::to_string(group.size()));

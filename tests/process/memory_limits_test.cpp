@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that the system gives no more shared memory.
+// Processes that get no more shared memory from the system.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -25,8 +25,8 @@ using namespace std::chrono_literals;
 
 class SharedMemory : public PathTest {};
 
-// Where the system overcommits strictly, pages are refused when they are first touched. Each step
-// of a link's life meets that once: it is an error there and then, and nothing is over.
+// A system with strict overcommit refuses pages when they are first touched. Each step of a link's
+// life meets that once: the step returns an error at once, and the link continues.
 TEST_F(SharedMemory, WhatTheSystemDoesNotGiveIsAnError) {
   if (!detail::failpoints_built()) GTEST_SKIP() << "built without failpoints";
   std::string outcomes;
@@ -55,12 +55,12 @@ TEST_F(SharedMemory, WhatTheSystemDoesNotGiveIsAnError) {
       EXPECT_TRUE(is_patterned(pipe.recv(kPatience).value(), 1, count));
     }
   }
-  // The control block comes first. A slot may be the service thread's, which touches slots ahead
-  // and tries again.
+  // The control block is the first. A slot may belong to the service thread, which touches slots
+  // ahead and tries again.
   EXPECT_TRUE(outcomes.starts_with("-ss")) << outcomes;
 }
 
-/// A control group with a limit of memory, below that of this process; gone with the object.
+/// A control group with a limit of memory, below that of this process. The destructor removes it.
 class MemoryGroup {
  public:
   explicit MemoryGroup(std::uint64_t limit_bytes) {
@@ -87,9 +87,9 @@ class MemoryGroup {
       EXPECT_TRUE(eventually([&] { return rmdir(folder_.c_str()) == 0; }));
     }
   }
-  /// False: none can be made here.
+  /// False where none can be made.
   [[nodiscard]] bool exists() const { return !folder_.empty(); }
-  /// A process that is in it from its beginning.
+  /// Starts a process that is in the group from its beginning.
   [[nodiscard]] std::unique_ptr<Peer> start(const Peer::Options& options) const {
     EXPECT_TRUE(write(folder_ / "cgroup.procs", getpid()));
     auto peer = std::make_unique<Peer>(options);
@@ -111,8 +111,8 @@ class MemoryGroup {
 class MemoryCap : public PathTest {};
 TENDON_ON_BOTH_TRANSPORTS(MemoryCap);
 
-// The caps follow from the limit. Otherwise the kernel would kill a process that sends faster than
-// its peer takes, or takes later than its peer sends.
+// The caps follow from the limit. Without them the kernel would kill a process that sends faster
+// than its peer takes, or takes later than its peer sends.
 TEST_P(MemoryCap, TheDefaultCapsKeepAProcessBelowTheLimitOfItsControlGroup) {
   if (TENDON_SANITIZED != 0) GTEST_SKIP() << "a sanitizer alone needs more memory than the limit";
   const MemoryGroup group(std::uint64_t{48} << 20);

@@ -27,7 +27,7 @@ std::string program(std::string_view name) {
   return {};
 }
 
-// Namespaces belong to threads: this process stays where it is.
+// Namespaces belong to threads: this process stays in its own.
 OwnedFd make_namespace() {
   OwnedFd made;
   int failure = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups over networks: each member in a network namespace of its own, which stands for a host, and
-// with a runtime directory of its own, so that nothing proves the same host.
+// Groups over networks. Each member has a network namespace, which stands for a host, and a runtime
+// directory of its own, so that nothing proves the same host.
 #include "process/network.hpp"
 
 #include <gtest/gtest.h>
@@ -27,18 +27,18 @@ class GroupOverNetworks : public ProcessTest {
     std::uint32_t rendezvous_network = 0;
     std::string profile = "plaintext";
     std::string lease_ms = "3000";
-    /// What member `rank` is given beside that.
+    /// The settings of member `rank` besides the common ones.
     std::string (*listen)(std::uint32_t rank) = nullptr;
     Environment (*environment)(std::uint32_t rank) = nullptr;
     /// The host of the rendezvous, as member `rank` knows it.
     std::string (*rendezvous)(std::uint32_t rank) = nullptr;
-    /// So many members on each host, one after another.
+    /// How many members each host has, with successive ranks.
     std::uint32_t members_per_host = 1;
   };
   void SetUp() override {
     if (const auto reason = Network::why_not()) GTEST_SKIP() << *reason;
   }
-  /// Hosts and wires, no members yet.
+  /// Makes hosts and wires, no members yet.
   void lay_network(std::uint32_t hosts, std::uint32_t networks = 1) {
     network_.emplace(hosts, networks);
   }
@@ -70,7 +70,7 @@ class GroupOverNetworks : public ProcessTest {
     start_members(setting);
   }
   void start(std::uint32_t hosts) { start(hosts, Setting()); }
-  /// Members and network end; others may follow.
+  /// Ends the members and the network; others may follow.
   void stop() {
     members_.clear();
     network_.reset();
@@ -91,7 +91,7 @@ class GroupOverNetworks : public ProcessTest {
   void wait_until_it_hurts(std::uint32_t host) {
     EXPECT_TRUE(eventually([&] { return network().dropped_count(host) > 0; }));
   }
-  /// The first two go on without the third.
+  /// The first two continue without the third.
   void the_majority_goes_on() {
     for (const std::uint32_t rank : {0u, 1u}) member(rank).tell("shrink");
     for (const std::uint32_t rank : {0u, 1u}) EXPECT_EQ(member(rank).line(), "ok 2");
@@ -137,7 +137,7 @@ TEST_F(GroupOverNetworks, MembersListenAtTheInterfaceThatReachesTheRendezvous) {
 }
 
 TEST_F(GroupOverNetworks, ListenIsObeyed) {
-  // Over the network of the rendezvous 1 and 2 cannot reach each other.
+  // On the network of the rendezvous, 1 and 2 cannot reach each other.
   for (const bool by_environment : {false, true}) {
     SCOPED_TRACE(by_environment ? "TENDON_LISTEN" : "GroupOptions::listen");
     Setting setting{.networks = 2};
@@ -183,7 +183,7 @@ TEST_F(GroupOverNetworks, LocalListensToNoOtherHost) {
   EXPECT_TRUE(is_error(member(1).line(), "timeout", "Connection refused"));
 }
 
-// The name of a host is a loopback address there, as Debian's installer writes it.
+// The name of a host is a loopback address on that host, as Debian's installer writes it.
 TEST_F(GroupOverNetworks, TheRendezvousMayBeLoopbackAtRank0) {
   for (const std::uint32_t members_per_host : {1u, 2u}) {
     SCOPED_TRACE(std::to_string(members_per_host) + " members on each host");
@@ -230,7 +230,7 @@ TEST_F(GroupOverNetworks, TheRendezvousMayBeTranslatedToRank0) {
   }
 }
 
-// Members that are told to listen at all addresses say others where to find them.
+// Members that are told to listen at all addresses announce addresses where others find them.
 TEST_F(GroupOverNetworks, AMemberThatListensAtAllAddressesIsFoundAtOneOfThem) {
   Setting setting{.networks = 2, .rendezvous_network = 1};
   setting.environment = [](std::uint32_t) { return Environment{{"TENDON_LISTEN", "0.0.0.0:0"}}; };
@@ -267,7 +267,7 @@ TEST_F(GroupOverNetworks, ALauncherThatSaysOneHostKeepsItToLoopback) {
   EXPECT_TRUE(is_error(member(1).line(), "timeout", "Connection refused"));
 }
 
-/// Both ways in which a network falls silent.
+/// The two ways in which a network becomes silent.
 class Partition : public GroupOverNetworks, public testing::WithParamInterface<const char*> {
  protected:
   [[nodiscard]] bool by_cable() const { return std::string(GetParam()) == "cable"; }
@@ -289,7 +289,7 @@ TEST_P(Partition, TheMajorityGoesOnAndTheMinorityDoesNot) {
   EXPECT_TRUE(is_error(member(2).ask("shrink none 5000"), "no_quorum"));
 
   mend(2);
-  // It is back, and nobody takes its words.
+  // The member is back, and nobody accepts its messages.
   member(2).tell("reduce 400000 2000");
   the_majority_is_right();
   EXPECT_TRUE(is_error(member(2).line(), "peer_lost"));

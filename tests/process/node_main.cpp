@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A node in another process: does what the lines of its standard input say, and answers each with
-// one line. Its arguments: a name, a transport (shm, tcp, auto), its lease [ms], the addresses of
-// its peers. "router=ADDR" and "listen=ADDR" among them make it a node that other hosts find,
+// A node in another process. It obeys the lines of its standard input, and answers each with one
+// line. Its arguments: a name, a transport (shm, tcp, auto), its lease [ms], the addresses of its
+// peers. "router=ADDR" and "listen=ADDR" among them make it a node that other hosts find,
 // "plaintext" is its profile, "publish_bytes=N" that of its Context. "star" instead of peers: it
-// finds those of this host.
+// finds the nodes of this host.
 #include <unistd.h>
 
 #include <charconv>
@@ -109,7 +109,7 @@ class Program {
       }
       return "ok";
     }
-    if (verb == "responder") {  // `responder KEY echo|hold`: what holds waits for its caller's end
+    if (verb == "responder") {  // `responder KEY echo|hold`: `hold` waits until its caller ends
       std::string how;
       words >> how;
       responder_ = Responder::declare(node_, key, [how, this](const Request& request) {
@@ -118,7 +118,7 @@ class Program {
                    }).value();
       return "ok";
     }
-    if (verb == "stats") {  // "ok RUNNING CANCELLED" of the responder
+    if (verb == "stats") {  // the responder's "ok RUNNING CANCELLED"
       const ResponderStats stats = responder_->stats();
       return "ok " + std::to_string(stats.running) + ' ' + std::to_string(stats.cancelled);
     }
@@ -126,7 +126,7 @@ class Program {
       const auto reply = node_.call(key, numbered(7), milliseconds(20'000));
       return reply ? "ok " + std::to_string(number_of(reply->tensors)) : told(reply.error());
     }
-    if (verb == "peer") {  // `peer ADDRESS`: a second node of this Context names that one
+    if (verb == "peer") {  // `peer ADDRESS`: a second node of this Context has that peer
       auto joined = Node::join(context_,
                                {.domain = "brain",
                                 .name = "second",
@@ -151,7 +151,7 @@ class Program {
       const auto stats = node_.peer_stats(key);
       return stats ? "ok " + stats->path.to_string() : told(stats.error());
     }
-    if (verb == "wait") {  // for so many subscribers
+    if (verb == "wait") {  // for this number of subscribers
       const auto there = publisher_->wait_for_subscribers(std::stoull(key), milliseconds(20'000));
       return there ? "ok" : told(there.error());
     }

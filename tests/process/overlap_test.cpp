@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Microbatches travel while stages compute: two stages on hosts of their own, whose wire takes as
-// long for a microbatch as a stage computes. The one test that holds times against each other, and
-// only with TENDON_TEST_LONG; benchmarks/stage_overlap.cpp measures the same.
+// Microbatches travel while stages compute. Two stages run on separate hosts, whose wire takes as
+// long for a microbatch as a stage computes. This is the only test that compares times, and only
+// with TENDON_TEST_LONG; benchmarks/stage_overlap.cpp measures the same.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -29,19 +29,19 @@ constexpr std::uint32_t kMicrobatches = 8;
 constexpr std::int64_t kBytes = 8 << 20;
 constexpr const char* kRate = "400mbit";
 
-/// Waits as a program does whose accelerator computes.
+/// Waits like a program whose accelerator computes.
 void accelerate(Clock::duration compute) {
   std::promise<void> never;
   (void)never.get_future().wait_for(compute);
 }
 
-/// One stage of one member.
+/// One stage on one member.
 class Stage {
  public:
   Stage(Group& all, Group& own) : all_(all), own_(own), sends_(all.rank().value == 0) {
     for (Tensor& tensor : tensors_) tensor = Tensor::zeros(DType::u8, {kBytes}).value();
   }
-  /// How long `work` takes, for the slower stage.
+  /// The time that `work` takes on the slower stage.
   Clock::duration timed(const std::function<void()>& work) {
     EXPECT_TRUE(succeeds(all_.barrier(kPatience)));
     const auto begin = Clock::now();
@@ -50,7 +50,7 @@ class Stage {
     EXPECT_TRUE(succeeds(all_.all_reduce(took, ReduceOp::max, kPatience)));
     return Clock::duration(took.span<const std::int64_t>()[0]);
   }
-  /// Until the sender has the receiver's answer.
+  /// Sends, and waits until the sender has the receiver's answer.
   void move() {
     EXPECT_TRUE(succeeds(start(0).wait(kPatience)));
     const Tensor answer = Tensor::zeros(DType::u8, {1}).value();
@@ -130,7 +130,7 @@ TEST_F(Overlap, MicrobatchesTravelWhileStagesCompute) {
   }
   for (std::thread& stage : stages) stage.join();
   const auto [wire, overlapped, at_once] = times;
-  // Without the first one's way to the second stage: 1 and 2, if nothing else took time.
+  // Without the first microbatch's way to the second stage: 1 and 2, if nothing else took time.
   const auto microbatches = [&](Clock::duration time) {
     return static_cast<double>((time - 2 * wire).count()) /
            static_cast<double>((wire * kMicrobatches).count());

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stopped process is not a dead one. Death is proved, never guessed; across hosts the lease
-// decides.
+// A stopped process is not dead. Death is proved, never guessed; across hosts the lease decides.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -32,7 +31,7 @@ TEST_F(Pause, OnOneHostAStoppedPeerIsSuspectThenAliveAndNothingIsReclaimed) {
 
   peer.signal(SIGSTOP);
   EXPECT_TRUE(survivor.sees(MemberEventKind::suspect, "victim"));
-  // Longer than every lease: it is still only silent.
+  // Longer than every lease: the peer is still only silent.
   EXPECT_TRUE(fails_with(pipe.recv(1500ms), ErrorCode::timeout, "victim"));
   EXPECT_EQ(survivor.count(MemberEventKind::lost), 0u);
   EXPECT_EQ(link->stats().slots.sent_count, 2u);
@@ -57,7 +56,8 @@ TEST_F(Pause, OnOneHostAStoppedPeerThatIsKilledIsDead) {
   EXPECT_TRUE(fails_with(pipe.recv(kBriefly), ErrorCode::timeout));
   peer.signal(SIGKILL);
   EXPECT_TRUE(fails_with(pipe.recv(kPatience), ErrorCode::peer_lost, "victim"));
-  // The socket may end before the kernel says that the process has: in quarantine until then.
+  // The socket may end before the kernel reports the end of the process: slots are in quarantine
+  // until then.
   EXPECT_TRUE(eventually([&] {
     const auto slots = link->stats().slots;
     return slots.sent_count == 0 && slots.quarantined_count == 0;
@@ -75,7 +75,7 @@ TEST_F(Pause, OverSocketsTheLeaseDecidesAndTheZombieIsRefused) {
   EXPECT_TRUE(fails_with(pipe.recv(kPatience), ErrorCode::peer_lost, "victim"));
   EXPECT_TRUE(survivor.sees(MemberEventKind::lost, "victim"));
   peer.signal(SIGCONT);
-  // Whatever it still sends reaches nobody, and it learns that its pipe is over.
+  // Its later messages reach nobody, and it learns that its pipe is over.
   std::string answer = "ok";
   ASSERT_TRUE(eventually([&] { return answer != "ok"; }, [&] { answer = peer.ask("send 2 100"); }));
   EXPECT_TRUE(is_error(answer, "peer_lost", "survivor"));
@@ -92,7 +92,7 @@ TEST_F(Pause, AZombiesLateFramesAreRefused) {
   Peer peer({{"--name", "victim", "--transport", "tcp"},
              {{"TENDON_FAILPOINTS", "tcp.send.mid_bulk=stop@2"}}});
   Pipe pipe = survivor.meet(peer);
-  peer.tell("send 1 8000000");  // stops between two of its frames
+  peer.tell("send 1 8000000");  // it stops between two of its frames
   EXPECT_TRUE(fails_with(pipe.recv(kPatience), ErrorCode::peer_lost, "victim"));
   peer.signal(SIGCONT);
   EXPECT_TRUE(is_error(peer.line(), "peer_lost", "nothing ran here for"));
@@ -156,7 +156,7 @@ TEST_P(SlowReader, IsNamedByTheSendersTimeoutAndMemoryIsBounded) {
                 result.error().code == ErrorCode::resource_exhausted)
         << result.error().message();
   }
-#if !defined(__SANITIZE_THREAD__)  // its shadow is resident too
+#if !defined(__SANITIZE_THREAD__)  // whose shadow memory is resident too
   EXPECT_LE(resident_bytes(), before + 2 * kCap) << sent << " messages were taken";
 #endif
   peer.signal(SIGCONT);

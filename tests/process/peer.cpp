@@ -16,7 +16,7 @@
 
 #include "process/pipe_ends.hpp"
 
-extern char** environ;  // NOLINT: the name POSIX gives it
+extern char** environ;  // NOLINT: the name that POSIX sets
 
 namespace tendon::test {
 namespace {
@@ -109,7 +109,7 @@ std::string Peer::line() {
 
 void Peer::signal(int number) const {
   EXPECT_EQ(kill(pid_, number), 0);
-  if (number == SIGSTOP) wait_until_stopped();  // until then its threads may go on
+  if (number == SIGSTOP) wait_until_stopped();  // its threads may run on until then
 }
 
 void Peer::wait_until_stopped() const {
@@ -156,7 +156,7 @@ std::string value_of(const std::string& answer) {
 Residue Residue::now(const std::string& runtime_folder) {
   Residue residue;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;  // the iterator's own descriptor
+    std::error_code gone;  // for the iterator's own descriptor
     const std::string target = std::filesystem::read_symlink(entry.path(), gone);
     if (!gone && target.find("/proc/") == std::string::npos) residue.descriptors.push_back(target);
   }
@@ -164,7 +164,7 @@ Residue Residue::now(const std::string& runtime_folder) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);)
     if (line.find("/memfd:") != std::string::npos) residue.mappings.push_back(line);
-  // The folder for rendezvous sockets itself stays; other programs use /dev/shm too.
+  // The folder of rendezvous sockets stays itself; other programs use /dev/shm too.
   for (std::string& name : entries_of(runtime_folder))
     if (!std::filesystem::is_directory(name)) residue.files.push_back(std::move(name));
   for (std::string& name : entries_of("/dev/shm"))

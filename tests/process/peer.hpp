@@ -12,13 +12,13 @@
 
 namespace tendon::test {
 
-/// Another process that runs a program of this folder, told what to do line by line. Killed with
-/// its object.
+/// Another process that runs a program of this folder, and obeys its input line by line. The
+/// destructor kills it.
 class Peer {
  public:
   struct Options {
     std::vector<std::string> arguments;
-    std::map<std::string, std::string> environment;  ///< beside that of this process
+    std::map<std::string, std::string> environment;  ///< added to that of this process
     std::string program = "peer_main";
   };
   explicit Peer(Options options);
@@ -27,16 +27,16 @@ class Peer {
   ~Peer();
 
   [[nodiscard]] pid_t pid() const { return pid_; }
-  /// Tells it to do something, and waits for the answer.
+  /// Sends a command, and waits for the answer.
   std::string ask(const std::string& command);
-  /// Tells it without waiting.
+  /// Sends a command without waiting.
   void tell(const std::string& command);
-  /// Its next line; "" when it ended.
+  /// Reads its next line; "" when it has ended.
   std::string line();
   /// Returns when it has stopped, after SIGSTOP.
   void signal(int number) const;
   void wait_until_stopped() const;
-  /// Waits for its end; the status as <sys/wait.h> reads it.
+  /// Waits for its end; returns the status for the macros of <sys/wait.h>.
   int wait();
   void kill_and_wait();
 
@@ -49,26 +49,26 @@ class Peer {
   int status_ = -1;
 };
 
-/// "ok..." is a success; the text is shown otherwise.
+/// Expects "ok..."; shows the text otherwise.
 testing::AssertionResult is_ok(const std::string& answer);
-/// "error <code> ..." with `text` in it.
+/// Expects "error <code> ..." with `text` in it.
 testing::AssertionResult is_error(const std::string& answer, std::string_view code,
                                   std::string_view text = {});
-/// What follows "ok ".
+/// The text after "ok ".
 std::string value_of(const std::string& answer);
 
-/// What a process leaves in the system: descriptors, shared mappings, files.
+/// The things that a process leaves in the system: descriptors, shared mappings, files.
 struct Residue {
   std::vector<std::string> descriptors;
   std::vector<std::string> mappings;
   std::vector<std::string> files;
 
-  /// What this process, `runtime_folder` and /dev/shm have now.
+  /// The current state of this process, of `runtime_folder` and of /dev/shm.
   static Residue now(const std::string& runtime_folder);
 };
 testing::AssertionResult same_residue(const Residue& before, const Residue& after);
 
-/// A runtime directory of its own for each test, so that its files can be counted.
+/// Each test has a runtime directory of its own, so that its files can be counted.
 class ProcessTest : public testing::Test {
  protected:
   ProcessTest();

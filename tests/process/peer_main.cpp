@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The other process of the process tests: does what the lines of its standard input say and answers
+// The other process of the process tests. It obeys the lines of its standard input, and answers
 // each with one line, "ok ..." or "error <code> <detail>".
 #include <signal.h>
 #include <sys/prctl.h>
@@ -48,7 +48,7 @@ class Program {
     });
   }
 
-  /// False: the end.
+  /// Runs one command; false at the end.
   bool run(const std::string& line) {
     Words words(line);
     const std::string verb = next<std::string>(words, "");
@@ -115,7 +115,7 @@ class Program {
     const auto size = next<std::uint64_t>(words, 0);
     return told(pipe().send(patterned(seed, size), deadline(words)));
   }
-  // Numbered messages of two sizes in turn; says after each that it was sent.
+  // Sends numbered messages of two sizes in turn; reports each after it was sent.
   std::string send_many(Words& words) {
     const auto count = next<std::uint64_t>(words, 0);
     const auto small = next<std::uint64_t>(words, 0);
@@ -147,8 +147,7 @@ class Program {
     held_.push_back({*std::move(received), seed, size});
     return "ok";
   }
-  // Takes messages as send-many makes them, until the stream ends in whatever way; keeps every
-  // third.
+  // Takes messages in the order of send-many, until the stream ends in any way; keeps every third.
   std::string receive_many(Words& words) {
     const auto small = next<std::uint64_t>(words, 0);
     const auto large = next<std::uint64_t>(words, 0);
@@ -182,7 +181,7 @@ class Program {
     return "ok " + one_line(found);
   }
 
-  // The child keeps copies of everything and takes over the commands when its parent dies.
+  // The child keeps copies of everything, and executes the commands after its parent dies.
   std::string fork_child() {
     sigset_t wanted;
     sigemptyset(&wanted);
@@ -206,7 +205,7 @@ class Program {
     return "ok " + std::to_string(child);
   }
   std::string touch() {
-    // Plainly: under a sanitizer too this must be a death by signal.
+    // The default action: under a sanitizer too this must be a death by signal.
     signal(SIGSEGV, SIG_DFL);
     const rlimit none{0, 0};
     setrlimit(RLIMIT_CORE, &none);
@@ -249,7 +248,7 @@ class Program {
     context_.reset();
     return "ok";
   }
-  // "none" leaves this process without a free descriptor; a number adds that many.
+  // "none" leaves this process without a free descriptor; a number frees that many.
   std::string descriptors(Words& words) {
     const auto spare = next<std::size_t>(words, 0);
     rlimit limit{};
@@ -258,7 +257,8 @@ class Program {
     if (spare >= 1000) {
       limit.rlim_cur = usual_descriptors_;
     } else {
-      // The lowest numbers are given out first: below the limit all must be taken but `spare`.
+      // The kernel assigns the lowest numbers first: below the limit all except `spare` must be
+      // taken.
       std::size_t taken_below = 0;
       std::size_t number = 0;
       for (std::size_t missing = 0; missing <= spare; ++number) {
@@ -272,7 +272,7 @@ class Program {
     setrlimit(RLIMIT_NOFILE, &limit);
     return "ok " + std::to_string(limit.rlim_cur);
   }
-  // Leaves so many bytes of address space beside what is mapped; "any" takes the limit away.
+  // Leaves this many bytes of address space above the mapped ones; "any" lifts the limit.
   static std::string address_space(Words& words) {
     const auto spare = next<std::string>(words, "any");
     rlimit limit{};

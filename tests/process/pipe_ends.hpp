@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What everything that starts a program and talks to it needs.
+// Helpers of everything that starts a program and talks to it.
 #pragma once
 
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 
 namespace tendon::test {
 
-/// A hang becomes a failure that says where.
+/// After this time a hang becomes a failure with its place.
 inline constexpr int kPatienceMs = 60'000;
 
 /// The reading and the writing end.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Nodes on hosts, with a router: hosts are network namespaces, each with a runtime directory of its
-// own. Some reach each other through the router alone, some are parted.
+// own. Some reach each other only through the router, some are cut off.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -75,7 +75,7 @@ class RoutedHosts : public ProcessTest {
     network_->inside(host, [&] { peer = std::make_unique<Peer>(std::move(options)); });
     return peer;
   }
-  // All of them come, in their order, and none is another's.
+  // Expects that all samples arrive, in their order, and none from another node.
   static void expect_samples(Peer& vision, Peer& motor, int first, std::uint64_t size_bytes) {
     for (int n = first; n < first + kSamples; ++n) {
       ASSERT_TRUE(is_ok(vision.ask("publish " + std::to_string(size_bytes))));
@@ -83,8 +83,8 @@ class RoutedHosts : public ProcessTest {
     }
   }
 
-  /// Takes samples from number `next` to `last` or beyond: each is there, or in a gap before the
-  /// next one. The number that was in gaps.
+  /// Takes samples from number `next` to `last` or beyond: each arrives, or is in a gap before the
+  /// next one. Returns how many were in gaps.
   static std::uint64_t take_on(Peer& peer, std::uint64_t& next, std::uint64_t last) {
     std::uint64_t missing = 0;
     while (next <= last) {
@@ -127,7 +127,8 @@ TEST_F(RoutedHosts, ExchangeSamplesThroughTheRouterAlone) {
                     HasSubstr("dial-back"), HasSubstr("window 1024 KiB")));
   expect_samples(*vision, *motor, 1, 100);
   expect_samples(*vision, *motor, 1 + kSamples, 1'000'000);
-  // Another one, which serves: the link is made again, and goes on behind the last sample.
+  // Starts another router, which serves: the link is made again, and continues after the last
+  // sample.
   router_->signal(SIGKILL);
   (void)router_->finish();
   start_router();
@@ -162,7 +163,7 @@ TEST_F(RoutedHosts, DialBackWhereOnlyTheSubscriberListens) {
   expect_samples(*vision, *motor, 1, 1'000'000);
 }
 
-// What passes while there is no router is in the gaps, but for the history.
+// Samples that are published while there is no router are in the gaps, except for the history.
 TEST_F(RoutedHosts, KnowWhatTheyMissedWhenTheRouterDiesUnderTraffic) {
   network_.emplace(3, 2);
   part_networks();
@@ -185,7 +186,7 @@ TEST_F(RoutedHosts, KnowWhatTheyMissedWhenTheRouterDiesUnderTraffic) {
   EXPECT_THAT(motor->ask("path vision"), StartsWith("ok routed: "));
 }
 
-// One that is stopped keeps its window; another behind the same router gets everything.
+// A stopped reader keeps its window; another reader behind the same router gets everything.
 TEST_F(RoutedHosts, AStoppedReaderHoldsUpNobody) {
   network_.emplace(3, 2);
   part_networks();
@@ -216,7 +217,7 @@ TEST_F(RoutedHosts, AStoppedReaderHoldsUpNobody) {
   }
 }
 
-// A node with nothing but the defaults listens at no port: a router of Zenoh finds its own free.
+// A node with the defaults listens at no port: a router of Zenoh finds its own port free.
 TEST_F(RoutedHosts, ThePortOfARouterIsFreeBesideNodes) {
   network_.emplace(1);
   const std::vector<std::string> words{"topic", "echo", "none", "--domain", runtime_folder()};
@@ -238,7 +239,7 @@ TEST_F(RoutedHosts, ThePortOfARouterIsFreeBesideNodes) {
     list = run_tendon({"node", "list", "--router", "127.0.0.1:7447", "--timeout", "20"});
   });
   EXPECT_EQ(list.code, 0) << list.err;
-  // It would not be, if anybody had it.
+  // The port is not free now: another router cannot start.
   Ended another;
   network_->inside(0, [&] { another = run_tendon(router_words); });
   EXPECT_NE(another.code, 0);
@@ -281,7 +282,7 @@ TEST_F(TwoRouters, EachIsKilledInTurnWhileASensorJoins) {
   std::vector<std::unique_ptr<Peer>> sensors;
   for (const std::uint32_t router : {0u, 1u}) {
     sensors.push_back(start_by_both(kSensors, "sensor " + std::to_string(router)));
-    kill_router(router);  // while it joins: the other one does
+    kill_router(router);  // while it joins: the other router serves it
     ASSERT_TRUE(is_ok(sensors.back()->ask("publisher count 8")));
     ASSERT_TRUE(is_ok(sensors.back()->ask("wait 1")));
     ASSERT_TRUE(is_ok(sensors.back()->ask("publish 1000")));
@@ -295,7 +296,7 @@ TEST_F(TwoRouters, EachIsKilledInTurnWhileASensorJoins) {
   }
 }
 
-/// Both ways in which a network falls silent.
+/// The two ways in which a network becomes silent.
 class PartedHosts : public RoutedHosts, public testing::WithParamInterface<const char*> {
  protected:
   [[nodiscard]] bool by_cable() const { return std::string(GetParam()) == "cable"; }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes of several processes that find each other by Zenoh: by themselves, and through
-// `tendon router`.
+// Nodes of several processes that find each other by Zenoh: directly, and through `tendon router`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -42,7 +41,7 @@ class Router : public ProcessTest {
   [[nodiscard]] std::string place() const {
     return "unix:" + (folder_.path() / "router.zenoh").string();
   }
-  /// A router that nodes can reach.
+  /// Starts a router that nodes can reach.
   [[nodiscard]] std::unique_ptr<Command> start_router() const {
     auto router = std::make_unique<Command>(Words{"router", "--listen", place()});
     EXPECT_TRUE(eventually([&] {
@@ -68,7 +67,7 @@ TEST_F(Router, IsKilledAndLinksGoOn) {
   Publisher publisher = Publisher::declare(vision, "vision/objects").value();
   Subscriber subscriber = Subscriber::declare(motor, "vision/*").value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
-  // Sample after sample, before, while and after it dies: some thousands a second.
+  // Samples arrive one by one before, during and after its death: some thousands a second.
   std::int64_t number = 0;
   const auto delivers = [&](int count) {
     for (int n = 0; n < count; ++n) {
@@ -86,7 +85,7 @@ TEST_F(Router, IsKilledAndLinksGoOn) {
   (void)router->finish();
   delivers(500);
   router = start_router();
-  // They come back to it by themselves.
+  // The nodes find the new router by themselves.
   EXPECT_TRUE(eventually([&] {
     return run_tendon({"node", "list", "--domain", "brain", "--router", place()}).out ==
            "motor\nvision\n";
@@ -224,7 +223,7 @@ TEST_F(Router, LetsTheCommandReadWhatPlainPeersWrite) {
   EXPECT_THAT(documents.out, HasSubstr(R"("size_bytes":1,"hex":"ff"})"));
 }
 
-// Its address takes connections and says nothing, and it leaves each question open.
+// The stranger accepts connections but sends nothing, and leaves each question open.
 TEST_F(Router, TellsTheCommandWhatWasTriedUntilItsTimeout) {
   const auto router = start_router();
   const auto stranger =
@@ -340,7 +339,7 @@ TEST_F(Router, IsNamedWhereNobodyWasFound) {
   }
 }
 
-// The largest that it takes is a sample of 32 MiB.
+// The largest message that it accepts is a sample of 32 MiB.
 TEST_F(Router, KeepsNoHugeMessageOfAStranger) {
   const auto router = start_router();
   Command echo({"topic", "echo", "sensors/*", "--plain", "-n", "1", "--domain", "brain", "--router",

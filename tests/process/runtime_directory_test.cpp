@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes whose runtime directory goes away under them, and what killed ones leave in it.
+// Processes whose runtime directory is removed while they run, and files that killed processes
+// leave in it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -45,7 +46,7 @@ class Directory : public ProcessTest {
     std::ranges::sort(names);
     return names;
   }
-  /// As `rm -r` does; again where a name came back meanwhile.
+  /// Removes the directory like `rm -r`; tries again where a name was made again meanwhile.
   void remove_run() const {
     std::error_code busy;
     do {
@@ -66,7 +67,7 @@ class Directory : public ProcessTest {
     for (Peer* peer : peers)
       EXPECT_EQ(peer->ask("recv frames 1000"), "ok " + std::to_string(published_));
   }
-  /// A newcomer finds the old ones in shared memory, and they have never lost each other.
+  /// A newcomer finds the old nodes in shared memory, and they have never lost each other.
   void expect_found(const std::string& name) {
     const auto late = start(name);
     ASSERT_TRUE(is_ok(late->ask("subscribe count frames")));
@@ -94,7 +95,7 @@ TEST_F(Directory, ThatWasRemovedIsServedAgain) {
   expect_sample({motor_.get()});
 }
 
-// The newcomer makes the directory, and serves the star in it, before the old ones look.
+// The newcomer makes the directory, and serves the star in it, before the old nodes look.
 TEST_F(Directory, ThatWasRemovedIsMadeByANewcomer) {
   begin();
   remove_run();
@@ -143,7 +144,7 @@ TEST_F(Directory, ThatBecameAnotherUsersIsNotServed) {
   expect_found("late");
 }
 
-// Whatever a killed process had there goes with the next start of any process.
+// The next start of any process removes the files of a killed process.
 TEST_F(Directory, HasNothingOfKilledNodesAfterTheNextStart) {
   begin();
   const auto before = names();

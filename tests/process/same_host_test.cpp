@@ -72,7 +72,7 @@ TEST_F(SameHost, AUnixSocketServesOneUser) {
   EXPECT_TRUE(is_error(stranger.ask("connect " + name), "permission_denied"));
 }
 
-// The kernel has said that it is the same user on this host: that is enough for 'local'.
+// The kernel has confirmed the same user on this host: that is enough for 'local'.
 TEST_F(SameHost, AUnixSocketWithoutARendezvousIsTheWayItself) {
   const std::string elsewhere = runtime_folder() + "/elsewhere";
   ASSERT_EQ(mkdir(elsewhere.c_str(), 0700), 0);
@@ -89,7 +89,7 @@ TEST_F(SameHost, AUnixSocketWithoutARendezvousIsTheWayItself) {
 }
 
 TEST_F(SameHost, ARuntimeDirectoryOfOthersIsNotUsed) {
-  // Group-writable or a symlink: somebody else could plant a rendezvous there.
+  // Group-writable or a symlink: another user could plant a rendezvous there.
   const std::string loose = runtime_folder() + "/loose";
   ASSERT_EQ(mkdir(loose.c_str(), 0700), 0);
   ASSERT_EQ(chmod(loose.c_str(), 0777), 0);
@@ -98,8 +98,8 @@ TEST_F(SameHost, ARuntimeDirectoryOfOthersIsNotUsed) {
   EXPECT_TRUE(is_error(peer.ask("connect " + survivor.address()), "permission_denied"));
 }
 
-// Both ends look into this directory, which another user may have made: neither puts anything
-// there, and both say what is wrong with it.
+// Both ends look into this directory, which another user may have made. Neither writes there, and
+// both say what is wrong with it.
 TEST_F(SameHost, ARuntimeDirectoryThatIsNotOursAloneIsNeverUsed) {
   const std::string directory = runtime_folder() + "/directory";
   const std::string elsewhere = runtime_folder() + "/elsewhere";
@@ -134,7 +134,7 @@ TEST_F(SameHost, ARuntimeDirectoryThatIsNotOursAloneIsNeverUsed) {
   }
 }
 
-// The listener's directory is in order; what leads the connector there is not.
+// The listener's directory is in order; the connector's path to it is not.
 TEST_F(SameHost, AConnectorFollowsNoLinkToTheRendezvous) {
   const std::string link = runtime_folder() + "/link";
   ASSERT_EQ(symlink(runtime_folder().c_str(), link.c_str()), 0);
@@ -142,7 +142,7 @@ TEST_F(SameHost, AConnectorFollowsNoLinkToTheRendezvous) {
   expect_no_proof(peer, "symbolic link");
 }
 
-// A user without TENDON_RUNTIME_DIR, whose directory in /tmp somebody else has made before.
+// A user without TENDON_RUNTIME_DIR, whose directory in /tmp another user has made before.
 TEST_F(SameHost, ADirectoryInTmpThatAnotherUserHasMadeIsNeverUsed) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
   const std::string uid = std::to_string(61000 + getpid() % 4000);
@@ -181,7 +181,7 @@ TEST_F(SameHost, NothingIsLeftInTheRuntimeDirectory) {
     Pipe pipe = survivor.meet(peer);
     const std::string address = value_of(peer.ask("listen"));
     Pipe back = Pipe::connect(survivor.context(), address, kPatience).value();
-    // Not in the middle of the handshake: what is left then goes at the next start.
+    // The kill is not in the middle of the handshake, whose leftovers only the next start removes.
     ASSERT_TRUE(eventually([&] { return Residue::now(runtime_folder()).files == before.files; }));
     peer.kill_and_wait();
   }

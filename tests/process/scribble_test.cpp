@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A member of a group that writes random words to the memory that it shares with the others. It has
 // the same user, so it can make results wrong, make operations fail, and have a member left out. It
-// must not crash the others, nor keep them beyond their deadlines.
+// must not crash the others or delay them beyond their deadlines.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -18,7 +18,7 @@ namespace {
 struct Lie {
   const char* name;
   const char* aim;
-  const char* collectives;  ///< TENDON_COLLECTIVES
+  const char* collectives;  ///< the value of TENDON_COLLECTIVES
 };
 std::ostream& operator<<(std::ostream& out, const Lie& lie) { return out << lie.name; }
 
@@ -46,7 +46,7 @@ TEST_P(Scribbling, TheOthersLiveOn) {
   for (const auto& member : members) ASSERT_EQ(member->line(), "ok joined");
   for (const auto& member : members) member->tell("endure 150");
   const std::vector<std::uint32_t> others = {0, 2};
-  // A member that breaks its link to one of them alone can have the other leave that one out.
+  // A member that breaks its link to only one of them can have the other leave that one out.
   bool left_out = false;
   for (const std::uint32_t rank : others) {
     const std::string answer = members[rank]->line();
@@ -62,7 +62,7 @@ TEST_P(Scribbling, TheOthersLiveOn) {
     EXPECT_TRUE(left_out || answer == "ok 2") << rank << ": " << answer;
   }
   if (!left_out) {
-    // Without it all is well again.
+    // Without the liar every operation succeeds again.
     for (const std::uint32_t rank : others) members[rank]->tell("call 100");
     for (const std::uint32_t rank : others) EXPECT_EQ(members[rank]->line(), "ok 0") << rank;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes what it likes to memory that this process shares with its peers.
+// Writes random words to memory that this process shares with its peers.
 #pragma once
 
 #include <fcntl.h>
@@ -22,8 +22,8 @@
 namespace tendon::test {
 
 /// A thread that writes random words to every writable shared segment of this process, for as long
-/// as it lives. Segments come and go meanwhile, so it reads the list of mappings again and again.
-/// It writes through /proc/self/mem, where a mapping that is gone is an error and not a signal.
+/// as it lives. Segments appear and disappear meanwhile, so it reads the list of mappings again and
+/// again. It writes through /proc/self/mem, where a removed mapping is an error and not a signal.
 class Scribbler {
  public:
   enum class Aim : std::uint8_t { boards_and_pools, everything };  ///< rings and counters too
@@ -56,19 +56,19 @@ class Scribbler {
       const std::uint64_t end = std::stoull(line.substr(dash + 1), nullptr, 16);
       if (aim_ == Aim::everything || end - begin != kControlBytes)
         found.push_back({begin, end - begin});
-      // There is one of them beside many pools and links.
+      // There is one board beside many pools and links.
       if (end - begin == kBoardBytes) found.resize(2 * found.size(), found.back());
     }
     return found;
   }
 
   void scribble(int memory, const Target& target) {
-    // Most of what is believed lies at the beginning of a segment; in a board, in its lines.
+    // Most trusted words lie at the beginning of a segment; in a board, in its lines.
     using detail::Board;
     std::uint64_t at = random_() % (target.size_bytes / 8) * 8;
     if (target.size_bytes == kBoardBytes && random_() % 4 != 0) {
       const std::uint64_t line = (1 + random_() % Board::kRounds) * sizeof(Board::Line);
-      // All of it, or what the members tell each other there of an operation that they agree on.
+      // The whole line, or only the members' messages there about an operation that they agree on.
       const std::uint64_t skipped = lets_agree_ ? sizeof(Board::Line) - Board::kSmallBytes : 0;
       at = line + skipped + random_() % ((sizeof(Board::Line) - skipped) / 8) * 8;
     } else if (random_() % 2 == 0) {
@@ -87,7 +87,7 @@ class Scribbler {
       if (found.empty()) continue;
       lets_agree_ = random_() % 4 != 0;
       for (int batch = 0; batch < 50 && !stopping_; ++batch) {
-        // Now and then the others are to believe that all is well.
+        // Pauses now and then, so that the others believe that all is well.
         const unsigned pauses = random_() % 64;
         for (unsigned i = 0; i < pauses; ++i) sched_yield();
         const Target& target = found[random_() % found.size()];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The identity of the other end of `tendon send` and `recv`, where their keys come from, and the
+// The identity of the other end of `tendon send` and `recv`, the source of their keys, and the
 // listener that `tendon key check` asks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ class SecureCommand : public testing::Test {
     std::ifstream file(path(name));
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  /// `tendon recv` with these words, at `address_`.
+  /// Starts `tendon recv` with these words, at `address_`.
   [[nodiscard]] std::unique_ptr<Command> start_recv(const Words& words) {
     auto receiver = std::make_unique<Command>(
         Words{"recv", "127.0.0.1:0", "--force", "--output", path("in")} + words);
@@ -90,7 +90,7 @@ TEST_F(SecureCommand, BothEndsNameWhomTheOtherProvedToBe) {
   EXPECT_THAT(receiver->finish().out, HasSubstr("verified  from tendon send (host"));
 }
 
-// The one that is refused hears no reason.
+// The refused peer gets no reason.
 TEST_F(SecureCommand, RecvSaysWhomItRefusedAndWhy) {
   auto receiver = start_recv({"--key", path("fleet.key")});
   EXPECT_TRUE(failed(send({"--key", path("other.key")}), ErrorCode::authentication_failed,
@@ -167,7 +167,7 @@ TEST_F(SecureCommand, ACheckAsksAPeerThatHasTheKey) {
       Json::parse(check({path("other.key"), "--peer", address_, "--json"}).out).at("peer");
   EXPECT_EQ(fault.at("accepts"), false);
   EXPECT_EQ(fault.at("fault").at("name"), "authentication_failed");
-  // The program there has seen nothing of it.
+  // The program there has seen nothing of the check.
   EXPECT_EQ(send({"--key", path("fleet.key")}).code, 0);
   EXPECT_EQ(receiver->finish().code, 0);
 }

@@ -36,8 +36,8 @@ class SilentReaders : public ProcessTest {
   }
 };
 
-// The same as a publisher that reads what comes: 80 subscriptions, each of which would keep the
-// sample that was the newest when it came.
+// One peer opens 80 subscriptions. Each of them would keep the sample that was the newest when the
+// subscription started.
 TEST_F(SilentReaders, OfOneLinkLeaveTheHonestOnesTheirs) {
   Peer publisher({{"p", "tcp", std::to_string(kLongLease.count()), "listen=127.0.0.1:0",
                    "publish_bytes=" + std::to_string(16 << 20)},
@@ -71,7 +71,7 @@ TEST_F(SilentReaders, OfOneLinkLeaveTheHonestOnesTheirs) {
     ASSERT_NO_FATAL_FAILURE(publish_and_receive(honest));
     if (n == 1) silent.read_one();
   }
-  // One that comes now gets the history, and all that follows.
+  // A new reader gets the history, and all samples after it.
   Context other_context = make("other");
   Node other_node = join(other_context, "other", address);
   Subscriber other = Subscriber::declare(other_node, "frames").value();

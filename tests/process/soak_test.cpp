@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every sample of every stream of a topic is delivered, in a gap, or behind an end, whatever
-// happens to publishers, readers and the wires between them. Three hosts, whose processes are
-// killed, ended, stopped and cut off at random. TENDON_SOAK_SECONDS says for how long,
-// TENDON_SOAK_SEED repeats the choices; without the first it needs TENDON_TEST_LONG, for a minute.
+// happens to publishers, readers and the wires between them. The processes of three hosts are
+// killed, ended, stopped and cut off at random. TENDON_SOAK_SECONDS sets the duration,
+// TENDON_SOAK_SEED repeats the choices. Without the first it needs TENDON_TEST_LONG, and runs for a
+// minute.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -66,7 +67,7 @@ FabricEvent event_of(FabricEventKind kind, std::optional<tendon::Ended> ended = 
   event.ended = std::move(ended);
   return event;
 }
-/// How much is wrong about them.
+/// Counts the faults of these samples.
 int faults_of(const std::vector<Sample>& samples) {
   int count = 0;
   StreamLedger ledger(StreamLedger::Holes::none, [&](const std::string&) { ++count; });
@@ -118,13 +119,13 @@ class Soak : public ProcessTest {
     network_.emplace(kHosts);
   }
 
-  /// One process of the soak, which is started again when it ended.
+  /// One process of the soak, which is started again after it ended.
   struct Place {
     std::vector<std::string> role;  ///< "publish" or "read", and its name
     std::uint32_t host = 0;
     std::vector<std::string> options;
     std::unique_ptr<Peer> peer{};
-    std::string path{};  ///< of what it writes
+    std::string path{};  ///< the path of its output
     bool stopped = false;
   };
 
@@ -164,7 +165,7 @@ class Soak : public ProcessTest {
     return folder;
   }
 
-  // What happens to them
+  // The events of the processes
   void act();
   void end_publisher(Place& place);
   void kill(Place& place);
@@ -272,7 +273,7 @@ void Soak::act() {
   }
 }
 
-// Every publisher ends, and every reader that lives is told so.
+// Every publisher ends, and every living reader is told.
 void Soak::wind_up() {
   do_what_is_due(Clock::time_point::max());
   for (Place& place : publishers_) place.peer->tell("quit");
@@ -289,7 +290,7 @@ void Soak::wind_up() {
   }
 }
 
-// What readers were told against what publishers had counted.
+// Compares the reports of the readers with the counts of the publishers.
 void Soak::check_reports() {
   struct Publisher {
     std::string path;
@@ -370,7 +371,7 @@ TEST_F(Soak, EverySampleIsDeliveredInAGapOrBehindAnEnd) {
   add_reader("schema=1");
   add_reader("window=1 sleep=1000");
   add_reader("nap=300 transport=tcp");
-  // Not more than two cores can do.
+  // No more than two cores can do.
   const std::string often = " reopen=3000 pace=";
   add_publisher("p0", 0,
                 "topic=soak/0/a,small,drop,500 topic=soak/0/b,small,block,20" + often + "20000");
@@ -384,7 +385,7 @@ TEST_F(Soak, EverySampleIsDeliveredInAGapOrBehindAnEnd) {
   add_publisher("p4", 1,
                 "topic=soak/4/a,small,drop,1000 topic=soak/4/b,large,drop,10" + often +
                     "40000 transport=tcp");
-  // A twin of the first one, for those that follow the newest.
+  // A twin of the first publisher, for the readers that follow the newest.
   add_publisher("p0", 2,
                 "topic=soak/0/a,small,drop,10 topic=soak/0/c,small,drop,1" + often + "20000");
   each([&](Place& place) { start(place); });

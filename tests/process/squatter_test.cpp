@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stranger takes the context id of a node, which every hello and announcement says, towards
-// another one; then the node comes itself.
+// A stranger uses the context id of a node, which every hello and announcement contains, towards
+// another node; then the real node arrives.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -20,7 +20,7 @@ namespace {
 
 class Squatter : public ProcessTest {
  protected:
-  /// A directory of its own is no proof of the same host.
+  /// A runtime directory of its own proves no common host.
   [[nodiscard]] Peer::Options honest() const {
     const std::string elsewhere = runtime_folder() + "/elsewhere";
     EXPECT_EQ(mkdir(elsewhere.c_str(), 0700), 0);
@@ -29,7 +29,7 @@ class Squatter : public ProcessTest {
         {{"TENDON_RUNTIME_DIR", elsewhere}},
         "node_main"};
   }
-  /// A link to `address` under the id of another, which stays and says that it serves discovery.
+  /// Opens a link to `address` under the id of another, which stays and claims to serve discovery.
   [[nodiscard]] static std::unique_ptr<RawClient> squat(const std::string& address,
                                                         const ContextId& id) {
     detail::HelloMessage claim = claims();
@@ -70,7 +70,7 @@ TEST_F(Squatter, KeepsNeitherSideFromTheOther) {
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience))) << "it was refused";
   ASSERT_TRUE(succeeds(publisher.publish(patterned(1, 64))));
   EXPECT_EQ(peer.ask("recv s 64"), "ok 1");
-  // The victim's own channels go to the address that the node announces, not to the squatter.
+  // The victim's own channels lead to the address that the node announces, not to the squatter.
   ASSERT_TRUE(is_ok(peer.ask("wait 1")));
   ASSERT_TRUE(is_ok(peer.ask("publish 64 1")));
   const auto sample = subscriber.recv(kPatience);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process that serves the nodes of one host is stopped, as in a debugger: others go on to find
+// The process that serves the nodes of one host is stopped, as in a debugger: the others still find
 // each other.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -51,7 +51,8 @@ class StoppedStar : public testing::Test {
     Node node = Node::join(context, {.domain = domain_, .name = name}, kPatience).value();
     return {std::move(context), std::move(node)};
   }
-  /// A process with a node that is there until its object goes; the first one serves the others.
+  /// Starts a process with a node that exists until its object is destroyed; the first one serves
+  /// the others.
   [[nodiscard]] std::unique_ptr<Command> start() const {
     auto command = std::make_unique<Command>(
         std::vector<std::string>{"topic", "echo", "none", "--domain", domain_});
@@ -92,7 +93,7 @@ TEST_F(StoppedStar, IsJoinedBesideAndIsOneNetworkAgainWhenItGoesOn) {
   EXPECT_THAT(logged_.all(), Contains(AllOf(HasSubstr(pid_of(*holder)), HasSubstr(place(".zenoh")),
                                             HasSubstr(place(".zenoh2")))));
   holder->signal(SIGCONT);
-  // All three are found, by those of both places.
+  // All three are found, by the nodes of both places.
   EXPECT_TRUE(eventually([&] {
     return succeeds(newcomer.node.survey(kPatience)) && newcomer.node.nodes().size() == 3;
   }));
@@ -113,7 +114,7 @@ TEST_F(StoppedStar, HasOneBesideItAndNoThird) {
   EXPECT_TRUE(fails_with(third, ErrorCode::unreachable, pid_of(*first)));
   EXPECT_THAT(third.error().detail, AllOf(HasSubstr(pid_of(*second)), HasSubstr(place(".zenoh2"))));
   EXPECT_FALSE(std::filesystem::exists(place(".zenoh3")));
-  // The first one goes on, and all meet there.
+  // The first one continues, and all meet there.
   first->signal(SIGCONT);
   Program late = join("late");
   EXPECT_TRUE(eventually(

@@ -7,7 +7,7 @@
 
 namespace tendon::test {
 
-/// Paces what goes on until it is told to stop.
+/// Paces a task until it is told to stop.
 class StopSignal {
  public:
   void request() {
@@ -21,7 +21,7 @@ class StopSignal {
     const std::lock_guard lock(mutex_);
     return requested_;
   }
-  /// Returns once so much time has passed, or at the request.
+  /// Returns after this time, or at the request.
   void wait_for(std::chrono::microseconds time) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, time, [&] { return requested_; });

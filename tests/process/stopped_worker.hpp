@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the workers do whose collective waits for a worker that is stopped.
+// The replies of workers whose collective waits for a stopped worker.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,10 +20,10 @@ class WorkersOfAStopped {
   explicit WorkersOfAStopped(Controller& controller)
       : controller_(controller), stopped_{controller.layout().world_size() - 1} {}
 
-  /// Until then, again and again: the others' heartbeats come by themselves and say for whom they
-  /// wait in step `at_work`, they reply when they are asked, and they acknowledge that step
-  /// `cancelled` is. A worker acknowledges a step once: each call needs another one. The last wait
-  /// is one for the stopped worker, and ends at that time.
+  /// Checks again and again until `end`: the others send heartbeats unasked and name the worker
+  /// that they wait for in step `at_work`, they reply to questions, and they acknowledge the end of
+  /// step `cancelled`. A worker acknowledges a step once, so each call needs another step. The last
+  /// wait is for the stopped worker, and ends at `end`.
   void reply_until(std::chrono::steady_clock::time_point end, std::uint64_t at_work,
                    std::uint64_t cancelled) {
     using namespace std::chrono_literals;
@@ -64,7 +64,7 @@ class WorkersOfAStopped {
     }
     return all_wait && texts_.find("waiting for " + name_of(stopped_)) != std::string::npos;
   }
-  /// One comes of each of the others, while nobody asks it: what was heard last gets younger.
+  /// Expects a heartbeat from each of the others, unasked: the age of the last one drops.
   [[nodiscard]] bool heartbeats_come() {
     std::vector<std::chrono::nanoseconds> ages(stopped_.value);
     std::vector<bool> came(stopped_.value);

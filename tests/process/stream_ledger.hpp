@@ -13,25 +13,25 @@
 
 namespace tendon::test {
 
-/// What one subscriber was delivered and told, stream by stream, and what is wrong about it: each
-/// sample of a stream, from the first that is seen, is delivered once or is in one gap; each stream
-/// that came ends once; nothing follows the end but behind another `came`.
+/// Records the samples and events of one subscriber, stream by stream, and their faults. Each
+/// sample of a stream, from the first one seen, is delivered once or is in one gap. Each stream
+/// that began ends once; nothing follows the end except after another `came`.
 ///
 /// Owns:    counters of each stream.
 /// Threads: none of its own.
-/// Errors:  each is said to `on_wrong`.
+/// Errors:  each is passed to `on_wrong`.
 /// Blocks:  never.
 /// Cost:    a look-up for each sample.
 class StreamLedger {
  public:
-  /// May samples be missing that are in no gap: because of max_hz or newest_only?
+  /// Whether samples may be missing that are in no gap: because of max_hz or newest_only.
   enum class Holes : std::uint8_t { none, allowed };
   using Id = std::pair<std::uint64_t, std::uint32_t>;  ///< incarnation and entity
   using OnWrong = std::function<void(const std::string&)>;
 
   StreamLedger(Holes holes, OnWrong on_wrong) : holes_(holes), on_wrong_(std::move(on_wrong)) {}
 
-  /// From recv(), also an end.
+  /// Records a sample or an end from recv().
   void on_sample(const Sample& sample) {
     const Id id{sample.incarnation, sample.entity};
     Stream& stream = streams_[id];
@@ -58,9 +58,9 @@ class StreamLedger {
     const Id id{event.ended->incarnation, event.ended->entity};
     streams_[id].told.push_back(*event.ended);
   }
-  /// How many of those that came have not ended, as events and as samples.
+  /// How many of the begun streams have not ended, as events and as samples.
   [[nodiscard]] std::uint64_t open_count() const { return 2 * came_ - told_ - ended_; }
-  /// After the last end.
+  /// Checks the totals after the last end.
   void finish() {
     if (came_ != told_ || came_ != ended_) {
       on_wrong_(std::to_string(came_) + " streams came, " + std::to_string(told_) +
@@ -81,7 +81,7 @@ class StreamLedger {
 
  private:
   struct Stream {
-    std::uint64_t next = 0;  // 0: nothing was seen
+    std::uint64_t next = 0;  // 0: no sample was seen
     bool open = false;
     bool parted = false;  // its end was not final
     bool over = false;
@@ -91,7 +91,7 @@ class StreamLedger {
 
   void follows_an_end(const Id& id, const Sample& sample) {
     ++returned_;
-    // Where samples may be left out, those that were behind the end may be.
+    // Where samples may be left out, those after the end may be left out too.
     if (sample.gaps.empty() || holes_ == Holes::allowed) return;
     const GapReason reason = sample.gaps.front().reason;
     if (reason == GapReason::overflow || reason == GapReason::history)

@@ -4,14 +4,14 @@
 //   stream_main read NAME REPORT [OPTION=VALUE]...
 // Both take transport=shm|tcp|auto, lease=MS, seed=N, and peer=ADDR or listen=ADDR.
 //
-// A publisher publishes on each topic, in bursts, counting in RECORD. KIND is small, large (100
-// KB), shapes (none is like the one before) or mixed (two schemas in turn). wait=N: first for so
-// many subscribers; reopen=N: closes each topic after N samples, about, and declares it again;
+// A publisher publishes on each topic, in bursts, and counts in RECORD. KIND is small, large (100
+// KB), shapes (each differs from the one before) or mixed (two schemas in turn). wait=N: waits for
+// N subscribers first; reopen=N: closes each topic after about N samples, and declares it again;
 // pace=US: pauses between bursts; publish_bytes=N. "quit" closes in order.
 //
-// A reader takes all topics, checks them in a StreamLedger, and appends to REPORT each end and what
-// is wrong. window, held, max_age [ms], max_hz, newest, schema: its SubscriberOptions; keep=N: it
-// keeps so many samples; nap=US: it pauses after each sample; sleep=MS: and so long now and then.
+// A reader takes all topics, checks them in a StreamLedger, and appends each end and each fault to
+// REPORT. window, held, max_age [ms], max_hz, newest, schema: its SubscriberOptions; keep=N: it
+// keeps N samples; nap=US: it pauses after each sample; sleep=MS: it pauses this long now and then.
 // "open": "ok" and how many streams have not ended; "finish": "ok", and the REPORT is complete.
 #include <atomic>
 #include <chrono>
@@ -96,7 +96,7 @@ Node node_of(Context& context, const std::string& name, const Options& options) 
   return *std::move(node);
 }
 
-// Samples whose content is known from their sequence
+// Samples whose content follows from their sequence
 
 TensorDict sample_of(const std::string& kind, std::uint64_t sequence) {
   if (kind == "small" || (kind == "mixed" && sequence % 2 == 0))
@@ -176,7 +176,7 @@ class Topic {
     (void)publisher->close(milliseconds(500));
   }
   std::pair<std::optional<Publisher>, PublisherRecord::Life*> declare() {
-    // Entities are numbered as they are declared.
+    // Entities are numbered in the order of their declaration.
     static std::mutex mutex;
     static std::uint32_t count = 0;
     const std::lock_guard lock(mutex);
@@ -244,7 +244,7 @@ class Reader {
     if (options.has("max_hz")) wanted.max_hz = static_cast<double>(options.number("max_hz"));
     if (options.has("newest")) wanted.newest_only = true;
     if (options.has("schema")) wanted.schema = numbered(0).schema();
-    // Nothing may happen before it listens.
+    // Set before any event can happen.
     node.on_event([this](const FabricEvent& event) {
       const std::lock_guard lock(mutex_);
       ledger_.on_event(event);
@@ -304,7 +304,7 @@ class Reader {
       check(sample);
       kept_.push_back(std::move(sample));
     }
-    // Whatever it kept is still what it was.
+    // The samples that it kept still have their content.
     for (; kept_.size() > keep_; kept_.pop_front()) check(kept_.front());
     record_->received = ledger_.received();
     record_->missing = ledger_.missing();

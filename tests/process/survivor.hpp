@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end that lives on, in the process of the test.
+// The end that survives, in the process of the test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,13 +35,13 @@ class Survivor {
   Listener& listener() { return *listener_; }
   [[nodiscard]] std::string address() const { return listener_->address(); }
 
-  /// Lets `peer` connect and takes its pipe.
+  /// Lets `peer` connect and accepts its pipe.
   Pipe meet(Peer& peer) {
     EXPECT_TRUE(is_ok(peer.ask("connect " + address())));
     return listener_->accept(kPatience).value();
   }
 
-  /// Waits until an event of this kind about `member` has come.
+  /// Waits until an event of this kind about `member` has arrived.
   testing::AssertionResult sees(MemberEventKind kind, std::string_view member) {
     return events_.wait_for(kind, member);
   }
@@ -54,7 +54,7 @@ class Survivor {
     return links->empty() ? nullptr : links->front();
   }
 
-  /// A new peer can connect and be served: whatever happened to another one.
+  /// Expects that a new peer can connect and is served, whatever happened to another one.
   void expect_alive(Transport transport) {
     Peer fresh(
         {{"--name", "fresh", "--transport", transport == Transport::shm ? "shm" : "tcp"}, {}});

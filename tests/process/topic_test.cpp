@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tendon topic` and `tendon node` beside nodes of a program.
+// `tendon topic` and `tendon node` with nodes of a program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -28,7 +28,7 @@ using Words = std::vector<std::string>;
 using testing::HasSubstr;
 using testing::Not;
 
-/// What is printed is what has been announced so far: it may take a second try.
+/// Expects this output. The command prints what is announced so far, so a second try may be needed.
 testing::AssertionResult comes_to_print(const Words& words, const std::string& wanted) {
   Ended last;
   for (int tries = 0; tries < 5; ++tries) {
@@ -137,9 +137,9 @@ TEST_F(Topic, EchoPrintsTensorsWithTheirStatistics) {
   EXPECT_EQ(document["values"]["label"], "a cup");
 }
 
-// Two rows of pixels are one line of half blocks; what is larger is scaled down.
+// Two rows of pixels are one line of half blocks; a larger image is scaled down.
 TEST_F(Topic, EchoShowsImagesOnATerminalAlone) {
-  const std::string script = "/usr/bin/script";  // gives its program a terminal
+  const std::string script = "/usr/bin/script";  // runs its program on a terminal
   if (access(script.c_str(), X_OK) != 0) GTEST_SKIP() << script << " is not installed";
   Publisher publisher = Publisher::declare(node_, "vision/frames").value();
   TensorDict sample;

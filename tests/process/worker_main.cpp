@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker, or a controller, of a layout of N tensor-parallel ranks, in a process of its own:
-//   worker_main worker ADDRESS N RANK               does what the payload of each step says
+//   worker_main worker ADDRESS N RANK               obeys the payload of each step
 //   worker_main worker ADDRESS N RANK plaintext MS  the same between hosts, with this lease
-//   worker_main controller N PAYLOAD...             gives out these steps, then waits
-// Says "ready", then "joined", "step ...", "failed <code> <detail>", "end <code> <detail>", line by
-// line.
+//   worker_main controller N PAYLOAD...             sends these steps, then waits
+// It prints "ready", then "joined", "step ...", "failed <code> <detail>", "end <code> <detail>",
+// line by line.
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,10 +33,10 @@ void say(const std::string& what, const Error& error) {
   say(what + " " + std::string(to_string(error.code)) + " " + error.detail);
 }
 
-/// "reduce": the sum of rank + 1 over all members. "reduce without R": rank R says that it is there
-/// and sleeps for ever instead; what others do then ends with it. "reduce when told": says that it
-/// is there, and reads a line first; "reduce much when told": 8 MiB, more than is under way without
-/// the member that is to take it. "epoch": the number of the world group's epoch.
+/// "reduce": the sum of rank + 1 over all members. "reduce without R": rank R reports and then
+/// sleeps for ever; the call of the others ends with it. "reduce when told": reports, and reads a
+/// line before the call. "reduce much when told": 8 MiB, more than can be under way without the
+/// member that takes it. "epoch": the number of the world group's epoch.
 Result<std::int64_t> compute(Worker& worker, const std::string& payload) {
   if (payload == "reduce without " + std::to_string(worker.rank().value)) {
     say("sleeps");
