@@ -107,8 +107,7 @@ struct BenchCollectiveOptions {
   ReduceKind op = ReduceKind::sum;
   std::uint32_t root = 0;
   std::vector<BenchMemory> memories = {BenchMemory::ordinary};
-  std::optional<std::uint32_t> ranks;  ///< ranks that the command starts; without it, those of the
-                                       ///< launcher, else 2
+  std::optional<std::uint32_t> ranks;  ///< to start; without it, those of the launcher, else 2
   Transport transport = Transport::automatic;
   Profile profile = Profile::local;  ///< used under a launcher
   std::optional<WaitPolicy> policy;  ///< latency, or balanced with more ranks than CPUs

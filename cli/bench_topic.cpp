@@ -46,8 +46,7 @@ struct Plan {
   std::uint64_t count = 0;
   std::uint64_t reader_count = 1;
   Pinning pinning = Pinning::two_cpus;
-  std::optional<Device> device{};  // where samples lie, and are received; without it, in host
-                                   // memory
+  std::optional<Device> device{};  // where samples lie, and are received; else in host memory
 
   [[nodiscard]] Value::Map to_parameters() const {
     return {{"warm_up_count", warm_up_count},

@@ -79,8 +79,7 @@ struct PeerLink {
 /// The place of a second process, and the protection of the pipe to it.
 struct PeerPlace {
   std::string host = "127.0.0.1";  ///< where this process listens
-  std::vector<std::string> by{};   ///< the command that executes the second process, as
-                                   ///< PeerProcess::start() says
+  std::vector<std::string> by{};   ///< executes the second process, as PeerProcess::start() says
   /// Both ends load it. Without it the pipe is local, whatever the environment says.
   std::optional<SecurityOptions> security{};
 };

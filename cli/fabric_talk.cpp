@@ -47,9 +47,7 @@ std::string refusal_of(NodeCore& core, const ContextId& peer, const FabricOption
   const auto addresses = core.addresses_of(peer);
   if (!addresses) return {};
   if (addresses->empty()) {
-    if (options.profile == Profile::plaintext)
-      return {};  // the node may be reached through
-                  // routers
+    if (options.profile == Profile::plaintext) return {};  // reachable by routers
     return "found, and not reached: it announces no address for us (NodeOptions::listen)";
   }
   const auto reached =

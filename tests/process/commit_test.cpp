@@ -160,8 +160,7 @@ TEST_P(Commit, AKilledReceiverLeavesNoFileOrTheWholeOne) {
   const std::string expected = whole();
   for (const Kill& kill : kKills) {
     SCOPED_TRACE(kill.failpoint);
-    if (kill.failpoint == std::string("atomic_file.hidden"))
-      continue;  // not passed there
+    if (kill.failpoint == std::string("atomic_file.hidden")) continue;  // not passed there
     std::filesystem::remove(target());
     const Armed armed(with(std::string(kill.failpoint) + "=kill"));
     Command& receiver = receive();

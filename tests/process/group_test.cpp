@@ -447,8 +447,7 @@ TEST_F(GroupOfProcesses, ANewcomerThatDiesBeforeItIsReadyIsReplacedToo) {
     members[victim].kill_and_wait();
     members.tell_others(victim, "rebuild");
     members.replace(victim, "group.board.before_show=kill@1");
-    EXPECT_EQ(members[victim].wait(), SIGKILL);  // it is a member by then, in an epoch without
-                                                 // others
+    EXPECT_EQ(members[victim].wait(), SIGKILL);  // a member of an epoch nobody has entered
     members.replace(victim);
     members.each_other(victim, [](Peer& member) { EXPECT_EQ(member.line(), "ok 3"); });
     EXPECT_EQ(members[victim].line(), "ok joined");
