@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// No rank is left behind by more steps than may be in flight, whether or not it sends outputs.
+// No rank falls behind by more steps than may be in flight, whether or not it sends outputs.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -56,14 +56,14 @@ TEST_P(BackPressure, CountsRanksThatSendNoOutputs) {
     ASSERT_TRUE(succeeds(controller.broadcast({.schedule_id = id + 1}, kPatience)));
     ASSERT_TRUE(succeeds(controller.collect(id + 1, kPatience)));
   }
-  // Others that send no outputs may be behind for a moment, and are named then too.
+  // Other ranks that send no outputs may be behind for a moment, and are named then too.
   const auto behind = controller.broadcast({.schedule_id = id + 1}, kBriefly);
   EXPECT_TRUE(fails_with(behind, ErrorCode::timeout,
                          "rank " + std::to_string(tested.slow) + " has taken 1"));
   EXPECT_TRUE(fails_with(behind, ErrorCode::timeout,
                          " of the " + std::to_string(id) + " steps of this roster"));
   EXPECT_EQ(controller.status().state, RosterState::running);
-  // It waits for that rank within its deadline, and no longer.
+  // The broadcast waits for that rank within its deadline, and no longer.
   auto next = std::async(std::launch::async,
                          [&] { return controller.broadcast({.schedule_id = id + 1}, kPatience); });
   may_go_on.set_value();

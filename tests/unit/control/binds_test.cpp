@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that binds a socket for others asks the same question (session/bind_permission.hpp).
+// Every call that binds a socket for others asks the same question (session/bind_permission.hpp).
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -19,7 +19,7 @@
 namespace tendon::test {
 namespace {
 
-/// A public way to bind a socket, and where it is to listen.
+/// A public call that binds a socket, and the address to listen at.
 struct Bind {
   const char* name;
   bool has_secure;
@@ -34,7 +34,7 @@ Result<void> outcome(const Result<T>& result) {
   return {};
 }
 
-/// A port of which this process knows that it was free a moment ago.
+/// A port that was free a moment ago.
 std::uint16_t port_to_meet() {
   Context context = Context::create({}).value();
   const std::string bound = Listener::bind(context, "127.0.0.1:0").value().address();
@@ -63,7 +63,7 @@ const std::vector<Bind>& binds() {
       {"Group", false,
        [](Context& context, const std::string& host, const Security& security) {
          const std::string meeting = "127.0.0.1:" + std::to_string(port_to_meet());
-         // It has bound when it waits for the other member, who does not exist.
+         // The group has bound when it waits for the other member, who does not exist.
          const auto joined = Group::join(context, Rendezvous::at(meeting, GroupRank{0}, 2),
                                          kBriefly, {.listen = host + ":0", .security = security});
          if (joined || joined.error().code == ErrorCode::timeout) return Result<void>();

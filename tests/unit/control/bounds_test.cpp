@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The most that a worker which was let in can make its controller hold by what it asks and says.
+// The limits of the memory that an admitted worker can make its controller hold by its requests and
+// words.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -41,7 +42,7 @@ TEST(Words, AreAsLargeAsTheirKindMayBe) {
   EXPECT_TRUE(succeeds(read(failed)));
   failed.mutable_step_failed()->set_error(std::string(kMaxWordBytes, 'x'));
   EXPECT_TRUE(fails_with(read(failed), ErrorCode::protocol_violation, "at most 262144"));
-  // Beside something that may be large.
+  // The limit also holds beside a member that may be large.
   std::string both = failed.SerializeAsString();
   v1::Word large;
   large.mutable_resent()->set_payload(std::string(kMaxWordBytes, 'x'));
@@ -66,7 +67,7 @@ TEST(Words, AHeartbeatHasFewEntriesAndBytes) {
   EXPECT_TRUE(fails_with(read(word), ErrorCode::protocol_violation, "a heartbeat of"));
 }
 
-/// Somebody fills a flow faster than it is read.
+/// A peer that fills a flow faster than it is read.
 struct EndlessSockets {
   std::string message;
   std::size_t taken = 0;
@@ -126,7 +127,7 @@ TEST_F(Bounds, RequestsOfOneThatReadsNothingKeepNoMoreThanWordsMay) {
   for (int i = 0; i < 200; ++i) sent += detail::send_again(flow, request, v1::Word(), *asking);
   EXPECT_GE(sent, kMessages);
   EXPECT_LE(sent, (kMaxUnsentWordBytes + 2 * kCap) / kMiB);
-  // It lives, and gets what it asked for when it reads.
+  // The worker lives, and gets the messages that it asked for when it reads.
   for (std::uint64_t sequence = 1; sequence <= kMessages; ++sequence) {
     ASSERT_EQ(hears(0).resent().sequence(), sequence);
   }
@@ -145,7 +146,7 @@ TEST_F(Bounds, AWorkerThatFillsItsPartOfTheStoreIsInNobodysWay) {
   store.set(other, "rank0", "here");
   store.get(asks, "rank0");
   EXPECT_EQ(hears(2).store_value().value(), "here");
-  // So much of it is there; the same key again costs nothing more.
+  // This much is stored; the same key again costs nothing more.
   const std::size_t most = kMaxStoreBytes / kWorkers / (kMaxStoreValueBytes + 8);
   store.get(asks, "key " + std::to_string(most - 20));
   EXPECT_EQ(hears(2).store_value().value().size(), kMaxStoreValueBytes);
@@ -154,7 +155,7 @@ TEST_F(Bounds, AWorkerThatFillsItsPartOfTheStoreIsInNobodysWay) {
   EXPECT_EQ(hears(2).store_value().value(), "short");
   store.get(asks, "key " + std::to_string(most + 1));
   EXPECT_TRUE(hears_nothing(2));
-  // With its end it is forgotten, and a replacement says it anew.
+  // The store forgets a worker that has ended, and a replacement sets the key again.
   store.forget(greedy);
   const auto replacement = worker();
   store.get(asks, "key 1");

@@ -43,7 +43,7 @@ TEST_P(ControllerLayouts, StepsGoToAllWorkersAndOutputsComeBackInAnyOrder) {
   EXPECT_EQ(controller.status().workers.size(), layout.world_size());
 
   for (std::uint64_t id = 1; id <= 20; id += 2) {
-    // Two in flight, the later one collected first.
+    // Two steps in flight; the later one is collected first.
     ASSERT_TRUE(succeeds(controller.broadcast(
         {.schedule_id = id, .payload = storage_of("step " + std::to_string(id))}, kPatience)));
     ASSERT_TRUE(succeeds(controller.broadcast({.schedule_id = id + 1}, kPatience)));
@@ -245,7 +245,8 @@ class ManyWorkers : public testing::Test {
     tensors.set("prompt", Tensor::of<float>({kFloats}, std::vector<float>(kFloats, value)));
     return tensors;
   }
-  /// Workers that keep the tensors of step 1 until `go`; then what their publish pools have shown.
+  /// Starts workers that keep the tensors of step 1 until `go`, and then record what their publish
+  /// pools have shown.
   void start(WorkerThreads& workers, const std::shared_future<void>& go, Pools& pools) {
     pools.resize(controller_.layout().world_size());
     const auto body = [this, &pools, go](Worker& worker, Context& context) {
@@ -258,15 +259,15 @@ class ManyWorkers : public testing::Test {
       ++have_them_;
       go.wait();
       pools[worker.rank().value] = pool_of(context);
-      // The others keep theirs until each has looked.
+      // All keep their tensors until each has recorded.
       ++have_counted_;
       EXPECT_TRUE(eventually([&] { return have_counted_ == pools.size(); }));
     };
     for (std::uint32_t rank = 0; rank < pools.size(); ++rank) workers.start_in(rank, body);
   }
 
-  /// Returns when all hold its tensors. Only rank 0 sends outputs, so that collect() does not wait
-  /// for the others.
+  /// Returns when all workers hold its tensors. Only rank 0 sends outputs, so that collect() does
+  /// not wait for the others.
   void give_them_step_1() {
     ASSERT_TRUE(succeeds(controller_.wait_for_workers(kPatience)));
     ASSERT_TRUE(succeeds(
@@ -281,7 +282,7 @@ class ManyWorkers : public testing::Test {
   std::atomic<std::uint32_t> have_counted_{0};
 };
 
-// Each maps the one slot that the controller has filled.
+// Each worker maps the one slot that the controller has filled.
 TEST_F(ManyWorkers, OfTheControllersHostReadOneCopy) {
   Pools pools;
   std::promise<void> counted;
@@ -335,7 +336,7 @@ TEST_F(ManyWorkersElsewhere, ARosterAfterTheFirstWorkersLossHasAnotherOne) {
         {.schedule_id = id, .payload = {}, .tensors = prompt(2)}, kPatience)));
     EXPECT_TRUE(succeeds(controller_.collect(id, kPatience)));
   }
-  // It waits for all workers to have done these steps, which they cannot without the tensors.
+  // stop() waits until all workers have done these steps, which they cannot do without the tensors.
   EXPECT_TRUE(succeeds(controller_.stop("over", kPatience)));
 }
 
@@ -343,7 +344,7 @@ TEST_F(ManyWorkers, ThatLoseTheirLinksFormTheNextRosterAsTheyAre) {
   std::promise<void> all_are_ready;
   WorkerThreads workers(controller_);
   const auto step_and_rebuild = [](Worker& worker) {
-    // One that hears of another's failure first is given no step.
+    // A worker that learns about another's failure first gets no step.
     const auto step = worker.next_step(kPatience);
     Error why = step.has_value() ? Error() : step.error();
     if (step.has_value()) {
@@ -522,7 +523,7 @@ TEST(Control, ALostWorkerClosesTheRosterAndAReplacementMakesTheNext) {
   std::promise<void> at_work;
   WorkerThreads workers(controller);
   workers.start(0, [&](Worker& worker) {
-    // Stuck in a collective, from which the loss frees it.
+    // The worker is stuck in a collective until the loss frees it.
     ASSERT_TRUE(succeeds(worker.next_step(kPatience)));
     at_work.set_value();
     const Tensor tensor = Tensor::of<float>({1}, {1});

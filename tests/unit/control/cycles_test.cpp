@@ -42,7 +42,7 @@ TEST(ControlCycles, LeaveNoDescriptorAndNoThread) {
   const auto descriptors = entries_of("/proc/self/fd");
   const auto threads = entries_of("/proc/self/task");
   for (int i = 0; i < cycles && !HasFailure(); ++i) cycle();
-  // What was ended in order may take a moment to go.
+  // Descriptors and threads may outlive an orderly end for a moment.
   EXPECT_TRUE(eventually([&] { return entries_of("/proc/self/fd") <= descriptors; }))
       << entries_of("/proc/self/fd") << " descriptors, " << descriptors << " before";
   EXPECT_TRUE(eventually([&] { return entries_of("/proc/self/task") <= threads; }))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A controller that forms no further roster says so to the workers that would wait for one.
+// A controller that forms no further roster tells this to the workers that would wait for one.
 #include <gtest/gtest.h>
 
 #include <cstdint>

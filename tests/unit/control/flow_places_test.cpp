@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of the connections that ZeroMQ accepted are shut down for another one.
+// Which of the connections that ZeroMQ accepted are shut down to admit another one.
 #include "control/flows/flow_places.hpp"
 
 #include <gtest/gtest.h>
@@ -22,11 +22,11 @@ namespace {
 using detail::FlowPlaces;
 using detail::OwnedFd;
 
-/// Plays ZeroMQ, which accepts all that come, and the ones that connect.
+/// Plays both ZeroMQ, which accepts every connection, and the connecting peers.
 class FlowHandshakes : public testing::Test {
  protected:
   struct Connection {
-    OwnedFd far;   // the one that connected
+    OwnedFd far;   // the connecting peer's
     OwnedFd near;  // ZeroMQ's
   };
 
@@ -62,7 +62,7 @@ TEST_F(FlowHandshakes, TheOldestSilentConnectionIsShutDownForANewOne) {
 }
 
 TEST_F(FlowHandshakes, AConnectionWhoseHandshakeHasEndedStays) {
-  // A greeting and WELCOME alone are no end of it.
+  // A handshake is not over after a greeting and WELCOME.
   for (const std::size_t said : {64 + 170, 64 + 170 + 60}) {
     Connection& connection = add();
     const std::string bytes(said, 'x');

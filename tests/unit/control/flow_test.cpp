@@ -47,7 +47,7 @@ TEST(FlowSender, BeyondItsCapTheOldestGoFirstButNeverTheNewest) {
   sender.keep(kept("12345"));
   EXPECT_EQ(sender.first_kept(), 1U);  // at the cap
   sender.keep(kept("1"));
-  EXPECT_EQ(sender.first_kept(), 2U);  // one beyond
+  EXPECT_EQ(sender.first_kept(), 2U);  // one beyond the cap
   sender.keep(kept(std::string(100, 'x')));
   EXPECT_EQ(sender.first_kept(), 4U);
 }
@@ -74,7 +74,7 @@ TEST(FlowReceiver, ParksWhatIsEarlyDropsDoublesAndAsksForAHoleOnce) {
 TEST(FlowReceiver, WhatIsAnnouncedAndDoesNotComeForAWhileIsMissing) {
   Receiver flow;
   std::chrono::steady_clock::time_point now{std::chrono::hours(1)};
-  EXPECT_EQ(flow.missing_after_announced(2, now), std::nullopt);  // may be under way
+  EXPECT_EQ(flow.missing_after_announced(2, now), std::nullopt);  // they may be under way
   EXPECT_EQ(flow.missing_after_announced(2, now + Receiver::kUnderWay / 2), std::nullopt);
   now += Receiver::kUnderWay;
   EXPECT_EQ(flow.missing_after_announced(3, now), (MissingRange{.first = 1, .last = 2}));
@@ -93,7 +93,7 @@ TEST(FlowReceiver, ParksNoMoreThanItsLimit) {
   EXPECT_EQ(flow.take(1, 0), Arrival::in_order);
 }
 
-/// A way that loses, doubles and reorders, requests included.
+/// A path that loses, doubles and reorders messages, including requests.
 TEST(Flow, EveryMessageComesOnceAndInOrderOverAWayThatLosesThem) {
   for (std::uint32_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

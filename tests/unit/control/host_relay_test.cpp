@@ -27,7 +27,7 @@ RelayPlace place_of(std::uint32_t rank, std::uint64_t roster = 1, const std::str
   return {{.run = run, .roster = roster}, {rank}};
 }
 
-/// What one follower was told.
+/// The messages that one follower got.
 struct Heard {
   std::promise<std::pair<std::uint64_t, TensorDict>> came;
   std::promise<void> ended;
@@ -145,7 +145,7 @@ class HostRelays : public testing::Test {
     workers_.push_back(std::move(worker));
     return *workers_.back();
   }
-  /// All members share memory, but those of rank `apart` and above.
+  /// All members share memory, except those of rank `apart` and above.
   void meet(Worker& worker, std::uint32_t rank, std::uint32_t size, std::uint32_t apart,
             Deadline deadline) {
     std::vector<GroupMember> members(size);

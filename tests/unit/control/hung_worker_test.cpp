@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rosters that a worker holds up: which one, and that another takes its place.
+// Rosters that a worker holds up: the controller names it, and another takes its place.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -23,7 +23,7 @@ using detail::Lock;
 using detail::Mutex;
 using State = WorkerStatus::State;
 
-// A newcomer looks each 2 s whether the roster that it enters is over.
+// A newcomer checks every 2 s whether the roster that it enters is over.
 constexpr auto kHangTimeout = 3s;
 
 /// A controller of three workers that starts them itself.
@@ -31,7 +31,7 @@ class StartedWorkers : public testing::Test {
  protected:
   using Body = WorkerThreads::Body;
 
-  /// The first worker of a rank does `first`, the later ones echo steps.
+  /// The first worker of each rank runs its body of `first`; later ones echo steps.
   Controller& open(std::vector<Body> first, std::chrono::milliseconds hang_timeout) {
     first_ = std::move(first);
     controller_.emplace(
@@ -50,7 +50,7 @@ class StartedWorkers : public testing::Test {
     EXPECT_TRUE(succeeds(controller_->collect(100, kPatience)));
     EXPECT_TRUE(succeeds(controller_->stop("over", kPatience)));
   }
-  /// The one of this rank that is there still is killed: its Context ends.
+  /// Kills the running worker of this rank first: its Context ends.
   Result<void> start(std::uint32_t rank) {
     started_.push_back(rank);
     {
@@ -83,7 +83,7 @@ class StartedWorkers : public testing::Test {
   std::unique_ptr<WorkerThreads> workers_;
 };
 
-/// The step that says that the roster is closed: the first one, or the one behind it.
+/// The result that reports the closed roster: the first step, or the one after it.
 Result<Step> step_after_the_close(Worker& worker) {
   Result<Step> step = worker.next_step(kPatience);
   if (step.has_value()) step = worker.next_step(kPatience);
@@ -129,7 +129,7 @@ TEST_F(StartedWorkers, OneThatDoesNotEnterTheNextRosterIsReplaced) {
             [&](Worker& worker) {
               const Result<Step> step = step_after_the_close(worker);
               ASSERT_TRUE(fails_with(step, ErrorCode::roster_closed));
-              // It says that it is done, and is not there when all others are.
+              // The worker says that it is done, and is not there when all others are.
               EXPECT_TRUE(fails_with(worker.rebuild(step.error(), kBriefly), ErrorCode::timeout));
               away.set_value();
               over.get_future().wait();
@@ -162,7 +162,7 @@ TEST_F(StartedWorkers, OneThatEndsWhileOthersAreWaitedForIsStartedAgain) {
   ASSERT_TRUE(succeeds(controller.broadcast({.schedule_id = 1}, kPatience)));
   EXPECT_TRUE(eventually([&] { return controller.status().state == RosterState::closed; }));
   auto formed = std::async(std::launch::async, [&] { return controller.rebuild(kPatience); });
-  // Rank 1's replacement is there, and rank 0 is alive still: it has not said that it is done.
+  // The replacement of rank 1 has joined. Rank 0 is still alive, and has not said that it is done.
   EXPECT_TRUE(eventually([&] { return state_of(1) == State::rebuilding; }));
   lets_go.set_value();
   has_left.get_future().wait();
@@ -172,7 +172,7 @@ TEST_F(StartedWorkers, OneThatEndsWhileOthersAreWaitedForIsStartedAgain) {
 
 TEST_F(StartedWorkers, AllOfThemMayEndAtOneMoment) {
   const Body ends = [](Worker& worker) {
-    (void)worker.next_step(kPatience);  // the roster may be over by another one's end
+    (void)worker.next_step(kPatience);  // another worker's end may have ended the roster
     worker.leave("a test");
   };
   Controller& controller = open({ends, ends, ends}, kPatience);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The three flows over ways that lose, double and reorder messages: what ZeroMQ does when a
-// connection breaks, only oftener.
+// The three flows over paths that lose, double and reorder messages. ZeroMQ does the same when a
+// connection breaks, only less often.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -62,7 +62,7 @@ TEST_P(LossyFlows, EveryStepIsWorkedOnOnceAndInOrder) {
   for (std::uint64_t id = 1; id <= kSteps; ++id) {
     ASSERT_TRUE(succeeds(controller->broadcast(
         {.schedule_id = id, .payload = storage_of(std::to_string(id))}, kPatience)));
-    if (id < 3) continue;  // so many are in flight
+    if (id < 3) continue;  // this many are in flight
     const auto outputs = controller->collect(++collected, kPatience);
     ASSERT_TRUE(succeeds(outputs));
     EXPECT_EQ(text_of(outputs->front().payload), std::to_string(collected));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peers that are let in where workers connect, and those that give way to others.
+// Peers that are admitted where workers connect, and peers that must make room for others.
 #include "control/relay/reception.hpp"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ using detail::PipeListener;
 using detail::Reception;
 using detail::WorkerPipe;
 
-/// Lets peers stay as soon as they say anything.
+/// Lets a peer stay after its first word.
 class Owner final : public PipeListener {
  public:
   void on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word) override {
@@ -50,7 +50,7 @@ class Receptions : public testing::Test {
     owner_->reception.open(Listener::bind(context_, "127.0.0.1:0").value(), owner_);
   }
   Pipe dial() { return Pipe::connect(other_, owner_->reception.address(), kPatience).value(); }
-  /// A peer that has said something, and knows that it was heard.
+  /// Opens a pipe, sends a word, and waits until it was heard.
   Pipe dial_and_speak() {
     Pipe pipe = dial();
     v1::Word word;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rosters of a controller, driven by words alone: no pipe, no socket, no clock.
+// The rosters of a controller, driven only by words: no pipe, no socket, no clock.
 #include "control/machine/roster_machine.hpp"
 
 #include <gtest/gtest.h>
@@ -63,7 +63,7 @@ class Rosters : public testing::Test {
     applied.mutable_inputs_applied()->set_sequence(sequence);
     hear(rank, applied);
   }
-  /// Tasks of one kind that the machine leaves, by rank.
+  /// The actions of one kind that the machine wants, by rank.
   std::vector<std::pair<std::uint32_t, v1::Word>> done(Kind kind) {
     std::vector<std::pair<std::uint32_t, v1::Word>> found;
     for (RosterAction& action : machine_.take_actions())
@@ -177,7 +177,7 @@ TEST_F(Rosters, ALossClosesTheRosterAndTheOthersAreTold) {
   EXPECT_NE(told[0].second.roster_closed().reason().find("rank 0 (worker 0"), std::string::npos);
   EXPECT_TRUE(machine_.steps().is_idle()) << "a step of a roster that is over is void";
   EXPECT_EQ(machine_.error("test").code, ErrorCode::worker_lost);
-  // The end of one that has no part in it any more changes nothing.
+  // The end of a worker that no longer takes part changes nothing.
   machine_.lost({1}, {ErrorCode::end_of_stream, "test", ""}, now_);
   EXPECT_NE(machine_.error("test").detail.find("killed"), std::string::npos);
 }
@@ -228,7 +228,7 @@ TEST_F(Rosters, OutputsAreTakenOnceInOrderAndAskedForWhenLost) {
   EXPECT_TRUE(machine_.steps().is_complete(1));
   EXPECT_TRUE(machine_.steps().is_complete(2));
   take({outputs(1, 1)});
-  hear(1, resent);  // it is not rank 1's
+  hear(1, resent);  // rank 1 did not send it
   v1::StepMessage stranger = outputs(3, 2);
   stranger.set_incarnation(5);
   take({stranger});
@@ -364,7 +364,7 @@ TEST_F(Rosters, HeartbeatsSayHowFarTheFlowsAre) {
   const auto beats = done(Kind::say_if_idle);
   ASSERT_EQ(beats.size(), 2U);
   EXPECT_EQ(detail::number_of(beats[0].second.heartbeat().sent(), v1::FLOW_STEP_INPUTS), 1U);
-  // Outputs that a worker announced twice, and that did not come, are asked for.
+  // Outputs that a worker announced twice, but that did not arrive, are requested.
   v1::Word beat = word();
   (*beat.mutable_heartbeat()->mutable_sent())[v1::FLOW_STEP_OUTPUTS] = 1;
   beat.mutable_heartbeat()->set_waiting("in all_reduce #1");

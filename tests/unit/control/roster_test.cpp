@@ -20,18 +20,18 @@ constexpr std::uint32_t kSize = 3;
 /// When the program of rank 0 calls rebuild() again.
 enum class Comes : std::uint8_t {
   between,  ///< when the outdated roster is closed, and there is no other one yet
-  after,    ///< when it was told of the next one too
+  after,    ///< after it was told about the next roster too
 };
 
 struct OutdatedCase {
   const char* name;
   Profile profile;
-  std::uint64_t outdated;  ///< so many rosters end while rank 0 is away
+  std::uint64_t outdated;  ///< this many rosters end while rank 0 is away
   Comes comes;
 };
 void PrintTo(const OutdatedCase& tested, std::ostream* out) { *out << tested.name; }
 
-/// All members of this roster's world meet in it.
+/// Expects that all members of this roster's world meet in it.
 void expect_to_be_in(const Worker& worker, std::uint64_t roster) {
   EXPECT_EQ(worker.roster(), roster);
   const WorkerGroups groups = worker.groups();
@@ -41,7 +41,7 @@ void expect_to_be_in(const Worker& worker, std::uint64_t roster) {
   EXPECT_EQ(tensor.span<float>()[0], 6);
 }
 
-/// What next_step() says when the roster has ended: a step may come before.
+/// The error of next_step() when the roster has ended: a step may arrive first.
 Error end_of_roster(Worker& worker) {
   Result<Step> step = worker.next_step(kPatience);
   if (step.has_value()) step = worker.next_step(kPatience);
@@ -81,7 +81,7 @@ constexpr OutdatedCase kOutdated[] = {
 INSTANTIATE_TEST_SUITE_P(All, OutdatedRebuild, testing::ValuesIn(kOutdated),
                          [](const auto& tested) { return tested.param.name; });
 
-// Rank 1 dies, and so does each of its replacements while rank 2 enters the roster and rank 0,
+// Rank 1 dies, and so does each of its replacements. Meanwhile rank 2 enters the roster. Rank 0,
 // which has said that it is done with the one before, is not in rebuild().
 TEST_P(OutdatedRebuild, IsAbandonedForTheNext) {
   const OutdatedCase& tested = GetParam();
@@ -148,7 +148,7 @@ TEST_P(OutdatedRebuild, IsAbandonedForTheNext) {
     replacement.die();
     ASSERT_TRUE(eventually([&] { return controller.status().state == RosterState::gathering; }));
   }
-  // Words on a worker pipe are read in their order: when it replies, it has heard of the end.
+  // Words on a worker pipe are read in their order: its reply proves that it has read the end.
   ASSERT_TRUE(succeeds(controller.ask({0}, kPatience)));
   if (tested.comes == Comes::between) {
     comes_back.set_value();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which worker is said to hold up the steps of all, when one of them hangs.
+// Which worker is reported to hold up the steps of all, when one of them hangs.
 #include "control/machine/standing.hpp"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ using detail::WorkerSeat;
 using detail::WorkerSeats;
 using State = WorkerStatus::State;
 
-/// Three workers in one tensor group, each at work on the only step since 20 s.
+/// Three workers in one tensor group, each at work on the only step for 20 s.
 class ThreeAtWork : public testing::Test {
  protected:
   ThreeAtWork() {
@@ -113,7 +113,8 @@ TEST_F(ThreeAtWork, PlacesSayHowFarTheirWorkersAre) {
   EXPECT_EQ(to_string(all[2].state), "gone");
 }
 
-/// Workers do `step`; one of them hangs before it. It alone is said to be stalled.
+/// Workers do `step`; one of them hangs before it. Expects that only this one is reported as
+/// stalled.
 void expect_to_be_named(const ParallelLayout& layout, std::uint32_t hanging,
                         const std::function<void(Worker&)>& step) {
   Context context = Context::create({.name = "controller"}).value();

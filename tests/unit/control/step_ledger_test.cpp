@@ -43,8 +43,8 @@ TEST(StepLedger, HasRoomForOneStepMoreThanThereAreStages) {
 TEST(StepLedger, TakesOutputsOfItsStepsAndSendersOnce) {
   StepLedger ledger(ParallelLayout::make({.tensor = 2, .pipeline = 1, .kv = 2}).value());
   ledger.begin(7);
-  EXPECT_FALSE(ledger.add(outputs(8, 0)));  // no such step
-  EXPECT_FALSE(ledger.add(outputs(7, 1)));  // tensor rank 1
+  EXPECT_FALSE(ledger.add(outputs(8, 0)));  // there is no such step
+  EXPECT_FALSE(ledger.add(outputs(7, 1)));  // from tensor rank 1
   EXPECT_TRUE(ledger.add(outputs(7, 2)));
   EXPECT_FALSE(ledger.add(outputs(7, 2)));
   EXPECT_FALSE(ledger.is_complete(7));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that give out steps at one time: control/step_turns.hpp, and Controller::broadcast.
+// Threads that broadcast steps at the same time: control/step_turns.hpp, and Controller::broadcast.
 #include "control/machine/step_turns.hpp"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ TEST(StepTurns, IdsRiseInTheOrderInWhichCallsBegan) {
   ASSERT_TRUE(succeeds(turns.join(6))) << "it was not given out";
 }
 
-/// Keeps what it is given until it may go on.
+/// Holds each step until the test lets it continue.
 class ThreadsThatBroadcast : public testing::Test {
  protected:
   void SetUp() override {
@@ -53,7 +53,7 @@ class ThreadsThatBroadcast : public testing::Test {
                                    kPatience);
     });
   }
-  /// Asks with an id that is too small in any case.
+  /// Checks with an id that is always too small.
   bool has_begun(std::uint64_t id) {
     return eventually([&] {
       const auto said = controller_.broadcast({.schedule_id = 1}, 0s);

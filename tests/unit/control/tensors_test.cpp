@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors beside a step: those that cannot be sent, those that workers keep, and what is said
+// Tensors beside a step: those that cannot be sent, those that workers keep, and the messages
 // meanwhile.
 #include <gtest/gtest.h>
 
@@ -53,7 +53,7 @@ class TensorsBesideAStep : public testing::TestWithParam<Caps> {
     }
     ASSERT_TRUE(succeeds(controller_.wait_for_workers(kPatience)));
   }
-  /// The workers look at what they have.
+  /// Stops the workers, which then look at their tensors.
   void end() {
     EXPECT_TRUE(succeeds(controller_.stop("over", kPatience)));
     for (std::thread& thread : std::exchange(threads_, {})) thread.join();
@@ -129,7 +129,7 @@ TEST_P(TensorsBesideAStep, ComeToWorkersThatKeepAllOfThem) {
     if (HasFailure()) break;
     EXPECT_TRUE(succeeds(controller_.collect(id, kPatience))) << id;
   }
-  end();  // they have `kept`
+  end();  // the workers hold `kept`
 }
 
 /// One worker, and a pipe beside the controller's whose loans keep all slots of the link.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts that programs give of failures and ends, in whatever letters and bytes: no worker may end
-// by one.
+// The texts of programs about failures and ends may have any letters and bytes: none of them may
+// end a worker.
 #include <gtest/gtest.h>
 
 #include <ostream>
@@ -21,7 +21,7 @@ std::string repeated(std::string_view text, std::size_t count) {
 struct Said {
   const char* name;
   std::string text;
-  std::string arrives;  ///< how it begins for others
+  std::string arrives;  ///< its beginning for others
 };
 void PrintTo(const Said& said, std::ostream* out) { *out << said.name; }
 

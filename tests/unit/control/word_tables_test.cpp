@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each table of words has all enumerators of its enum. The compiler's name of a value tells which
-// values are enumerators. This layer sees all others.
+// Each table of words has all enumerators of its enum. The compiler's name of a value shows which
+// values are enumerators. This layer sees all the other layers.
 #include <gtest/gtest.h>
 
 #include <string_view>
@@ -19,7 +19,7 @@
 namespace tendon {
 namespace {
 
-// "... [with auto Value = tendon::Overflow::block]"; of another number "(tendon::Overflow)7".
+// "... [with auto Value = tendon::Overflow::block]"; for another number "(tendon::Overflow)7".
 template <auto Value>
 constexpr bool is_enumerator() {
   constexpr std::string_view name = __PRETTY_FUNCTION__;

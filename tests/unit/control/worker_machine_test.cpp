@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker in the rosters of its controller, driven by words alone: no pipe, no socket, no clock.
+// A worker in the rosters of its controller, driven only by words: no pipe, no socket, no clock.
 #include "control/machine/worker_machine.hpp"
 
 #include <gtest/gtest.h>
@@ -80,7 +80,7 @@ class AWorker : public testing::Test {
     machine_.ready({});
     (void)machine_.take_actions();
   }
-  /// The only thing that the machine wants done.
+  /// The only action that the machine wants.
   WorkerAction action() {
     auto actions = machine_.take_actions();
     EXPECT_EQ(actions.size(), 1U);

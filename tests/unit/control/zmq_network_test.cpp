@@ -36,7 +36,7 @@ class ZmqFlows : public testing::Test {
   const std::shared_ptr<StepNetwork> worker_ = detail::zmq_network().value();
   const std::unique_ptr<detail::UserEvent> never_ = detail::open_wake().value();
 
-  /// Publishes until it comes: a subscription takes its time.
+  /// Publishes until the message arrives: a subscription takes its time.
   bool hears(ControllerSockets& controller, WorkerSockets& worker, std::string_view text) {
     return eventually([&] {
       EXPECT_TRUE(succeeds(controller.publish(as_bytes(text))));
@@ -85,7 +85,7 @@ TEST_F(ZmqFlows, WaitForNoSubscriberThatNeverReads) {
   ASSERT_TRUE(hears(*controller, *worker, "this one too"));
   const std::string message(1 << 20, 'x');
   for (int i = 0; i < 400; ++i) {
-    // More than queues, and what the kernel keeps for a socket.
+    // More than the queues hold, and the kernel's buffers of a socket.
     ASSERT_TRUE(succeeds(controller->publish(as_bytes(message)))) << i;
     ASSERT_TRUE(eventually([&] {
       worker->wait(never_->fd(), std::chrono::milliseconds(10));
@@ -102,7 +102,7 @@ TEST_F(ZmqFlows, KeepFewOutputsAndNoLargeSignals) {
   const std::string large(1 << 20, 'x');
   ASSERT_TRUE(
       succeeds(stranger->send(v1::FLOW_STEP_MICROBATCH_OUTPUTS, as_bytes(large), kPatience)));
-  // It fills what its side may keep, and the kernel's buffers, and then waits. That takes ZeroMQ
+  // The stranger fills the buffers of its side and of the kernel, and then waits. That takes ZeroMQ
   // longer than a brief wait.
   constexpr std::chrono::seconds kNothingMoves{2};
   Result<void> sent;
@@ -215,20 +215,20 @@ TEST_F(ZmqFlows, BetweenHostsAreForTheKeysOfTheRosterAlone) {
   EXPECT_FALSE(later->take().has_value());
 }
 
-// A connection that never says a word must not keep its descriptor.
+// A connection that never sends a word must not keep its descriptor.
 TEST_F(ZmqFlows, EndSilentConnections) {
   const CurveKeys known = worker_->make_keys().value();
   const auto controller =
       controller_->bind({.host = "127.0.0.1", .worker_keys = {known.public_key}}).value();
   const std::string inputs = controller->endpoints().inputs;
   const auto silent = connect_raw("127.0.0.1:" + inputs.substr(inputs.rfind(':') + 1));
-  // ZeroMQ's own patience is 30 s.
+  // ZeroMQ itself waits 30 s.
   const timeval patience{20, 0};
   setsockopt(silent.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   char buffer[256];
   ssize_t got = 0;
   do {
-    // Its greeting comes first.
+    // The first bytes are its greeting.
     got = TEMP_FAILURE_RETRY(recv(silent.get(), buffer, sizeof buffer, 0));
   } while (got > 0);
   EXPECT_TRUE(got == 0 || errno == ECONNRESET) << "it is still open";
@@ -244,7 +244,7 @@ TEST_F(ZmqFlows, KeepFewSilentConnectionsAndLetAWorkerIn) {
   const LogLines lines;
   std::vector<detail::OwnedFd> silent;
   const std::string address = "127.0.0.1:" + endpoints.inputs.substr(4);
-  // Other tests are refused from 127.0.0.1, and one address has one line a second.
+  // Other tests are refused from 127.0.0.1, and each address gets one line a second.
   while (silent.size() < 2 * kHandshakesPerFlow)
     silent.push_back(connect_raw(address, "127.0.0.7"));
   EXPECT_TRUE(eventually([&] { return lines.have("127.0.0.7"); }));

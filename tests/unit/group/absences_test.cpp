@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The members that count as absent when members report different things.
+// Which members count as absent when members report different absences.
 #include "group/membership/absences.hpp"
 
 #include <gtest/gtest.h>

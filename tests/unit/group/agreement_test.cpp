@@ -45,7 +45,7 @@ class Members {
   void add(std::uint32_t place, const View& view, Minority minority = Minority::refuse) {
     members_.emplace(place, Agreement(GroupPlace{place}, view, minority, kRetry));
   }
-  /// A process that waits to be admitted has come in the place of another.
+  /// A process that waits to be admitted takes the place of another.
   void replace(std::uint32_t place) {
     members_.erase(place);
     add(place, View());
@@ -70,7 +70,7 @@ class Members {
     for (auto& [place, member] : members_) member.tick(now);
     settle();
   }
-  /// All members that are heard learn it.
+  /// All members that are heard learn about the death.
   void die(std::uint32_t dead, Absence how = Absence::proved) {
     silent.set(dead);
     for (auto& [place, member] : members_)
@@ -159,7 +159,7 @@ TEST(Agreement, AMinorityGoesOnWhereThatWasAllowed) {
 
 TEST(Agreement, WhatADeadLeaderMayHaveDecidedIsDecidedAgain) {
   Members members(4);
-  // 0 leads 3 out, and dies when only itself knows that all have accepted.
+  // 0 evicts 3, and dies when only 0 itself knows that all have accepted.
   members.silent.set(3);
   members[0].set_absent({3}, Absence::proved, members.now);
   for (const auto& [to, message] : members[0].take_outgoing())
@@ -175,7 +175,7 @@ TEST(Agreement, WhatADeadLeaderMayHaveDecidedIsDecidedAgain) {
 
 TEST(Agreement, TheEvictedStillTellWhatWasDecided) {
   Members members(3);
-  // 0 leads 2 out, tells nobody but 2, and dies.
+  // 0 evicts 2, tells only 2, and dies.
   members[0].set_absent({2}, Absence::assumed, members.now);
   for (const auto& [to, message] : members[0].take_outgoing())
     if (to.value == 1) members[1].receive({0}, message, members.now);
@@ -206,13 +206,13 @@ TEST(Agreement, ANewcomerIsAdmittedWhenItAnswers) {
   members.settle();
   members.expect_view({0, 2, 7}, 3, mask_of({0, 2, 7}));
 
-  members[0].admit({8}, members.now);  // nobody is there
+  members[0].admit({8}, members.now);  // no process is there
   members.settle();
   members.tick();
   members.expect_view({2, 7}, 3, mask_of({0, 2, 7}));
   members[0].set_absent({8}, Absence::assumed, members.now);
   members.settle();
-  // A member that accepted that may be the one that knows that it was decided. So 8 is in, and is
+  // A member that accepted the proposal may know that it was decided. So 8 is a member, and is
   // missed.
   EXPECT_TRUE(members[0].view().members.test(8));
   members[0].set_absent({8}, Absence::assumed, members.now);
@@ -224,8 +224,8 @@ TEST(Agreement, ANewcomerIsAdmittedWhenItAnswers) {
   EXPECT_EQ(members[0].view(), members[7].view());
 }
 
-// The loss of the process before is heard by one after it was left out, and before it has looked
-// for newcomers: that says nothing of the one that has come since.
+// A member learns about the loss of the old process after its eviction, and before it has looked
+// for newcomers. The loss says nothing about the new process in that place.
 TEST(Agreement, WhatWasSaidOfTheOneBeforeIsNotSaidOfTheNewcomer) {
   for (const Absence how : {Absence::proved, Absence::assumed}) {
     Members members(3);
@@ -254,14 +254,14 @@ TEST(Agreement, WhoComesInThePlaceOfANewcomerThatDiedIsAdmittedAnew) {
     for (const auto& [to, message] : members[from].take_outgoing())
       members[to.value].receive({from}, message, members.now);
   };
-  deliver(0);  // the proposal
+  deliver(0);  // delivers the proposal
   members.replace(2);
   deliver(1);
   ASSERT_EQ(members[0].view().epoch, 2u);  // the newcomer's answer is lost with it
   members.tick();
   members.expect_view({0, 1, 2}, 3, first(3));
 
-  // Now with its answer, and the decision comes to the next one.
+  // Now its answer arrives, and the decision reaches its successor.
   members.die(2);
   members.replace(2);
   members[0].admit({2}, members.now);
@@ -284,7 +284,7 @@ TEST(Agreement, WhoWasAdmittedLearnsOfItWhenTheLeaderDied) {
   members.replace(2);
   members[1].admit({2}, members.now);
   members[0].admit({2}, members.now);
-  // The decision of 0 reaches 1 alone.
+  // The decision of 0 reaches only 1.
   for (const std::uint32_t from : {0u, 1u, 2u})
     for (const auto& [to, message] : members[from].take_outgoing())
       members[to.value].receive({from}, message, members.now);
@@ -303,7 +303,7 @@ TEST(Agreement, ANewcomerSaysWhomItMissesOnceItIsIn) {
   members[2].set_absent({1}, Absence::assumed, members.now);
   members[0].admit({2}, members.now);
   members.settle();
-  // The owner says it of the new view.
+  // The owner reports the loss for the new view.
   members[2].set_absent({1}, Absence::assumed, members.now);
   members.settle();
   members.expect_view({0, 2}, 4, mask_of({0, 2}));
@@ -369,14 +369,14 @@ TEST(Agreement, IgnoresWhatNoMemberWouldSay) {
   forged.kind = AgreementMessage::Kind::propose;
   forged.epoch = 1;
   forged.mask = mask_of({2});
-  forged.ballot = {0, 2};  // the first round is the lowest place's
+  forged.ballot = {0, 2};  // the first round belongs to the lowest place
   target.receive({2}, forged, members.now);
   ASSERT_EQ(target.take_outgoing().at(0).message.kind, AgreementMessage::Kind::refuse);
-  forged.ballot = {5, 0};  // another's ballot
+  forged.ballot = {5, 0};  // the ballot of another member
   target.receive({2}, forged, members.now);
   ASSERT_EQ(target.take_outgoing().at(0).message.kind, AgreementMessage::Kind::refuse);
   forged.ballot = {5, 200};
-  target.receive({200}, forged, members.now);  // of no member
+  target.receive({200}, forged, members.now);  // from a place without a member
   EXPECT_TRUE(target.take_outgoing().empty());
   forged.kind = AgreementMessage::Kind::accept;
   target.receive({2}, forged, members.now);
@@ -391,10 +391,10 @@ TEST(Agreement, IgnoresWhatNoMemberWouldSay) {
 
 // The simulation
 
-/// One run: everything random comes from the seed.
+/// One run: everything random follows from the seed.
 ///
-/// A process that comes in the place of a dead one is reached by others once they have learned that
-/// it is another one, as by a new link: what the one before it said or is told gets lost.
+/// A process in the place of a dead one is reached by others after they have learned that it is
+/// another one, as by a new link. Messages from and to its predecessor are lost.
 class Simulation {
  public:
   Simulation(std::uint64_t seed, bool dead_are_proved, bool splits)
@@ -411,7 +411,8 @@ class Simulation {
       advance();
       if (testing::Test::HasFatalFailure()) return;
     }
-    // Peace: nothing is lost. Every member reaches all that live, and knows which ones do not.
+    // Peace: nothing is lost. Every member reaches all living members, and knows which ones are
+    // dead.
     loss_percent_ = 0;
     peace_ = true;
     side_.assign(count_, 0);
@@ -423,11 +424,11 @@ class Simulation {
   struct Node {
     std::unique_ptr<Agreement> agreement;
     bool alive = true;
-    int process = 0;         // of this place, counted
+    int process = 0;         // the number of the process at this place
     std::vector<int> knows;  // by place: the process that this one has a link to
     std::vector<int> lost;   // by place: the last process known to be out of reach, or -1
     std::vector<int> seats;  // by place: the process that is the member there, or -1
-    std::uint64_t view = 0;  // when its owner looked last
+    std::uint64_t view = 0;  // at the owner's last look
   };
   struct Flight {
     Clock::time_point at;
@@ -460,7 +461,7 @@ class Simulation {
     return nodes_[place].knows[other] == nodes_[other].process;
   }
 
-  // A newcomer hears nothing before it has a link to everybody.
+  // A newcomer gets no message before it has a link to every other process.
   bool is_met(std::uint32_t place) const {
     for (std::uint32_t other = 0; other < count_; ++other)
       if (other != place && nodes_[other].alive && !knows(other, place)) return false;
@@ -476,10 +477,11 @@ class Simulation {
     if (below(30) == 0) replace(static_cast<std::uint32_t>(below(count_)));
   }
 
-  // By a process that can reach all members that live; they meet it in their own time.
+  // The new process can reach all living members; each meets it at a random time.
   void replace(std::uint32_t place) {
-    // Nor after splits: when one side admits somebody and its members die, and the other side takes
-    // that as proof that it may go on, two live by epochs of one number.
+    // Not after splits either. One side admits a process and its members die; the other side takes
+    // that as proof that it may continue. Two members then live in different epochs of the same
+    // number.
     if (nodes_[place].alive || splits_) return;
     const int process = nodes_[place].process + 1;
     nodes_[place] = start(place, {});
@@ -490,7 +492,7 @@ class Simulation {
 
   void advance() {
     now_ += std::chrono::milliseconds(1 + below(4));
-    // Each member finds out, each in its own time.
+    // Each member learns about it at a random time.
     for (std::uint32_t place = 0; place < count_; ++place) {
       if (!nodes_[place].alive || below(4) != 0) continue;
       for (std::uint32_t other = 0; other < count_; ++other)
@@ -511,7 +513,7 @@ class Simulation {
       if (flight.to_process != nodes_[flight.to].process || !is_met(flight.to)) continue;
       Agreement& agreement = *nodes_[flight.to].agreement;
       agreement.receive({flight.from}, flight.message, now_);
-      // A newcomer there had to wait until the one before it was known to be dead.
+      // A newcomer at that place had to wait until its predecessor was known to be dead.
       if (flight.message.kind == AgreementMessage::Kind::refuse && flight.message.mask.any() &&
           flight.message.epoch == agreement.view().epoch)
         agreement.set_absent({flight.from}, how(true), now_);
@@ -525,7 +527,8 @@ class Simulation {
   }
   Absence how(bool dead) const { return dead && proved_ ? Absence::proved : Absence::assumed; }
 
-  // The owner hears of something. A loss can be heard long after another has come.
+  // The owner learns about a loss or a newcomer. It may learn about a loss long after its successor
+  // has arrived.
   void detect(std::uint32_t place, std::uint32_t other) {
     if (place == other) return;
     Node& node = nodes_[place];
@@ -545,14 +548,15 @@ class Simulation {
       node.lost[other] = known;
       agreement.set_absent({other}, how(false), now_);
     } else if (node.lost[other] != known) {
-      // A member that was left out and lives is not a newcomer.
+      // A member that was evicted but lives is not a newcomer.
       const bool is_newcomer = nodes_[other].agreement->view().members.none();
       if (is_newcomer && agreement.view().members.any() && !agreement.admitted().test(other))
         agreement.admit({other}, now_);
     }
   }
 
-  // What the owner of an Agreement does in a new view: it says again which members it cannot reach.
+  // Does the work of an owner of an Agreement in a new view: it reports again which members it
+  // cannot reach.
   void follow(std::uint32_t place) {
     Node& node = nodes_[place];
     while (node.view != node.agreement->view().epoch) {
@@ -579,7 +583,7 @@ class Simulation {
       if (to.value >= count_ || below(100) < loss_percent_) continue;
       flights_.push_back({now_ + std::chrono::milliseconds(below(30)), place, to.value,
                           node.process, node.knows[to.value], message});
-      if (below(20) == 0) flights_.push_back(flights_.back());  // twice
+      if (below(20) == 0) flights_.push_back(flights_.back());  // arrives twice
     }
     const bool evicted = node.agreement->state() == State::evicted;
     if (view.members.none()) return;
@@ -587,8 +591,8 @@ class Simulation {
     if (evicted) return;
     for (const Decision& other : decisions_[view.epoch]) {
       if (other.members == view.members) continue;
-      // All that the other side had are dead, and proved so: nobody lives by what it decided. A
-      // process that has come in the place of one proves it too.
+      // All members of the other side are dead, and proved dead: nobody lives by their decision. A
+      // process in the place of one proves its death too.
       const Node& decider = nodes_[other.by];
       const bool is_replaced = decider.process != other.process;
       const bool harmless = is_replaced || (proved_ && !decider.alive);
@@ -606,7 +610,7 @@ class Simulation {
           (latest == nullptr || view.epoch > latest->epoch))
         latest = &view;
     }
-    if (latest == nullptr) return;  // nobody is left
+    if (latest == nullptr) return;  // no member is left
     MemberMask alive;
     MemberMask waiting;
     for (std::uint32_t place = 0; place < count_; ++place) {
@@ -616,7 +620,7 @@ class Simulation {
       else if (latest->members.test(place))
         alive.set(place);
     }
-    // A link that was lost in a split does not come back: a living member may be missed for ever.
+    // A link that was lost in a split does not recover: a living member may be missed for ever.
     if (splits_ && misses_the_living(alive)) return;
     const bool all_here = alive == latest->members;
     const bool may_go_on = 2 * alive.count() > latest->members.count() || proved_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The members that a joining one still waits for.
+// The members that a joining member still waits for.
 #include "group/membership/arrivals.hpp"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of several tensors whose members disagree on what lies where: tensors begin at multiples
-// of 64, so blocks may differ and still be of one size.
+// Blocks of several tensors whose members disagree on the layout: tensors begin at multiples of 64,
+// so different blocks may have the same size.
 #include <gmock/gmock.h>
 
 #include <functional>
@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kSoon = 30s;
 
-// Leaves a and b: 80 bytes with what is between them, whatever the length of a up to 64 bytes.
+// Leaves a and b: 80 bytes with the padding between them, whatever the length of a up to 64 bytes.
 TensorDict block(std::int64_t length_of_a, DType dtype = DType::f32) {
   TensorDict dict;
   dict.set("a", Tensor::zeros(dtype, Shape({length_of_a})).value());
@@ -34,7 +34,7 @@ std::vector<TensorDict> blocks(std::uint32_t count, const TensorDict& each) {
   return all;
 }
 
-/// An operation, given what this member takes a block for.
+/// An operation on this member's idea of a block.
 struct Case {
   const char* name;
   std::function<Result<void>(Group&, const TensorDict& mine)> call;
@@ -81,7 +81,7 @@ TEST_P(Blocks, OfOneSizeWithLeavesOfOtherSizesAreAMismatch) {
       const TensorDict mine =
           of_dtype ? block(8, differs ? DType::i32 : DType::f32) : block(differs ? 3 : 8);
       auto found = tested.call(group, mine);
-      // A member that has what it needs hears of it from the next call.
+      // A member that has what it needs learns about the mismatch from the next call.
       if (found) found = group.barrier(kSoon);
       ASSERT_FALSE(found);
       EXPECT_THAT(found.error().code, testing::AnyOf(ErrorCode::mismatch, ErrorCode::group_aborted))
@@ -94,7 +94,7 @@ TEST_P(Blocks, OfOneSizeWithLeavesOfOtherSizesAreAMismatch) {
   }
 }
 
-// How a block is cut into tensors does not matter, as long as each byte has its place.
+// It does not matter how a block is cut into tensors, as long as each byte has its place.
 TEST_P(Blocks, OneTensorIsAsGoodAsSeveralWithoutGaps) {
   run([](Group& group, const Case& tested) {
     TensorDict mine;
@@ -170,7 +170,7 @@ TEST_P(BlockPaths, ReduceScatterOfTensorsWithGapsThatNobodyElseKeeps) {
     for (const bool listed : {false, true}) {
       const Tensor output = Tensor::zeros(DType::f32, Shape({20'000})).value();
       Completion<void> completion = [&] {
-        // Every other element, in rows.
+        // Takes every other element, in rows.
         const Tensor wide = counting(0, 80'000);
         const Tensor all =
             Tensor::view(wide.storage(), 0, DType::f32, Shape({40'000}), Strides({2})).value();
@@ -236,7 +236,7 @@ TEST_P(BlockPaths, LeavesWithoutElementsAndCutsBetweenTensors) {
       ASSERT_TRUE(whole) << whole.error().message();
       EXPECT_EQ((*whole)["a"].item<float>({0}), 7);
     }
-    // Pieces end at multiples of 1 MiB: here between the two.
+    // Pieces end at multiples of 1 MiB: here between the two tensors.
     for (const std::int64_t before : {1, 60}) {
       const std::vector<Tensor> cut = {filled((1 << 20) - before, root ? 3 : 0),
                                        filled(1, root ? 5 : 0)};
@@ -248,7 +248,7 @@ TEST_P(BlockPaths, LeavesWithoutElementsAndCutsBetweenTensors) {
   });
 }
 
-// The sizes agree in the first piece, or one of them is nothing.
+// The sizes agree in the first piece, or one of them is zero.
 TEST_P(BlockPaths, OfAnotherSizeAreAMismatchHereAndNow) {
   constexpr std::int64_t kMiB = 1 << 20;
   const std::vector<Tensor> none;
@@ -263,7 +263,7 @@ TEST_P(BlockPaths, OfAnotherSizeAreAMismatchHereAndNow) {
     const auto run_both = [&](const std::function<void(Group&)>& body) {
       test::run_members(2, [&](Context&, Group& group) { body(group); }, {.transport = GetParam()});
     };
-    run_both([&](Group& group) {  // rank 1 gives
+    run_both([&](Group& group) {  // rank 1 is the root
       if (group.rank().value == 1) return (void)group.gather(of(gives), none, GroupRank{0}, kSoon);
       const std::vector<Tensor> into{of(8), of(expects)};
       expect_mismatch(group.gather(of(8), into, GroupRank{0}, kSoon));
@@ -357,7 +357,8 @@ TEST(Mismatch, BothSidesOfOperationsWithoutOneShape) {
       "f64 \\[2\\], f64 \\[2, 3\\]", "f64 \\[2\\], f64 \\[3, 3\\]");
 }
 
-// Rank 1 gave its part and is done, or is told so: rank 0 is shown what it gave all the same.
+// Rank 1 has passed its part, and is done or gets the error. Rank 0 still learns which tensors rank
+// 1 passed.
 TEST(Mismatch, AGiverThatIsDoneAnswers) {
   for (const Transport transport : {Transport::automatic, Transport::tcp}) {
     test::run_members(
@@ -369,7 +370,7 @@ TEST(Mismatch, AGiverThatIsDoneAnswers) {
           const auto done = group.gather(is_root ? f64({5}) : f64({2, 2}), is_root ? outputs : none,
                                          GroupRank{0}, kSoon);
           if (!is_root) {
-            // Stays, as a member of a job does.
+            // Stays in the group, as a member of a job does.
             (void)group.barrier(kSoon);
             return;
           }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Boards of members that are all in this thread, so that each schedule is one that the test chose.
+// Boards of members that all run in this thread, so that the test chooses each schedule.
 #include "group/boards/board.hpp"
 
 #include <gmock/gmock.h>
@@ -50,14 +50,15 @@ class Host {
   std::deque<Epoch> epochs_;
 };
 
-// The writer of round t+K must know of every reader that it is past round t.
+// The writer of round t+K must know about every reader that it is past round t.
 TEST(Board, APlaceIsWrittenAgainOnlyWhenEveryOtherMemberIsARoundPastIt) {
   for (std::uint32_t slow = 0; slow < 3; ++slow) {
     for (std::uint32_t me = 0; me < 3; ++me) {
       if (me == slow) continue;
       Host host(3);
       for (std::uint64_t round = 1; round < 30; ++round) {
-        // Everybody else is here; the slow one has read all up to round - K, and shown it.
+        // All other members are at this round; the slow one has read and published all rounds up to
+        // round - K.
         const std::uint64_t shown = round < Board::kRounds ? 0 : round - Board::kRounds;
         if (shown != 0) host.board(slow).publish(shown);
         const bool uses_again = round > Board::kRounds;
@@ -147,7 +148,7 @@ TEST(BoardOperation, TakesWhenAllItReadsAreThereAndCountsEachRound) {
   EXPECT_FALSE(operation->advance(epoch).value());
   EXPECT_EQ(operation->waits_for(epoch), (std::vector{GroupRank{0}, GroupRank{2}}));
   show(2, 1);
-  EXPECT_FALSE(operation->has_input(epoch));  // the first of those it waits for is not there
+  EXPECT_FALSE(operation->has_input(epoch));  // the first member that it waits for has no line
   EXPECT_FALSE(operation->advance(epoch).value());
   EXPECT_EQ(operation->waits_for(epoch), (std::vector{GroupRank{0}}));
   EXPECT_EQ(operation->steps_done(), 0u);
@@ -163,7 +164,7 @@ TEST(BoardOperation, TakesWhenAllItReadsAreThereAndCountsEachRound) {
   EXPECT_EQ(operation->steps_done(), 2u);
   for (const std::uint32_t member : {0u, 2u}) show(member, 3);
   EXPECT_FALSE(operation->advance(epoch).value());
-  // Everybody is there, and something that no line shows is missing: only another look can tell.
+  // All lines are there, but something is missing that no line shows: only another look can tell.
   EXPECT_TRUE(operation->waits_for(epoch).empty());
   EXPECT_TRUE(operation->has_input(epoch));
   EXPECT_EQ(operation->steps_done(), 2u);
@@ -172,7 +173,7 @@ TEST(BoardOperation, TakesWhenAllItReadsAreThereAndCountsEachRound) {
   EXPECT_EQ(epoch.board_round, 4u);
 }
 
-// The root of a broadcast reads nobody, and yet waits for the member that is furthest behind.
+// The root of a broadcast reads no line, but waits for the member that is furthest behind.
 TEST(BoardOperation, WhoHoldsBackIsWaitedForAndWakes) {
   Host host(3);
   auto rounds = std::make_unique<ToldOfBoard>();
@@ -198,8 +199,8 @@ TEST(BoardOperation, WhoHoldsBackIsWaitedForAndWakes) {
   EXPECT_TRUE(operation->advance(epoch).value());
 }
 
-// What members say decides how many rounds a gather has, and one that lies is always there. The
-// caller has to see that its time is over.
+// The words of members decide how many rounds a gather has, and a lying member is always ahead. The
+// caller must notice that its time is over.
 TEST(BoardOperation, AMemberThatIsAlwaysAheadDoesNotKeepTheCaller) {
   Host host(2);
   const Fingerprint gather{.op = CollectiveOp::gather, .root = 1, .sequence = 1};
@@ -220,7 +221,7 @@ TEST(BoardOperation, AMemberThatIsAlwaysAheadDoesNotKeepTheCaller) {
   }
 }
 
-// Its owner may unmap it, or show another one by the same name, at any time.
+// The owner of a pool may unmap it, or show another pool by the same name, at any time.
 TEST(BoardOperation, WhatIsReadInAnothersPoolStaysThere) {
   Host host(2);
   const PoolPlace place{.segment_id = 1, .offset = 0};
@@ -263,8 +264,8 @@ TEST(BoardOperation, AnotherOperationIsSeenInWhicheverRoundItBegins) {
   }
 }
 
-// Programs of members that are advanced in a random order. A member that is through with an
-// operation ruins its tensor at once, for it may.
+// Programs of members that are advanced in a random order. A member that has completed an operation
+// overwrites its tensor at once, which it may do.
 using Elements = std::vector<std::int32_t>;
 
 struct Planned {
@@ -287,7 +288,8 @@ class Programs {
     for (std::uint32_t m = 0; m < members; ++m) begin(m);
   }
 
-  // A turn is as far as a member comes without another; `weights` say how often each has one.
+  // In a turn a member advances as far as it can without another; `weights` say how often each has
+  // a turn.
   void run(const std::vector<double>& weights) {
     std::discrete_distribution<std::uint32_t> whose(weights.begin(), weights.end());
     std::size_t idle = 0;
@@ -388,7 +390,7 @@ class Programs {
 };
 
 Planned random_plan(std::mt19937& random, std::uint32_t members) {
-  // Around the limits of lines and slots.
+  // Counts around the limits of lines and slots.
   static constexpr std::array<std::size_t, 8> kCounts = {0,      1,      24,      25,
                                                          65'536, 65'537, 150'000, 300'001};
   constexpr std::array kWays = {BoardAllReduce::symmetric, BoardAllReduce::distributed,
@@ -398,7 +400,7 @@ Planned random_plan(std::mt19937& random, std::uint32_t members) {
                   .count = kCounts[random() % kCounts.size()],
                   .root = static_cast<std::uint32_t>(random() % members),
                   .pooled = {}};
-  // What fits in a line is never pulled: the place of its memory would lie on top of it.
+  // A tensor that fits in a line is never pulled: the place of its memory would overlap it.
   if (planned.count * sizeof(std::int32_t) <= Board::kSmallBytes &&
       planned.way == BoardAllReduce::pull)
     planned.way = BoardAllReduce::symmetric;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens to the calls of a group, whatever the group is.
+// The fate of the calls of a group, whatever kind the group is.
 #include "group/epochs/call_queue.hpp"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using namespace std::chrono_literals;
 
-/// A group that says of itself what the test says.
+/// A group whose answers the test sets.
 class Owner final : public CallQueueOwner, public std::enable_shared_from_this<Owner> {
  public:
   std::optional<Error> failure(std::string_view what) const override {
@@ -57,9 +57,9 @@ class Calls : public testing::Test {
   ~Calls() override {
     owner_->abort("the test is over");
     owner_->calls.close();
-    owner_->context.progress();  // the Context gives up its share of its owner
+    owner_->context.progress();  // the Context drops its share of its owner
   }
-  /// An epoch of this member and another one, without a link.
+  /// Begins an epoch of this member and another one, without a link.
   void begin(std::uint64_t issued = 0, std::uint64_t completed = 0) {
     epoch_ = std::make_shared<Epoch>();
     epoch_->view = ++view_;
@@ -92,7 +92,7 @@ class Calls : public testing::Test {
 
   std::shared_ptr<Owner> owner_ = std::make_shared<Owner>();
   std::shared_ptr<Epoch> epoch_;
-  std::shared_ptr<test::Told> told_;  // the last one
+  std::shared_ptr<test::Told> told_;  // of the last call
   std::uint64_t view_ = 0;
   std::uint64_t own_completed_ = 0;
 };
@@ -143,7 +143,7 @@ TEST_F(Calls, TheReasonIsOfWhatItInterruptedAndTheRestIsOver) {
 
 // The other member's side of a mismatch
 
-/// Calls whose first one finds that rank 1 gave something else.
+/// Calls whose first one finds that rank 1 passed other tensors.
 class Differing : public Calls {
  protected:
   static CallQueue::Make one_that_differs() {
@@ -211,7 +211,7 @@ TEST_F(Differing, ALeftGroupWaitsForNobody) {
   EXPECT_EQ(failing.wait(0s).error().code, ErrorCode::mismatch);
 }
 
-// A root that is done with its part is asked all the same.
+// A root that is done with its part is asked as well.
 TEST_F(Differing, WhatWasGivenToTheLastCompleteOneIsTold) {
   const auto make = [](Epoch&, std::uint64_t sequence) {
     auto told = std::make_shared<test::Told>(sequence);

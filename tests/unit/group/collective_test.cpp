@@ -24,7 +24,7 @@ TEST(Collective, ARowHoldsTogether) {
   }
 }
 
-// Whose root travels: a wrong one is told by its number.
+// The fingerprint of these operations contains the root: a wrong root is named by its number.
 TEST(Collective, TheRootIsSaidWhereThereIsOne) {
   for (const Collective& row : kCollectives) {
     const std::string text = to_string(Fingerprint{.op = row.op, .root = 3});

@@ -34,7 +34,7 @@ class Collectives : public testing::TestWithParam<Case> {
   }
 };
 
-// What `rank` has at `index`: small, so that sums of any dtype are exact.
+// The value of `rank` at `index`: small, so that sums of any dtype are exact.
 std::int32_t value_of(std::uint32_t rank, std::int64_t index) {
   return static_cast<std::int32_t>((index * 7 + rank * 3) % 5);
 }
@@ -62,12 +62,12 @@ void expect_elements(const Tensor& tensor, F expected) {
   }
 }
 
-// Small tensors in pools are read in place too, untried: what is tested is the way, not its size.
-// Before main(), as the table is read once.
+// Small tensors in pools are read in place too, without a trial: the test covers the path, not the
+// size. Set before main(), because the table is read once.
 [[maybe_unused]] const bool kPullsSmallOnes =
     setenv("TENDON_COLLECTIVES", "pull_min=65536,staging=cached", 0) == 0;
 
-// Around the limits of lines, slots, pieces and shares.
+// Counts around the limits of lines, slots, pieces and shares.
 const Ints kCounts = {0, 1, 2, 24, 25, 1000, 2048, 4096, 65'536, 65'537, 200'001};
 
 #define EXPECT_DONE(call)                        \
@@ -96,7 +96,7 @@ void all_reduce_from_pool(Context& context, Group& group, std::int64_t count,
   for (int again = 0; again < 2; ++again) {
     std::memcpy(memory.data(), filled(group.rank().value, count).data(), bytes);
     EXPECT_DONE(group.all_reduce(tensor, ReduceOp::sum, kSoon));
-    // value_of() begins anew every 5 elements.
+    // value_of() repeats every 5 elements.
     std::array<std::int32_t, 5> sums{};
     for (std::size_t i = 0; i < sums.size(); ++i)
       sums[i] = sum_at(group.size(), static_cast<std::int64_t>(i));
@@ -114,7 +114,7 @@ TEST_P(Collectives, AllReduceFromPoolMemoryAndMixed) {
 
 TEST_P(Collectives, AllReduceFromPoolMemoryInSeveralChunks) {
   run([](Context& context, Group& group) {
-    // Chunks of 1 MiB a member, the last one a part; then beyond the caches.
+    // Chunks of 1 MiB a member, the last one partial; then more than the caches hold.
     const std::int64_t chunk = 262'144 * group.size();
     all_reduce_from_pool(context, group, (group.size() == 2 ? 3 : 1) * chunk + 17, 99);
     if (group.size() == 2) all_reduce_from_pool(context, group, 4'194'304 + 5, 99);
@@ -161,7 +161,7 @@ TEST_P(Collectives, AllGatherInOneTensorAndInAList) {
           return value_of(static_cast<std::uint32_t>(i / count), i % count);
         });
       }
-      // Uneven: rank r gives r * count elements, rank 0 none.
+      // Uneven blocks: rank r sends r * count elements, rank 0 none.
       std::vector<Tensor> outputs;
       for (std::uint32_t m = 0; m < group.size(); ++m)
         outputs.push_back(Tensor::empty(DType::i32, Shape({m * count})).value());
@@ -185,7 +185,7 @@ TEST_P(Collectives, GatherAndScatterWithUnevenBlocks) {
         EXPECT_DONE(group.gather(mine, blocks, GroupRank{root}, kSoon));
         for (std::uint32_t m = 0; m < blocks.size(); ++m)
           expect_elements(blocks[m], [&](auto i) { return value_of(m, i); });
-        // And back, moved on by one.
+        // Scatters the blocks back, each element increased by one.
         for (Tensor& block : blocks)
           for (std::int32_t& element : block.span<std::int32_t>()) ++element;
         EXPECT_DONE(group.scatter(blocks, mine, GroupRank{root}, kSoon));
@@ -217,7 +217,7 @@ TEST_P(Collectives, AllToAllWithBlocksOfAnySize) {
   run([](Context&, Group& group) {
     const std::uint32_t rank = group.rank().value;
     for (const std::int64_t count : kCounts) {
-      // From a to b: (a + 2 b) mod 3 times `count`, the elements of a from 10 b on.
+      // Member a sends (a + 2 b) mod 3 times `count` elements to b: those of a from 10 b on.
       const auto size_of = [&](std::uint32_t a, std::uint32_t b) {
         return (a + 2 * b) % 3 * count;
       };
@@ -311,7 +311,8 @@ TEST_P(Collectives, AsynchronousOnesRunInTheOrderOfTheCalls) {
   });
 }
 
-// The same random program on all members, some of its operations asynchronous and waited for late.
+// The same random program on all members; some of its operations are asynchronous and waited for
+// late.
 TEST_P(Collectives, RandomPrograms) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -358,7 +359,7 @@ TEST_P(Collectives, RandomPrograms) {
   });
 }
 
-// Where a member's input and output lie in one memory, and what it gives.
+// The position of a member's input and output in one memory, and the size of its input.
 struct Shared {
   std::int64_t input_begin;
   std::int64_t input_count;
@@ -389,7 +390,7 @@ struct Shared {
   }
 };
 
-// What is read while results are written is read as it was given, wherever it lies.
+// An input that overlaps results is read before it is overwritten, wherever it lies.
 TEST_P(Collectives, InputsMayShareMemoryWithResults) {
   run([](Context&, Group& group) {
     const std::uint32_t rank = group.rank().value;
@@ -481,7 +482,7 @@ TEST(CollectivesOfHosts, AreTakenInTwoLevelsAndSaySo) {
                             testing::AllOf(testing::HasSubstr("hosts, by their names: 2"),
                                            testing::HasSubstr("all_reduce: 8 B two_level (1 shard"),
                                            testing::HasSubstr("barrier: 8 B two_level\n")));
-                // The result has the same bits everywhere, where sums depend on the order.
+                // The result has the same bits on every member, although sums depend on the order.
                 Tensor tensor = Tensor::empty(DType::f32, Shape({300'001})).value();
                 for (std::size_t i = 0; i < 300'001; ++i) {
                   tensor.span<float>()[i] =

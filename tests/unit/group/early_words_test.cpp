@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What waits for an epoch that was not entered.
+// Messages that wait for an epoch that was not entered yet.
 #include "group/membership/early_words.hpp"
 
 #include <gmock/gmock.h>
@@ -53,7 +53,7 @@ TEST(EarlyWords, StepsOfAllEpochsHaveOneLimit) {
     ASSERT_TRUE(early.keep({1}, step(epoch, 10 + epoch, 100 * kMiB)));
   EXPECT_LE(early.size_bytes(), EarlyWords::kMostEarlyStepBytes);
   EXPECT_GT(early.size_bytes(), 200 * kMiB);
-  // What did not fit ends its epoch, and no other one.
+  // A message that did not fit ends its own epoch, and no other one.
   EXPECT_FALSE(early.take(1).abort);
   EXPECT_FALSE(early.take(2).abort);
   const auto third = early.take(3);

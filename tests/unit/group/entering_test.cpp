@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A member on its way into an epoch: the test is the other members.
+// A member that enters an epoch; the test plays the other members.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ class Heard final : public MeshListener {
   std::vector<Envelope> envelopes;
 };
 
-/// Called once, by the thread that makes progress.
+/// Calls a function once, on the thread that makes progress.
 class Once final : public Work {
  public:
   explicit Once(std::function<void()> call) : call_(std::move(call)) {}
@@ -48,13 +48,13 @@ class Once final : public Work {
   std::function<void()> call_;
 };
 
-/// A member of a further group, of whose other members the test says everything. With newcomers it
-/// is one of the group that was joined, in whose place it stands: no process comes into another.
+/// A member of a further group; the test plays all its other members. With newcomers this group
+/// stands for the first group: a further group admits no newcomer.
 class Entering : public testing::Test {
  protected:
   static constexpr std::uint64_t kFirst = std::uint64_t{1} << Epoch::kAttemptBits;  // the epoch
 
-  /// The last `newcomers` of them have come in the places of others, and are no members yet.
+  /// The last `newcomers` of them have taken the places of others, and are not members yet.
   explicit Entering(std::uint32_t count = 2, std::uint32_t newcomers = 0)
       : newcomers_(newcomers), members_(count) {}
   void SetUp() override {
@@ -76,7 +76,7 @@ class Entering : public testing::Test {
   void TearDown() override {
     if (member_ != nullptr) member_->leave();
   }
-  /// It comes when the member looks for what has come: after its first look at where things stand.
+  /// The message arrives when the member looks for messages: after its first look at the state.
   void say(Envelope envelope, std::uint32_t from = 1, Bytes body = {}) {
     envelope.from = GroupPlace{from};
     envelope.group = group_;
@@ -121,8 +121,8 @@ class EnteringOfThree : public Entering {
   EnteringOfThree() : Entering(3) {}
 };
 
-/// Two members, one of them the one that is tested, which has said that it is ready for their first
-/// epoch when somebody comes. They agree to let it in before the other one's word is here.
+/// Two members, one of them the tested one, which was ready for their first epoch when a newcomer
+/// arrived. They agree to admit it before the other's word arrives.
 class EnteringWithANewcomer : public Entering, public testing::WithParamInterface<GroupCore::Of> {
  protected:
   static constexpr std::uint64_t kGrown = 2 * kFirst;
@@ -135,7 +135,7 @@ class EnteringWithANewcomer : public Entering, public testing::WithParamInterfac
     ASSERT_FALSE(late);
     ASSERT_THAT(late.error().detail, HasSubstr("waits for rank 1"));
   }
-  /// The other one speaks when this member has seen that they agree.
+  /// The other member speaks after this member has seen their agreement.
   void agree_and_then(std::function<void()> speak) {
     const auto later = [this](std::function<void()> call) {
       member_->context()->add_work(std::make_shared<Once>(std::move(call)));
@@ -152,11 +152,12 @@ class EnteringWithANewcomer : public Entering, public testing::WithParamInterfac
   }
 };
 
-// It had heard that this member is ready before it heard what they agreed on, and works by now.
+// The other member learned that this member is ready before it learned about the agreement, and
+// works by now.
 TEST_P(EnteringWithANewcomer, WhoMayHaveEnteredWithThisMemberIsFollowed) {
   agree_and_then([&] {
     say_ready(kFirst);
-    if (GetParam() == GroupCore::Of::every_place)  // which this is not: the next is entered, too
+    if (GetParam() == GroupCore::Of::every_place)  // incomplete: the next is entered, too
       for (const std::uint32_t rank : {1u, 2u}) say_ready(kGrown, rank);
   });
   if (GetParam() != GroupCore::Of::every_place) {
@@ -194,7 +195,7 @@ TEST_F(Entering, WhoMissedThatThisMemberIsReadyIsToldAgain) {
   EXPECT_TRUE(hears_ready(kFirst, 2));
 }
 
-// Without its board a member cannot be worked with.
+// A member whose board is missing cannot take part.
 TEST_F(Entering, WhoseBoardCannotBeMappedIsLostWithTheReason) {
   constexpr std::uint32_t kBoard = 77;
   const auto other = members_.cores[0]->mesh()->channel({1});
@@ -247,8 +248,8 @@ TEST_F(Entering, WhoWasReadyAndLeftIsInItAndNotInTheNext) {
   EXPECT_EQ(member_->epoch()->size(), 1u);
 }
 
-// They have been in the epoch that this member is entering, and it failed. What was done in it may
-// be of this member too.
+// The others have been in the epoch that this member is entering, and it failed. Operations that
+// completed in it may be this member's too.
 TEST_F(EnteringOfThree, WhoIsLateEntersAnEpochThatIsOverForTheOthers) {
   member_->context()->add_work(std::make_shared<Once>([&] {
     for (const std::uint32_t rank : {1, 2}) say_ready(kFirst, rank);
@@ -272,7 +273,7 @@ TEST_F(EnteringOfThree, WhoIsLateEntersAnEpochThatIsOverForTheOthers) {
   EXPECT_TRUE(operation());
 }
 
-// Its word and that of the others do not come in order.
+// Words of different members arrive in any order.
 TEST_F(EnteringOfThree, WhoseWordIsLateIsWaitedForWhenAnotherIsBeyondIt) {
   member_->context()->add_work(std::make_shared<Once>([&] {
     say_ready(kFirst, 1);
@@ -284,7 +285,8 @@ TEST_F(EnteringOfThree, WhoseWordIsLateIsWaitedForWhenAnotherIsBeyondIt) {
   enter(kFirst, GroupCore::Of::everybody);
 }
 
-// Others may have lost a member that this one has not: what they agreed on is no group of three.
+// The others may have lost a member that this one has not: they agreed on a group of less than
+// three.
 TEST_F(EnteringOfThree, IsWholeOrAnErrorAlsoWhereOthersHaveAgreedOnLess) {
   member_->context()->add_work(std::make_shared<Once>([&] {
     AgreementMessage decided;
@@ -301,7 +303,7 @@ TEST_F(EnteringOfThree, IsWholeOrAnErrorAlsoWhereOthersHaveAgreedOnLess) {
   EXPECT_THAT(entered.error().detail, HasSubstr("have lost rank 2"));
 }
 
-// The member that the others still wait for has said that it is ready, else nobody would have left.
+// The member that the others still wait for has said that it is ready, or nobody would have left.
 TEST_F(EnteringOfThree, WhoLeftBeforeAllWordsHaveComeIsInItToo) {
   say_ready(kFirst, 1);
   say({.kind = EnvelopeKind::left}, 1);
@@ -320,7 +322,7 @@ TEST_F(Entering, WhoWasReadyAndDiedEndsTheEpochThatBegins) {
   EXPECT_THAT(failure->detail, HasSubstr("rank 1"));
 }
 
-// Others may have lost nobody, and would wait.
+// The others may have lost no member, and would wait.
 TEST_F(EnteringOfThree, WhoFindsSomebodyDeadWhenTheEpochBeginsTellsTheOthers) {
   say_ready(kFirst, 1);
   say_ready(kFirst, 2);
@@ -330,7 +332,8 @@ TEST_F(EnteringOfThree, WhoFindsSomebodyDeadWhenTheEpochBeginsTellsTheOthers) {
   EXPECT_TRUE(hears_abort(kFirst));
 }
 
-// The third member has said to the other one alone that it is ready, which has entered by now.
+// The third member has told only the other one that it is ready, and the other one has entered by
+// now.
 TEST_F(EnteringOfThree, AMemberThatGivesUpWhatItWasReadyForTellsTheOthers) {
   const auto late = member_->enter(1ms, GroupCore::Of::those_left, Fence::none, "test");
   ASSERT_FALSE(late);
@@ -349,7 +352,8 @@ TEST_F(EnteringOfThree, AMemberThatGivesUpWhatItWasReadyForTellsTheOthers) {
   EXPECT_TRUE(hears_abort(kFirst));
 }
 
-// A member that came while this one had given up has entered with what it showed.
+// A member that arrived while this one had stopped waiting has entered with the board that this one
+// showed.
 TEST_F(Entering, WhoTriesAgainGoesOnWithTheSameBoard) {
   say_ready(kFirst);
   enter(kFirst);

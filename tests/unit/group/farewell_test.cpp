@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The channels of a member that has left are closed once the peer says that it has everything.
+// The channels of a member that has left are closed after the peer has confirmed that it has
+// everything.
 #include "group/membership/farewell.hpp"
 
 #include <gtest/gtest.h>
@@ -23,7 +24,7 @@ TEST_P(FarewellOver, ClosesWhatItHasWhenThePeerHasEverything) {
   const auto channel = channel_of(0);
   Farewell farewell({channel});
   if (!channel->link().traits().sent_is_delivered) {
-    // The peer makes no progress: however often one asks, it has not answered.
+    // The peer makes no progress: it has not answered, however often the member asks.
     for (int i = 0; i < 20; ++i) {
       EXPECT_TRUE(farewell.progress());
       members_.contexts[0].progress();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When Fence::kill kills, by a clock of the test.
+// The moments at which Fence::kill kills, by a clock of the test.
 #include "group/membership/fence.hpp"
 
 #include <gmock/gmock.h>
@@ -47,7 +47,7 @@ TEST_F(Fences, EachIsKilledOnce) {
   EXPECT_THAT(due({{1, true}}, kTime + 1ms), IsEmpty());
 }
 
-// After a death just before the deadline all have to answer anew.
+// After a death just before the deadline all members have to answer again.
 TEST_F(Fences, WhoIsWaitedForSinceAMomentLivesUnlessItIsSilent) {
   const Awaited three = {{1, false}, {2, false}, {3, true}};
   EXPECT_THAT(due({{1, false}}, kTime - kSuspectAfter), IsEmpty());
@@ -62,7 +62,7 @@ TEST_F(Fences, WhoHadAnsweredAndIsWaitedForAgainHasItsTimeAgain) {
   EXPECT_THAT(due({{1, false}}, kTime), IsEmpty());
 }
 
-// The member that held up the agreement is dead, and the next one to lead it hangs as well.
+// The member that held up the agreement is dead, and the next member to lead it hangs as well.
 TEST_F(Fences, InTheGraceASilentOneIsKilledToo) {
   EXPECT_THAT(due({{1, true}}, kTime), ElementsAre(1));
   EXPECT_THAT(due({{2, true}, {3, false}}, kTime + 1ms), ElementsAre(2));

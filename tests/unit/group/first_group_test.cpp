@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which group rank 0 and the processes that come to it make.
+// The group that rank 0 and the processes that reach it make.
 #include "group/membership/first_group.hpp"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The replicas of a reduction have the same bits, whatever mode of arithmetic one member's program
-// has chosen for its threads.
+// The replicas of a reduction have the same bits, whatever arithmetic mode one member's program has
+// chosen for its threads.
 #include <gmock/gmock.h>
 
 #include <array>
@@ -23,12 +23,12 @@ using namespace std::chrono_literals;
 
 constexpr auto kSoon = 30s;
 constexpr std::uint32_t kMembers = 3;
-constexpr std::uint32_t kOddOne = 1;  // that has the mode
+constexpr std::uint32_t kOddOne = 1;  // the rank that has the mode
 constexpr std::int64_t kCount = 1001;
 constexpr std::array kKinds = {Kind::flush_to_zero, Kind::upward, Kind::downward, Kind::raising};
 const std::array kOps = {ReduceOp::sum, ReduceOp::avg, ReduceOp::premul_sum(1.0 / 3.0)};
 
-// Bytes of the exponent of the last number before `end`, which are cleared: it is subnormal.
+// Clears the bytes of the exponent of the last number before `end`: the number becomes subnormal.
 void make_subnormal(DType dtype, std::byte* end) {
   const auto keep = [&](int from_end, unsigned bits) {
     end[-from_end] &= static_cast<std::byte>(bits);
@@ -47,11 +47,11 @@ void make_subnormal(DType dtype, std::byte* end) {
       keep(1, 0x80);
       return keep(2, 0x0F);
     default:
-      return;  // of eight bits: all patterns come
+      return;  // of eight bits: all patterns occur
   }
 }
 
-// Any bits: infinities and NaN among them, and every second number is subnormal.
+// Fills with random bits: infinities and NaN are among them, and every second number is subnormal.
 Tensor filled(DType dtype, std::uint32_t rank) {
   Tensor tensor = Tensor::empty(dtype, Shape({kCount})).value();
   std::minstd_rand random(rank + 1);

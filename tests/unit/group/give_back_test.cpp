@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A receive of a group that is given back leaves its message to the next one.
+// The next receive of a group gets a message that give_back() has returned.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -72,7 +72,7 @@ void receive_and_give_back_at_once(Group& group) {
   ASSERT_TRUE(succeeds(group.give_back(place, *first)));
   Tensor x = place.find("x").value();
   fill_pattern(x.mutable_bytes(), 200);
-  // Where it was: before those that came later.
+  // Each message is in its old position: before the later ones.
   for (std::uint32_t n = 0; n < 2; ++n) {
     const auto again = group.recv(place, {.rank = GroupRank{0}, .tag = {}}, 30s);
     ASSERT_TRUE(succeeds(again));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A member and what it hears, in an order that the test chooses: nobody makes progress by himself.
+// A member and its messages, in an order that the test chooses: no thread makes progress by itself.
 #include "group/epochs/group_core.hpp"
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kSoon = 30s;
 
-/// Two members, of which this thread is the first.
+/// Two members; this thread is the first.
 class TwoMembers : public testing::Test {
  protected:
   void SetUp() override {
@@ -78,7 +78,7 @@ class TwoMembers : public testing::Test {
     core().on_lost({1}, channel(), Error{ErrorCode::end_of_stream, "test", "it has left"},
                    Absence::proved);
   }
-  /// Both make the next epoch.
+  /// Both enter the next epoch.
   void enter_both(GroupCore::Of members = GroupCore::Of::those_left) {
     std::thread other([&] {
       const auto entered = members_.cores[1]->enter(kSoon, members, Fence::none, "test");
@@ -96,7 +96,7 @@ class TwoMembers : public testing::Test {
   std::shared_ptr<Epoch> epoch_;
 };
 
-// What a peer gave, in its own words
+// Texts from a peer
 
 TEST_F(TwoMembers, WhatAPeerGaveEndsNothingAndIsCleanedAndCut) {
   const auto given = [&](std::uint64_t epoch, std::string_view text) {
@@ -123,7 +123,7 @@ TEST_F(TwoMembers, WhatAPeerGaveEndsNothingAndIsCleanedAndCut) {
   EXPECT_FALSE(core().given_by(*epoch_, GroupRank{1})) << "it was of the epoch before";
 }
 
-// What comes early
+// Early messages
 
 TEST_F(TwoMembers, ManySmallStepsOfTheNextEpochAreKept) {
   constexpr std::size_t kSteps = 20'000;
@@ -154,12 +154,12 @@ TEST_F(TwoMembers, MoreStepsThanFitEndTheEpochWhereTheyBegin) {
   ASSERT_TRUE(failed);
   EXPECT_EQ(failed->code, ErrorCode::group_aborted);
   EXPECT_THAT(failed->detail, HasSubstr("more than 256 MiB of collectives came before"));
-  // What came before that goes on.
+  // An operation whose messages arrived before that continues.
   auto first = start([](Told& told) { told.on_advance = [] { return true; }; });
   EXPECT_TRUE(first.completion.wait(0s));
   auto second = start();
   EXPECT_FALSE(second.completion.wait(0s));
-  // The others hear of it.
+  // The others learn about it.
   EXPECT_TRUE(
       members_.progress_until([&] { return members_.cores[1]->failure("a test").has_value(); }));
 }
@@ -174,9 +174,10 @@ TEST_F(TwoMembers, WordsOfManyEpochsAreAFault) {
   EXPECT_TRUE(channel().lost());
 }
 
-// Complete, failed
+// Completed and failed operations
 
-// What it waits for comes, and then the word that its sender has left: both while it is advanced.
+// The operation's message arrives, and then the word that its sender has left: both while it is
+// advanced.
 TEST_F(TwoMembers, WhatCameBeforeTheWordThatSomebodyLeftIsFound) {
   int looks = 0;
   auto started = start([&](Told& told) {
@@ -214,7 +215,7 @@ TEST_F(TwoMembers, WhatWaitsForWhoHasLeftFailsAndNothingElse) {
 }
 
 TEST_F(TwoMembers, WhatIsCompleteByWhatLiesThereWhenTheEpochFailsIsComplete) {
-  // The epoch fails between two looks, or while it is advanced.
+  // The epoch fails between two looks, or while the operation is advanced.
   for (const bool inside : {false, true}) {
     bool complete = false;
     int looks = 0;
@@ -313,9 +314,9 @@ TEST_F(TwoMembers, AFailureMayTurnOutToBeOfAnEarlierOperation) {
   EXPECT_THAT(first.completion.wait(0s).error().detail, HasSubstr("of this one"));
 }
 
-// Nobody waits for a part of an operation that its giver has dropped.
+// Nobody waits for a part of an operation that its sender has dropped.
 TEST_F(TwoMembers, WhoGoesOnToTheNextEpochSaysWhatItDoesNotDoInThisOne) {
-  // Under way, or not called at all.
+  // The operation is under way, or not called at all.
   for (const bool called : {true, false}) {
     const std::uint64_t next = members_.cores[1]->calls().last_complete() + 1;
     std::optional<Started> mine;
@@ -343,7 +344,7 @@ TEST_F(TwoMembers, WhoGoesOnToTheNextEpochSaysWhatItDoesNotDoInThisOne) {
   }
 }
 
-// It was told to nobody when it ended, and matters only now.
+// The member told nobody when it ended the epoch, and the end matters only now.
 TEST_F(TwoMembers, WhoHadEndedTheEpochEarlierAnswersALaterWord) {
   const auto none = core().enter(1ms, GroupCore::Of::those_left, Fence::none, "test");
   ASSERT_FALSE(none) << "the other has not come";
@@ -363,7 +364,7 @@ TEST_F(TwoMembers, WhoHadEndedTheEpochEarlierAnswersALaterWord) {
   EXPECT_FALSE(first.wait(0s));
 }
 
-// What ended the epoch first is the error, also of a call that was about to give up.
+// The error is the first end of the epoch, also for a call that was about to time out.
 TEST_F(TwoMembers, ATimeoutThatComesSecondIsNotTheError) {
   std::shared_ptr<Told> told;
   const auto failed = core().calls().run(
@@ -409,7 +410,7 @@ TEST_F(TwoMembers, WhoeverCannotLookSaysThatThereMayBeSomething) {
   EXPECT_TRUE(core().calls().has_input());
 }
 
-// What has not arrived whole when its sender leaves may still be what an operation waits for.
+// A message that is incomplete when its sender leaves may be the one that an operation waits for.
 TEST_F(TwoMembers, WhoHasLeftIsNotGoneWhileSomethingOfItArrives) {
   const auto transfer = std::make_shared<Transfer>();
   Descriptor descriptor;
@@ -442,7 +443,7 @@ TEST_F(TwoMembers, WhatArrivesNoMoreSinceTheLinkIsOverIsNotWaitedFor) {
   EXPECT_EQ(started.completion.wait(0s).error().code, ErrorCode::peer_lost);
 }
 
-// A member that the reason has not reached would take the one that leaves for the cause.
+// A member that has not got the reason would take the leaving member for the cause.
 TEST_F(TwoMembers, WhoLeavesPassesOnWhyTheEpochIsOver) {
   hear_abort(epoch_->number(), ErrorCode::mismatch, "the reason");
   core().leave();
@@ -451,7 +452,7 @@ TEST_F(TwoMembers, WhoLeavesPassesOnWhyTheEpochIsOver) {
   EXPECT_THAT(members_.cores[1]->failure("barrier")->detail, HasSubstr("the reason"));
 }
 
-// A caller that waits is told to sleep only when nothing moves.
+// A waiting caller may sleep only when nothing moves.
 TEST_F(TwoMembers, NobodyIsAskedToRingWhileTheOperationMoves) {
   if (members_.contexts[0].describe().find("cpus: 1,") != std::string::npos)
     GTEST_SKIP() << "one core: nobody spins";
@@ -463,7 +464,7 @@ TEST_F(TwoMembers, NobodyIsAskedToRingWhileTheOperationMoves) {
         told->on_advance = [&, told = told.get()] {
           ++told->steps;
           asked += channel().link().waiting_for_flags;
-          return std::chrono::steady_clock::now() - begin > 50ms;  // longer than anybody spins
+          return std::chrono::steady_clock::now() - begin > 50ms;  // longer than any thread spins
         };
         return Result<std::shared_ptr<Operation>>(told);
       },
@@ -474,7 +475,7 @@ TEST_F(TwoMembers, NobodyIsAskedToRingWhileTheOperationMoves) {
 
 // The agreement
 
-// A member that takes its reports back makes the leader ask all others again.
+// A member that withdraws its reports makes the leader ask all others again.
 TEST(FourMembers, AMemberThatDoesNotReadIsToldNoMoreThanItWasToldBefore) {
   for (const Transport transport : {Transport::automatic, Transport::tcp}) {
     test::GroupCores members(4, transport);
@@ -496,14 +497,14 @@ TEST(FourMembers, AMemberThatDoesNotReadIsToldNoMoreThanItWasToldBefore) {
     std::size_t most_bytes = 0;
     MemberMask third;
     third.set(3);
-    // As many words as a socket takes, and far more.
+    // As many words as a socket takes, and many more.
     for (int i = 0; i < 60'000; ++i) {
       report(i % 2 == 0 ? third : MemberMask());
       most_bytes = std::max(most_bytes, unread.posted_bytes());
     }
     EXPECT_GT(most_bytes, 0u) << "it read everything";
     EXPECT_LE(most_bytes, 66'000u);
-    // They still agree when it reads.
+    // The members still agree when it reads.
     report(third);
     std::vector<std::thread> threads;
     for (std::uint32_t rank = 0; rank < 3; ++rank) {
@@ -545,7 +546,7 @@ TEST_F(TwoMembers, AnAbortOfTheNextEpochEndsItWhenItBegins) {
   const auto failure = core().failure("barrier");
   ASSERT_TRUE(failure);
   EXPECT_THAT(failure->detail, HasSubstr("of the next one"));
-  // And is forgotten then.
+  // The abort is forgotten after that.
   enter_both();
   EXPECT_FALSE(core().failure("barrier"));
 }
@@ -591,12 +592,12 @@ TEST_F(TwoMembers, NumbersOfOperationsGoOnWithTheHighest) {
   });
   EXPECT_EQ(given, 4u);
   EXPECT_EQ(start().operation->sequence(), 4u);
-  // The other one had completed nothing.
+  // The other member had completed nothing.
   EXPECT_EQ(core().calls().complete_everywhere(), 0u);
   EXPECT_EQ(core().calls().last_complete(), 3u);
 }
 
-// What is under way is not ended by members that grow, but by those that shrink.
+// A growing group does not end operations that are under way; a shrinking one does.
 TEST_F(TwoMembers, GrowingWaitsForWhatIsUnderWay) {
   int looks = 0;
   auto started = start([&](Told& told) {
@@ -616,7 +617,8 @@ TEST_F(TwoMembers, GrowingWaitsForWhatIsUnderWay) {
   EXPECT_FALSE(core().failure("barrier"));
 }
 
-// Each has the other's place of the mesh here: what is said in a group is said by the places there.
+// Each member has the other's place in the mesh: messages of a group carry the places of that
+// group.
 TEST(GroupOverLinks, AStepIsSaidByTheSendersPlaceInItsGroup) {
   test::GroupCores members(2, Transport::tcp);
   members.join();

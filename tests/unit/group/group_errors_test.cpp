@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What members hear when something is wrong, and how they go on.
+// The errors that members get, and how they continue.
 #include <gmock/gmock.h>
 
 #include <array>
@@ -36,7 +36,7 @@ TEST_P(GroupErrors, AnotherOperationIsADiagnosisOnBothSides) {
     const Tensor tensor = Tensor::of<float>({4}, {1, 2, 3, 4});
     const auto failed = group.rank().value == 0 ? group.all_reduce(tensor, ReduceOp::sum, kSoon)
                                                 : group.broadcast(tensor, GroupRank{0}, kSoon);
-    // The broadcast's root may have what it needs before it hears of it.
+    // The broadcast's root may have what it needs before it learns about the mismatch.
     const auto heard = failed ? group.barrier(kSoon) : failed;
     ASSERT_FALSE(heard);
     EXPECT_THAT(heard.error().detail, AllOf(HasSubstr("rank 0"), HasSubstr("rank 1"),
@@ -79,7 +79,7 @@ TEST_P(GroupErrors, DictsWithOtherNamesOrAnotherOrderOfThemAreNotMixed) {
         {{"weight", "bias"},
          {first ? "weight" : "bias", first ? "bias" : "weight"},
          {"a name of more than one word 1", first ? "the last byte is 1" : "the last byte is 2"}}};
-    bool alike = true;  // the first
+    bool alike = true;  // only in the first
     for (const auto& [one, other] : names) {
       TensorDict dict;
       dict.set(one, Tensor::zeros(DType::f32, Shape({4})).value());
@@ -105,17 +105,17 @@ TEST_P(GroupErrors, AMemberThatDoesNotComeIsNamed) {
   run(3, [&](Context&, Group& group) {
     if (group.rank().value == 1) {
       waits.wait();
-      // What the others had sent before they gave up may be enough for the first.
+      // The words of the others before their timeout may be enough for the first call.
       auto late = group.monitored_barrier(kSoon);
       if (late) late = group.monitored_barrier(kSoon);
       ASSERT_FALSE(late);
-      // The first error itself, when it is heard of in the middle of the call.
+      // The first error itself arrives when it is received in the middle of the call.
       EXPECT_THAT(late.error().code, testing::AnyOf(ErrorCode::group_aborted, ErrorCode::timeout));
       return;
     }
     const auto failed = group.monitored_barrier(2s);
     ASSERT_FALSE(failed);
-    // The member that gives up second may hear of the first.
+    // The member that times out second may learn about the first.
     EXPECT_THAT(failed.error().code, testing::AnyOf(ErrorCode::timeout, ErrorCode::group_aborted));
     timeouts += failed.error().code == ErrorCode::timeout ? 1 : 0;
     EXPECT_THAT(failed.error().detail,
@@ -157,7 +157,7 @@ TEST_P(GroupErrors, WhatAnArgumentLacksIsSaidAtOnce) {
       EXPECT_EQ(refused.error().code, ErrorCode::unsupported_device);
       EXPECT_THAT(refused.error().detail, HasSubstr("cuda:0"));
     }
-    // Nothing was consumed: the group goes on.
+    // Nothing was consumed: the group continues.
     EXPECT_TRUE(group.barrier(kSoon));
   });
 }
@@ -172,7 +172,7 @@ TEST_P(GroupErrors, AbortEndsWhatIsPendingEverywhere) {
 }
 
 TEST_P(GroupErrors, TwoDeathsOneAfterTheOther) {
-  // A shrink that has not ended for all may take in the second death as well.
+  // A shrink that has not ended for all members may also cover the second death.
   std::latch first_shrink(3);
   run(4, [&](Context& context, Group& group) {
     const std::uint32_t me = group.rank().value;
@@ -207,7 +207,7 @@ TEST_P(GroupErrors, WhoLeavesInOrderTakesNothingFromTheOthers) {
 TEST_P(GroupErrors, WhatWasSentByWhoHasLeftSinceIsReceived) {
   for (int again = 0; again < 5; ++again) {
     run(2, [](Context&, Group& group) {
-      const std::int64_t count = 2 << 20;  // beyond what a socket holds
+      const std::int64_t count = 2 << 20;  // more than a socket holds
       const Tensor tensor = Tensor::zeros(DType::i64, Shape({count})).value();
       if (group.rank().value == 0) {
         for (std::int64_t& element : tensor.span<std::int64_t>()) element = 7;
@@ -222,7 +222,8 @@ TEST_P(GroupErrors, WhatWasSentByWhoHasLeftSinceIsReceived) {
   }
 }
 
-// A member that takes itself for the root waits for nobody, so it hears of it from the next call.
+// A member that takes itself for the root waits for nobody, so it learns about the mismatch from
+// the next call.
 TEST_P(GroupErrors, EverybodyItsOwnRootIsFoundByTheNextCall) {
   for (const bool reduces : {false, true}) {
     run(3, [&](Context&, Group& group) {
@@ -231,9 +232,9 @@ TEST_P(GroupErrors, EverybodyItsOwnRootIsFoundByTheNextCall) {
         ASSERT_TRUE(group.all_reduce(tensor, ReduceOp::sum, kSoon));
       const GroupRank me = group.rank();
       const GroupRank next{(me.value + 1) % 3};
-      // Others may have found it before this member is through here.
+      // Others may have found the mismatch before this member completes this call.
       auto found = group.all_reduce(tensor, ReduceOp::sum, kSoon);
-      // Nobody reads what the others show; over links a reduce may hear of it at once.
+      // No member reads what the others show; over links a reduce may learn about it at once.
       if (found)
         found = reduces ? group.reduce(tensor, ReduceOp::sum, next, kSoon)
                         : group.broadcast(tensor, me, kSoon);
@@ -264,7 +265,7 @@ TEST_P(GroupErrors, SplitByLists) {
   });
 }
 
-// In a group of some members a process has another place, and another rank, than in the whole job.
+// In a subgroup a process has another place, and another rank, than in the whole job.
 TEST_P(GroupErrors, SplitOfASubgroupNamesProcessesOfTheWholeJob) {
   run(4, [](Context&, Group& group) {
     const std::uint32_t me = group.rank().value;
@@ -297,7 +298,7 @@ TEST_P(GroupErrors, MessagesByRankAndTag) {
       const Tensor in = Tensor::zeros(DType::i64, Shape({count})).value();
       auto sent = group.send_async(out, {GroupRank{next}, 7});
       auto early = group.send_async(Tensor::of<float>({1}, {1}), {GroupRank{next}, 8});
-      // By tag, not in order of arrival.
+      // Received by tag, not in the order of arrival.
       const Tensor one = Tensor::of<float>({1}, {0});
       ASSERT_TRUE(group.recv(one, {GroupRank{before}, 8}, kSoon));
       const auto received = group.recv(in, {.tag = 7}, kSoon);
@@ -373,7 +374,7 @@ TEST_P(GroupErrors, AClosedContextIsSaid) {
 INSTANTIATE_TEST_SUITE_P(Paths, GroupErrors, testing::Values(Transport::automatic, Transport::tcp),
                          test::path_name);
 
-// What is written twice would be another result with each algorithm.
+// The result of writing one memory twice would depend on the algorithm.
 TEST(Arguments, ResultsInOneMemoryAreRefused) {
   Context context = Context::create().value();
   Group group = Group::join(context, Rendezvous::at("unix:@x", GroupRank{0}, 1), kSoon).value();
@@ -396,7 +397,7 @@ TEST(Arguments, ResultsInOneMemoryAreRefused) {
   const Tensor column =
       Tensor::view(tied.storage(), 0, DType::f32, Shape({8, 8}), Strides({1, 0})).value();
   EXPECT_EQ(group.all_reduce(column, ReduceOp::sum, kSoon).error().code, ErrorCode::overlapping);
-  // What is only read may be the same.
+  // Inputs that are only read may share memory.
   EXPECT_TRUE(group.all_gather(tied, std::vector<Tensor>{fresh()}, kSoon));
 }
 
@@ -461,7 +462,7 @@ TEST(Join, WhoGoesBeforeAllAreThereEndsIt) {
     }
     gone.set_value();
   });
-  // Each of the others hears why, and none waits until its deadline.
+  // Each of the others learns why, and none waits until its deadline.
   constexpr auto kNever = 300s;
   std::vector<std::thread> others;
   for (const std::uint32_t rank : {1u, 3u}) {
@@ -522,7 +523,7 @@ TEST(Join, TwoProcessesWithOneRankAndOtherSizes) {
   EXPECT_THAT(other_size.error().detail, AllOf(HasSubstr("4 members"), HasSubstr("rank 0 says 3")));
   const auto zero_again = join_alone(wrong, address, 0, 3, 200ms);
   ASSERT_FALSE(zero_again);
-  // Rank 1 is there once rank 2 was let in beside it; before that it may still be on its way.
+  // Rank 1 has joined after rank 2 was admitted beside it; before that it may still be on its way.
   Context last = Context::create().value();
   std::thread two([&] {
     auto group = join_alone(last, address, 2, 3, 30s);

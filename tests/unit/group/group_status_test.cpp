@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a thread that looks after a group sees of it, while another one waits in a collective.
+// The view of a thread that watches a group, while another thread waits in a collective.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

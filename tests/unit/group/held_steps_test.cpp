@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the steps of collectives hold until an operation takes them.
+// The memory that steps of collectives hold until an operation takes them.
 #include "group/membership/held_steps.hpp"
 
 #include <gmock/gmock.h>
@@ -23,8 +23,8 @@ using namespace std::chrono_literals;
 
 constexpr auto kSoon = 30s;
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-/// What small messages of one link may hold here, of any kind: kMinSmallHeldBytes or an eighth of
-/// the cap.
+/// The limit of the small messages of one link here, of any kind: kMinSmallHeldBytes or an eighth
+/// of the cap.
 constexpr std::uint64_t kCapBytes = 32 * kMiB;
 constexpr std::uint64_t kMostSmallBytes = 4 * kMiB;
 
@@ -55,7 +55,7 @@ class HeldStepsOf : public testing::TestWithParam<Transport> {
     core(0).epoch()->channels[{1}]->queue(outbound);
     return outbound;
   }
-  /// Until no step arrives any more at the member, which takes none.
+  /// Sends steps until none arrives any more at the member, which takes none.
   void fill(std::uint64_t size_bytes, std::uint64_t total_bytes) {
     for (std::uint64_t i = 1; i * size_bytes <= total_bytes; ++i)
       sent_.push_back(queue_step(size_bytes, i));
@@ -69,8 +69,8 @@ class HeldStepsOf : public testing::TestWithParam<Transport> {
     }
   }
 
-  /// Each member in a thread of its own. Rank 1 makes progress within its call alone, where nothing
-  /// runs that is only scheduled; rank 0 also afterwards, for what it said is still to leave.
+  /// Runs each member in a thread of its own. Rank 1 makes progress only within its call, where no
+  /// scheduled work runs. Rank 0 also does so afterwards, because its words must still leave.
   void both(const std::function<void(std::uint32_t rank)>& call) {
     std::atomic<bool> done{false};
     std::thread other([&] {
@@ -99,7 +99,7 @@ TEST_P(HeldStepsOf, SmallStepsThatNobodyTakesHoldWhatALinkAllows) {
   EXPECT_LE(waiting() * 256, kMostSmallBytes);
 }
 
-// The peer's slots bound them only where it keeps to the rules: what they cost here counts, too.
+// The peer's slots limit these steps only if it keeps to the rules, so the cost here counts too.
 TEST_P(HeldStepsOf, LargeStepsThatNobodyTakesHoldSomethingEach) {
   constexpr std::uint64_t kBytes = 2 * kMaxInlineBytes;  // in a slot, or on a bulk lane
   fill(kBytes, 64 * kBytes);
@@ -111,7 +111,7 @@ TEST_P(HeldStepsOf, LargeStepsThatNobodyTakesHoldSomethingEach) {
   EXPECT_TRUE(members_.progress_until([&] { return stats().held_bytes == 0; }));
 }
 
-// Nor does a member that has failed, and makes no call, keep its link paused.
+// A member that has failed, and makes no call, does not keep its link paused.
 TEST_P(HeldStepsOf, WhatNoOperationTakesAnyMoreIsGivenBack) {
   fill(256, 12 * kMiB);
   core(1).abort("enough");
@@ -122,7 +122,7 @@ TEST_P(HeldStepsOf, WhatNoOperationTakesAnyMoreIsGivenBack) {
   EXPECT_THAT(core(0).failure("test")->detail, HasSubstr("enough"));
 }
 
-// The word of the one that sent them lies behind the pause.
+// The sender's word about its next epoch is behind the paused steps.
 TEST_P(HeldStepsOf, WhoGoesOnToTheNextEpochHearsWhatLiesBehindThem) {
   for (const bool has_failed : {false, true}) {
     SCOPED_TRACE(has_failed ? "the epoch has failed" : "nothing was called");
@@ -137,7 +137,7 @@ TEST_P(HeldStepsOf, WhoGoesOnToTheNextEpochHearsWhatLiesBehindThem) {
   }
 }
 
-// Nor what they say in another group of theirs, on the same link.
+// The words of another group on the same link arrive, too.
 TEST_P(HeldStepsOf, AnotherGroupHearsWhatLiesBehindThem) {
   std::vector<std::shared_ptr<GroupCore>> others(2);
   both([&](std::uint32_t rank) {
@@ -174,7 +174,8 @@ TEST_P(HeldStepsOverTcp, LargeStepsThatNobodyTakesShutTheWindow) {
   EXPECT_LE(stats().most_held_bytes, kCapBytes + kCapBytes / 8);
 }
 
-// The root of broadcasts waits for nobody: it may be far ahead, and no member has to keep that.
+// The root of a broadcast waits for nobody: it may be far ahead, but no member has to keep its
+// steps.
 TEST_P(HeldStepsOverTcp, ARootThatIsAheadIsHeldBackAndLosesNothing) {
   constexpr std::int64_t kCalls = 12'000;
   const Tensor mine = Tensor::zeros(DType::u8, Shape({1024})).value();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Members leave as soon as they have what they came for, while others still finish their calls.
+// Members leave as soon as they have their results, while others still finish their calls.
 #include <future>
 
 #include "support/group_members.hpp"
@@ -12,7 +12,7 @@ using namespace std::chrono_literals;
 
 class GroupLeaving : public testing::TestWithParam<Transport> {};
 
-// It takes luck to meet the moment; each try is two members that end as fast as they can.
+// The right moment is rare; each try has two members that end as fast as they can.
 TEST_P(GroupLeaving, WhoTookAMessageAndLeftDidNotLoseIt) {
   constexpr int kTries = 20;
   constexpr std::int64_t kElements = 4'000'000;
@@ -34,8 +34,8 @@ TEST_P(GroupLeaving, WhoTookAMessageAndLeftDidNotLoseIt) {
   }
 }
 
-// A member that is done fails at the next call and says so, while another is slower: that one has
-// all it needs for the call before.
+// A member that is done fails at the next call and says so, while another is slower. The slower one
+// has all it needs for the call before.
 TEST_P(GroupLeaving, AFailureDoesNotReachWhatCameBeforeIt) {
   std::promise<void> failed;
   auto has_failed = failed.get_future().share();
@@ -58,7 +58,7 @@ TEST_P(GroupLeaving, AFailureDoesNotReachWhatCameBeforeIt) {
                     {.transport = GetParam()});
 }
 
-// The member that is in the group first may end it before the others know that it is complete.
+// The member that is first in the group may end it before the others know that it is complete.
 TEST_P(GroupLeaving, AGroupIsWholeThoughAMemberHasLeftItAtOnce) {
   constexpr int kTries = 50;
   for (int i = 0; i < kTries; ++i) {
@@ -75,8 +75,8 @@ TEST_P(GroupLeaving, AGroupIsWholeThoughAMemberHasLeftItAtOnce) {
   }
 }
 
-// Between hosts: the kernel of a member that has left holds most of what it sent, and would drop it
-// at the first word that the other says to a closed socket.
+// Between hosts the kernel of a member that has left holds most of the data that it sent. It would
+// drop the data at the first word of the other member to a closed socket.
 TEST(GroupLeaving, WhatTheKernelHoldsArrivesThoughItsSenderHasLeft) {
   constexpr std::int64_t kElements = 1'000'000;
   const auto store = std::make_shared<test::MapStore>();
@@ -103,7 +103,7 @@ TEST(GroupLeaving, WhatTheKernelHoldsArrivesThoughItsSenderHasLeft) {
   join(1, Progress::manual, [&](Context& context, Group& group) {
     auto all_sent = sent.get_future();
     while (all_sent.wait_for(0s) != std::future_status::ready) context.progress();
-    // To a member that may have left: the answer of the kernel is what matters.
+    // The receiver may have left: only the answer of the kernel matters.
     (void)group.send(Tensor::zeros(DType::u8, Shape({1})).value(), {.rank = GroupRank{0}}, 20s);
     const Tensor tensor = Tensor::zeros(DType::i32, Shape({kElements})).value();
     const auto done = group.broadcast(tensor, GroupRank{0}, 20s);

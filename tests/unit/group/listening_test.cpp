@@ -24,7 +24,7 @@ using testing::IsEmpty;
 
 using Found = std::vector<std::string>;
 
-/// An address that stands for the hosts `found` on this host.
+/// An address that resolves to the hosts `found`.
 Resolved stands_for(const std::string& text, const Found& found) {
   Resolved resolved{Address::parse(text).value(), {}};
   for (const std::string& host : found) {
@@ -82,7 +82,7 @@ TEST_F(Rank0, ListensWhereTheRendezvousIsIfAnInterfaceHasIt) {
   }
 }
 
-// The resolvers of other hosts may know one of them only.
+// The resolvers of other hosts may know only one of them.
 TEST_F(Rank0, ListensAtEachAddressThatTheNameHasHere) {
   const auto own = host_with({"10.0.0.1", "[2001:db8::1]"});
   const auto found = listening_of_rank0(
@@ -220,7 +220,7 @@ TEST(AddressesForOthers, AreThoseOfTheInterfaceThatLeadsToThemFirst) {
               ElementsAre("10.2.0.1:7", "10.0.0.1:7", "10.1.0.1:7", "10.3.0.1:7"));
   EXPECT_THAT(of({"[::]:7"}, "[2001:db8::1]"), ElementsAre("[2001:db8::1]:7", "10.0.0.1:7"));
   EXPECT_THAT(of({"0.0.0.0:7", "[::]:8"}, "10.9.0.1").front(), "10.9.0.1:7");
-  // Nobody else can do anything with these.
+  // No other host can use these addresses.
   for (const std::string first : {"", "127.0.0.1", "[::1]", "0.0.0.0", "[fe80::1%eth0]"})
     EXPECT_EQ(of({"0.0.0.0:7"}, first).front(), "10.0.0.1:7") << first;
   EXPECT_EQ(of({"0.0.0.0:7"}, "[2001:db8::1]").front(), "10.0.0.1:7") << "another family";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole joins of members that look for rank 0 at one address or at several. Hosts that differ are
-// those of tests/process/network_test.cpp.
+// Whole joins of members that look for rank 0 at one address or at several.
+// tests/process/network_test.cpp covers different hosts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,11 +30,11 @@ using testing::Not;
 constexpr auto kShort = 300ms;
 constexpr const char* kKey = "tendon/world/rank0";
 
-/// A port of loopback at which nobody listens.
+/// A port of loopback without a listener.
 std::string dead_address() { return RawListener().address(); }
 std::string port_of(const std::string& address) { return address.substr(address.rfind(':') + 1); }
 
-/// A store in which rank 0's addresses stand behind others.
+/// A store that lists rank 0's addresses after others.
 class StoreWithOthers final : public RendezvousStore {
  public:
   explicit StoreWithOthers(std::string others) : others_(std::move(others)) {}
@@ -88,8 +88,8 @@ Result<Group> join(Context& context, const Rendezvous& rendezvous, Deadline dead
   return Group::join(context, rendezvous, deadline, {.listen = listen, .security = {profile}});
 }
 
-/// Two members, each with a rendezvous of its own, compute together. Returns where rank 0 says that
-/// it listens.
+/// Two members, each with a rendezvous of its own, compute together. Returns the addresses that
+/// rank 0 announces.
 std::string meet(const Rendezvous& first, const Rendezvous& second,
                  Profile profile = Profile::local, const std::string& listen = {}) {
   std::string description;
@@ -217,11 +217,11 @@ TEST(Meeting, AStoreOnThisHostNamesNoInterface) {
 
 TEST(Meeting, EachAddressInAStoreIsTriedInTurn) {
   meet_through(std::make_shared<StoreWithOthers>(dead_address() + "," + dead_address()));
-  // Neither answers nor refuses.
+  // This address neither answers nor refuses.
   const FullListener silent;
   meet_through(std::make_shared<StoreWithOthers>(silent.address()));
   meet_through(std::make_shared<StoreWithOthers>(dead_address() + ", " + silent.address()));
-  // No Tendon, and no address.
+  // A listener without Tendon, and a text that is no address.
   const RawListener stranger;
   std::thread answers([&] {
     while (const detail::OwnedFd peer = stranger.accept())
@@ -274,7 +274,7 @@ TEST(Meeting, OnlyAStoreWithoutTheKeySaysThatRank0HasNotCome) {
   EXPECT_TRUE(fails_with(join_it(kPatience), ErrorCode::invalid_argument, "rubbish"));
 }
 
-// Rank 0 of before has left its address there.
+// An earlier rank 0 has left its address there.
 TEST(Meeting, AStoreIsAskedAgain) {
   const auto store = std::make_shared<MapStore>();
   ASSERT_TRUE(store->set(kKey, dead_address(), Deadline::now()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a sender has to wait for, and what it hears of a message that the peer did not get.
+// How long a sender waits, and what it learns about a message that the peer did not get.
 #include "group/membership/member_channel.hpp"
 
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ class Channels : public testing::TestWithParam<Transport> {
   GroupCore& core(std::uint32_t rank) { return *members_->cores[rank]; }
   MemberChannel& to(std::uint32_t rank) { return *core(1 - rank).epoch()->channels[{rank}]; }
 
-  /// A message by rank on its way there.
+  /// Queues a message to `rank`.
   std::shared_ptr<Outbound> queue(std::uint32_t rank, std::uint64_t size_bytes) {
     if (memory_.size() < size_bytes) memory_.resize(size_bytes);
     auto outbound = std::make_shared<Outbound>();
@@ -59,7 +59,7 @@ class Channels : public testing::TestWithParam<Transport> {
     return testing::AssertionFailure() << outbound->failure->message();
   }
 
-  /// What has come to this member.
+  /// Takes the messages that have arrived at this member.
   void take(std::uint32_t rank) {
     const auto any = [](const auto&) { return Result<void>(); };
     std::optional<MessageBox::Entry> taken;
@@ -78,8 +78,7 @@ class Channels : public testing::TestWithParam<Transport> {
   std::unique_ptr<test::GroupCores> members_;
 };
 
-// A member that opens a channel to one that listens no more has come too late. A member that is
-// refused has not.
+// A member that opens a channel to a closed listener is too late. A refused member is not.
 TEST_P(Channels, AListenerThatIsClosedHasLeft) {
   struct Case {
     ErrorCode refusal;
@@ -142,14 +141,14 @@ TEST_P(Channels, WhoLeavesAGroupMakesNobodyWait) {
   core(1).mesh()->add(99, {});  // another group of these members stays
   core(1).leave();
   EXPECT_TRUE(progress_until_done(*waiting, to(1)));
-  // What comes after that, too.
+  // Later messages arrive, too.
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(arrives(1, 40 * kMiB));
 }
 
-// What the one before it has sent says nothing of what the newcomer may send.
+// The messages of its predecessor do not use up the newcomer's window.
 TEST_P(Channels, ANewcomerHasAWindowOfItsOwn) {
   make();
-  // More than what is told of at once.
+  // More than the peer acknowledges at once.
   const Tensor large = Tensor::zeros(DType::u8, Shape({9 << 20})).value();
   auto from_old = send_async(members_->cores[1], large, To{GroupRank{0}});
   ASSERT_TRUE(members_->progress_until([&] { return from_old.done(); }));
@@ -176,7 +175,7 @@ TEST_P(Channels, ANewcomerHasAWindowOfItsOwn) {
   newcomer.join();
 }
 
-// What did not arrive
+// Messages that did not arrive
 
 TEST_P(Channels, WhatALostPeerDidNotGetIsNotSent) {
   make();
@@ -189,7 +188,7 @@ TEST_P(Channels, WhatALostPeerDidNotGetIsNotSent) {
                                [&] { members_->contexts[0].progress(); }));
   EXPECT_FALSE(all.back()->handed_over);
   ASSERT_TRUE(all.back()->failure);
-  // Nor is what is queued after that.
+  // A message that is queued after that is not sent either.
   const auto late = queue(1, 1);
   EXPECT_TRUE(late->done);
   EXPECT_FALSE(late->handed_over);
@@ -198,8 +197,8 @@ TEST_P(Channels, WhatALostPeerDidNotGetIsNotSent) {
 
 class ChannelsOverTcp : public Channels {};
 
-// A member keeps what nobody receives: no more of it than the cap of the link. In shared memory the
-// sender runs out of slots before.
+// A member holds unreceived messages only up to the cap of the link. In shared memory the sender
+// runs out of slots first.
 TEST_P(ChannelsOverTcp, TheWindowIsNotLargerThanTheReceiversCap) {
   make(16 * kMiB);
   EXPECT_TRUE(arrives(1, 10 * kMiB));
@@ -234,7 +233,8 @@ INSTANTIATE_TEST_SUITE_P(Paths, Channels, testing::Values(Transport::automatic, 
 
 INSTANTIATE_TEST_SUITE_P(Tcp, ChannelsOverTcp, testing::Values(Transport::tcp));
 
-// Tensors in pools are read where they lie. A member that has given up may change its own at once.
+// Tensors in pools are read in place. A member whose call was cancelled may change its own tensor
+// at once.
 void give_up_while_pulling(std::int64_t count) {
   test::GroupCores members(2);
   members.join();
@@ -255,7 +255,7 @@ void give_up_while_pulling(std::int64_t count) {
           Hold::keep);
     });
   };
-  // Where the pools are is said first, in messages.
+  // The places of the pools are announced first, in messages.
   for (int warm = 0; warm < 2; ++warm) {
     auto first = start(0);
     auto second = start(1);
@@ -263,7 +263,7 @@ void give_up_while_pulling(std::int64_t count) {
     ASSERT_TRUE(first.wait(0s));
     ASSERT_TRUE(second.wait(0s));
   }
-  // How far each comes before rank 0 gives up: up to the end, which is the only success.
+  // Increases the number of steps before rank 0 cancels, up to the end, which is the only success.
   bool complete = false;
   for (int steps = 0; !complete; ++steps) {
     for (const Tensor& tensor : tensors)
@@ -294,13 +294,13 @@ void give_up_while_pulling(std::int64_t count) {
     ASSERT_LT(steps, 100);
   }
 }
-// Each of the two is ahead of the other in the end, for one number of chunks.
+// In the end each member is ahead of the other, in one of the two sizes.
 TEST(Pulling, WhatSomebodyGaveUpIsNotTakenForItsShare) {
   give_up_while_pulling(1 << 19);
   give_up_while_pulling(1 << 20);
 }
 
-// Reading where the tensors lie is only the fastest way.
+// Reading tensors in place is only the fastest way.
 TEST(Pulling, APoolThatCannotBeMappedCostsNoMember) {
   test::GroupCores members(2);
   members.join();
@@ -335,7 +335,7 @@ TEST(Pulling, APoolThatCannotBeMappedCostsNoMember) {
   all_reduce();
   EXPECT_FALSE(channel.lost());
   for (const Tensor& tensor : tensors) EXPECT_EQ(tensor.item<std::int32_t>({kCount - 1}), 2);
-  // Found out in the middle of an operation it is the error of that one.
+  // An error that is found in the middle of an operation is the error of that operation.
   const PoolReader read = GroupCore::pool_reader(epoch);
   const auto on_its_way = read(0, {98, 0}, 8);
   ASSERT_TRUE(on_its_way);
@@ -345,7 +345,7 @@ TEST(Pulling, APoolThatCannotBeMappedCostsNoMember) {
   EXPECT_EQ(members.cores[1]->pool_place(*epoch, one).segment_id, 0u) << "the others wait for it";
 }
 
-// What a peer can still write to is neither kept nor looked at twice.
+// Memory that a peer can still write to is neither kept nor read twice.
 TEST(MemberChannel, AControlMessageInThePeersMemoryIsCopied) {
   test::GroupCores members(2);
   members.join();
@@ -365,7 +365,7 @@ TEST(MemberChannel, AControlMessageInThePeersMemoryIsCopied) {
          nullptr});
     return slot.use_count();
   };
-  // To a group that is not here yet, so it waits.
+  // The words wait, because their group does not exist here yet.
   EXPECT_EQ(say(MemberChannel::kMaxPostBytes), 1);
   EXPECT_FALSE(channel.lost());
   EXPECT_EQ(say(MemberChannel::kMaxPostBytes + 1), 1);
@@ -393,7 +393,7 @@ TEST(Mesh, GroupsThatAreGoneLeaveNothingBehind) {
         channel,
         {{.kind = kind, .from = GroupPlace{1}, .group = group}, {}, 0, channel.weak_from_this()});
   };
-  // As many as words may wait.
+  // As many words as may wait.
   for (std::uint64_t group = kFirst; group < kFirst + 70'000; ++group) {
     EXPECT_FALSE(mesh.remove(group, other));
     hear(EnvelopeKind::abort, group);
@@ -440,13 +440,13 @@ TEST(Mesh, WordsToGroupsThatNobodyMakesHaveALimitInBytes) {
   EXPECT_TRUE(channel.lost());
   EXPECT_GT(words, 1000);
   EXPECT_LE(words * kBytes, 32 * kMiB);
-  // A listener of the group takes them over: there is room again.
+  // A listener of the group takes them: there is room again.
   const auto listener = std::make_shared<Listener>();
   mesh.add(7, listener);
   EXPECT_EQ(listener->heard, words - 1);
 }
 
-// Boards come and go with epochs.
+// Boards are made and removed with epochs.
 TEST(Mesh, OnlySegmentsThatAreStillMappedCount) {
   test::GroupCores members(2);
   members.join();

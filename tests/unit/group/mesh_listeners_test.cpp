@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which group hears what.
+// Which group gets which message.
 #include "group/membership/mesh_listeners.hpp"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace tendon::detail {
 namespace {
 
-// A place in a group, or a rank, names another process than the same place in the mesh.
+// A place in a group, or a rank, names a different process from the same place in the mesh.
 template <typename Place>
 concept NamesAProcessOfTheMesh = requires(const Mesh& mesh, Place place) {
   mesh.here(place);

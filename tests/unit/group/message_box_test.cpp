@@ -114,7 +114,7 @@ TEST(MessageBox, WhatIsDroppedIsNobodysMatch) {
   EXPECT_EQ(take(box, any), kNone);
 }
 
-/// The same, as slowly as it can be said: all is matched from nothing at each look.
+/// The same in the simplest form: each look matches everything anew.
 class Model {
  public:
   struct Message {
@@ -140,7 +140,7 @@ class Model {
   }
 };
 
-// Tags are numbers of the messages, so that a receive of a tag wants one that may come.
+// Tags are numbers of the messages, so that a receive with a tag wants one that may arrive.
 TEST(MessageBox, DoesAsTheModelWhateverHappens) {
   for (std::uint32_t seed = 0; seed < 200; ++seed) {
     std::minstd_rand random(seed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is found by a number of one kind, and by no other.
+// A number of one kind finds its element; a number of another kind finds none.
 #include "group/membership/numbered.hpp"
 
 #include <gmock/gmock.h>

@@ -64,7 +64,7 @@ TEST(Occupants, TheLossOfWhoWasReplacedIsOfThePlaceAndNotOfWhoIsThere) {
       << "it never had a place";
 }
 
-// Lost before anybody could know whose it is.
+// The channel is lost before its place is known.
 TEST(Occupants, WhoIsLostAlreadyIsKnownToBe) {
   Occupants occupants(3);
   const auto channel = new_channel();

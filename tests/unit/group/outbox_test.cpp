@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes first, what waits for the window, and what becomes of messages that do not go.
+// The order of messages, the messages that wait for the window, and the end of messages that are
+// not sent.
 #include "group/membership/outbox.hpp"
 
 #include <gmock/gmock.h>
@@ -32,7 +33,7 @@ class Outboxes : public testing::Test {
     return add(EnvelopeKind::message, size_bytes, group);
   }
   std::shared_ptr<Outbound> step() { return add(EnvelopeKind::collective); }
-  /// The peer has taken so much in all.
+  /// The peer has taken this much in all.
   bool credit(std::uint64_t messages, std::uint64_t bytes) {
     return outbox_.on_credit(
         {.kind = MessageKind::credit, .sequence = messages, .payload_bytes = bytes});
@@ -117,7 +118,7 @@ TEST_F(Outboxes, AMessageThatTheLinkRefusesHearsWhy) {
 
 TEST_F(Outboxes, OnlyWhatTheWindowHoldsOfTheGroupIsTakenBack) {
   link_.full = true;
-  (void)message(kWindowBytes / 2);  // is begun
+  (void)message(kWindowBytes / 2);  // the message has begun
   EXPECT_TRUE(outbox_.advance());
   const auto fits = message(kWindowBytes / 2);
   const auto of_another = message(1, 2);

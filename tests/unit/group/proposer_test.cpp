@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ballot a leader tries, and what it must propose.
+// The ballot that a leader tries, and its proposal.
 #include "group/membership/proposer.hpp"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ TEST(Proposer, TheLatestThatSomebodyAcceptedIsProposedAgain) {
   EXPECT_EQ(proposer.propose(wanted), mask_of({0, 3}));
   EXPECT_EQ(proposer.proposal(), mask_of({0, 3}));
 
-  // What others accepted before has to be heard anew.
+  // Earlier acceptances of others must be reported again.
   (void)proposer.begin({0}, {});
   EXPECT_EQ(proposer.propose(wanted), wanted);
 }
@@ -56,7 +56,7 @@ TEST(Proposer, EachOneThatIsAskedHasToAnswer) {
   Proposer proposer({0});
   proposer.ask(mask_of({0, 2}));
   proposer.answer({0});
-  proposer.answer({1});  // was not asked
+  proposer.answer({1});  // it was not asked
   EXPECT_EQ(proposer.unanswered(), mask_of({2}));
   proposer.answer({2});
   EXPECT_TRUE(proposer.unanswered().none());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a member has mapped of memory that several groups of one link are shown.
+// A member's mappings of memory that is shown to several groups of one link.
 #include "group/membership/published_segments.hpp"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 
 using Cores = std::vector<std::shared_ptr<GroupCore>>;
 
-/// Mappings of it in this process: its maker's, and its readers'.
+/// The number of mappings of the segment in this process: its maker's, and its readers'.
 int mappings_of(const Segment& segment) {
   struct stat status = {};
   EXPECT_EQ(fstat(segment.fd(), &status), 0);
@@ -42,7 +42,7 @@ class GroupsOfOneLink : public testing::Test {
     for (const auto& core : second_)
       if (core != nullptr) core->leave();
   }
-  /// Rank 0 shows it in this group: what rank 1 has of it then.
+  /// Rank 0 shows the segment in this group; returns rank 1's mapping.
   std::shared_ptr<Segment> shown_in(const Cores& group) {
     const std::uint32_t id = group[0]->mesh()->name_segment(segment_);
     EXPECT_TRUE(
@@ -53,7 +53,7 @@ class GroupsOfOneLink : public testing::Test {
   static std::shared_ptr<Segment> found_in(const Cores& group, std::uint32_t id) {
     return group[1]->mesh()->channel({0})->published().find(id);
   }
-  /// All leave it.
+  /// All members leave the group.
   static void close(Cores& group) {
     for (auto& core : group) {
       core->leave();
@@ -76,7 +76,7 @@ TEST_F(GroupsOfOneLink, MapASegmentThatBothAreShownOnce) {
   EXPECT_EQ(mappings_of(*segment_), 2);
 }
 
-// A group that goes takes its share alone, also while the link stays.
+// A group that ends drops only its own share, also while the link stays.
 TEST_F(GroupsOfOneLink, KeepItAsLongAsOneOfThemIsThere) {
   const auto link = ContextCore::of(contexts_.contexts[1])->links().all()->front();
   const std::byte* const at = shown_in(first_)->data();
@@ -92,7 +92,7 @@ TEST_F(GroupsOfOneLink, KeepItAsLongAsOneOfThemIsThere) {
   EXPECT_TRUE(mapped_times(1)) << "its maker's";
   EXPECT_FALSE(link->ended());
 
-  // A peer that it is shown to later gets it again.
+  // A peer to which the segment is shown later gets it again.
   second_ = contexts_.join_another(test::fresh_group_address());
   ASSERT_TRUE(second_[0] != nullptr && second_[1] != nullptr);
   ASSERT_EQ(&second_[1]->mesh()->channel({0})->link(), link.get());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that come in the place of others.
+// Processes that take the places of others.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -20,8 +20,8 @@ using namespace std::chrono_literals;
 
 constexpr auto kSoon = 30s;
 
-/// Members that come and go, each a thread with a Context of its own. What their bodies use is
-/// declared before it.
+/// Members that start and end, each a thread with a Context of its own. The variables that their
+/// bodies use are declared before it.
 class Members {
  public:
   using Body = std::function<void(Context&, Group&)>;
@@ -108,7 +108,7 @@ TEST_P(Rebuild, AnotherProcessTakesThePlace) {
   }
 }
 
-// A newcomer knows of the group that it joined, and of no other one.
+// A newcomer knows only the group that it joined.
 TEST_P(Rebuild, GroupsThatWereSplitAreMadeAgainInTheSameOrder) {
   constexpr std::uint32_t kVictim = 3;
   const std::vector<std::vector<GlobalRank>> rows = {{{0}, {1}}, {{2}, {3}}};
@@ -141,7 +141,7 @@ TEST_P(Rebuild, GroupsThatWereSplitAreMadeAgainInTheSameOrder) {
       ASSERT_TRUE(group.barrier(kSoon));
       ASSERT_FALSE(group.barrier(kSoon));
       for (std::size_t i = 0; i < 2; ++i) {
-        // Rank 2 is in a row, rank 1 in a column with the one that is gone.
+        // Rank 2 shares a row with the dead member, rank 1 a column.
         if (me != 2 - i) continue;
         EXPECT_TRUE(test::fails_with(parts[i].rebuild(kSoon), ErrorCode::invalid_argument,
                                      "the place of rank 3"));
@@ -175,7 +175,7 @@ TEST_P(Rebuild, AGroupThatWasSplitAndLostNobodyGoesOnByItself) {
   }
 }
 
-// The others may have entered with what it had shown before it gave up.
+// The others may have entered with the board that it showed before its timeout.
 TEST_P(Rebuild, AShrinkThatTimedOutIsTriedAgain) {
   std::promise<void> tried;
   auto has_tried = tried.get_future().share();
@@ -199,7 +199,7 @@ TEST_P(Rebuild, AShrinkThatTimedOutIsTriedAgain) {
   }
 }
 
-// What the others entered meanwhile is not what a rebuild asks for.
+// A rebuild asks for more than the others entered meanwhile.
 TEST_P(Rebuild, AfterAShrinkThatTimedOutAllPlacesAreTaken) {
   std::promise<void> tried;
   auto has_tried = tried.get_future().share();
@@ -272,12 +272,12 @@ TEST_P(Rebuild, AGroupShrinksWorksAndGrowsAgain) {
       ASSERT_TRUE(group.shrink(kSoon));
       ASSERT_EQ(group.size(), 2u);
       expect_sum(group);
-      // Nobody has come: the same members, in an epoch of its own.
+      // No newcomer has arrived: the same members, in a new epoch.
       ASSERT_TRUE(group.grow(kSoon));
       ASSERT_EQ(group.size(), 2u);
       expect_sum(group);
       if (group.rank().value == 0) shrunk.set_value();
-      // Work goes on until somebody is there. All members decide alike.
+      // The members work until a newcomer arrives. All of them decide alike.
       while (group.size() == 2) {
         expect_sum(group);
         const auto complete = group.grow(kSoon);
@@ -333,19 +333,19 @@ TEST_P(Rebuild, NobodyComesInTime) {
     members.add(rank, [&](Context&, Group& group) {
       ASSERT_TRUE(group.barrier(kSoon));
       if (group.rank().value == 1) return;
-      ASSERT_FALSE(group.barrier(kSoon));  // its loss is known
+      ASSERT_FALSE(group.barrier(kSoon));  // the loss is known after it
       const auto failed = group.rebuild(1s);
       ASSERT_FALSE(failed);
       EXPECT_EQ(failed.error().code, ErrorCode::timeout);
       EXPECT_THAT(failed.error().detail, HasSubstr("in the place of rank 1"));
-      // Less is still to be had.
+      // A smaller group is still possible.
       EXPECT_TRUE(group.shrink(kSoon));
       EXPECT_EQ(group.size(), 1u);
     });
   }
 }
 
-// Nobody knows yet that the member in this place is gone.
+// The member in this place is alive, so a process that wants the place is refused.
 TEST_P(Rebuild, APlaceThatIsTakenIsNotGivenAway) {
   std::promise<void> whole;
   std::promise<void> refused;
@@ -368,7 +368,7 @@ TEST_P(Rebuild, APlaceThatIsTakenIsNotGivenAway) {
   refused.set_value();
 }
 
-// One place after the other, round and round: each time rank `time` modulo 3 goes and comes.
+// One place after the other, round and round: each time rank `time` modulo 3 is replaced.
 TEST_P(Rebuild, ManyTimes) {
   constexpr std::uint32_t kTimes = 9;
   std::vector<std::promise<void>> gone(kTimes);

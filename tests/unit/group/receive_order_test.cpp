@@ -18,7 +18,7 @@ class ReceiveOrder : public testing::TestWithParam<Transport> {};
 INSTANTIATE_TEST_SUITE_P(Paths, ReceiveOrder, testing::Values(Transport::automatic, Transport::tcp),
                          path_name);
 
-// The call that waits takes in the messages itself, before anybody looks after the other one.
+// The waiting call takes in the messages itself, before any thread looks after the other call.
 TEST_P(ReceiveOrder, ACallThatWaitsTakesNoMessageOfAReceiveBeforeIt) {
   run_members(2,
               [](Context&, Group& group) {

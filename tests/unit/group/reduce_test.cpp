@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions: every operation, type, count and instruction set against arithmetic that is written
-// as plainly as can be; then the promises of ReduceOp, one by one, in numbers.
+// Reductions: every operation, type, count and instruction set against arithmetic in its plainest
+// form; then the promises of ReduceOp, one by one, in numbers.
 #include "group/reduce/reduce.hpp"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "core/float_mode.hpp"
-// Names the instruction sets that have a version of their own.
+// The instruction sets that have an implementation of their own.
 #include "group/reduce/reduce_kernels.hpp"
 // clang-format off
 #include <hwy/targets.h>
@@ -32,7 +32,7 @@ constexpr ReduceKind kKinds[] = {ReduceKind::sum,    ReduceKind::avg,     Reduce
 
 // ---- the reference
 
-/// A format of 16 or 8 bits by the list of its numbers.
+/// A format of 16 or 8 bits, as the list of its numbers.
 class Format {
  public:
   enum class Special : std::uint8_t { ieee, finite, no_negative_zero };
@@ -71,7 +71,7 @@ class Format {
   [[nodiscard]] std::uint32_t encode(float number) const {
     if (std::isnan(number)) return nan_;
     const double wanted = std::abs(static_cast<double>(number));
-    // The number below it, and the one above it, as if the list went on.
+    // The numbers below and above it, as if the list continued.
     const auto above = std::upper_bound(numbers_.begin(), numbers_.end(), wanted);
     auto code = static_cast<std::uint32_t>(above - numbers_.begin()) - 1;
     const double low = numbers_[code];
@@ -217,7 +217,7 @@ void reference_small(const ReduceOp& op, const Format& format, std::byte* to,
   put(to, static_cast<Code>(format.encode(reference_float(op, values))));
 }
 
-/// One element, or one part of a complex one.
+/// One element, or one part of a complex element.
 void reference_part(const ReduceOp& op, DType dtype, std::byte* to,
                     const std::vector<const std::byte*>& from) {
   switch (dtype) {
@@ -275,7 +275,7 @@ std::vector<std::byte> reference(const ReduceOp& op, DType dtype, std::size_t by
 
 // ---- elements
 
-/// Any bits at all, ordinary numbers, and those where formats end: each a third.
+/// One third each: random bits, ordinary numbers, and numbers at the limits of formats.
 template <class T>
 T draw_float(std::mt19937_64& random) {
   using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
@@ -402,7 +402,8 @@ TEST_P(ReduceOnTarget, is_bit_for_bit_the_plain_arithmetic) {
   for (const std::size_t count : {0, 1, 2, 3, 7, 64, 1000, 4099}) {
     const std::size_t bytes = count * item_size_bytes(dtype);
     for (const std::size_t inputs_count : {1, 2, 3, 4, 5, 8}) {
-      // Each at another distance from an aligned address, and ending where its memory ends.
+      // Each input has a different distance from an aligned address, and ends where its memory
+      // ends.
       std::vector<std::vector<std::byte>> memory;
       std::vector<const std::byte*> inputs;
       for (std::size_t i = 0; i < inputs_count; ++i) {
@@ -457,7 +458,7 @@ std::vector<T> reduced(const ReduceOp& op, DType dtype, const std::vector<std::v
   return out;
 }
 
-/// The result for one element a member.
+/// The result for one element from each member.
 template <class T>
 T reduced_one(const ReduceOp& op, DType dtype, std::vector<T> elements) {
   std::vector<std::vector<T>> inputs;
@@ -469,7 +470,7 @@ using Codes8 = std::vector<std::uint8_t>;
 using Codes16 = std::vector<std::uint16_t>;
 
 TEST(Reduce, adds_in_the_order_of_ranks) {
-  // 1e8 swallows 1: only the order tells where.
+  // 1e8 swallows 1: the result shows the order.
   EXPECT_EQ(reduced_one<float>(ReduceOp::sum, DType::f32, {1e8f, 1, -1e8f, 1}), 1);
   EXPECT_EQ(reduced_one<float>(ReduceOp::sum, DType::f32, {1e8f, -1e8f, 1, 1}), 2);
 }
@@ -491,7 +492,7 @@ TEST(Reduce, rounds_the_product_before_the_sum) {
 }
 
 TEST(Reduce, rounds_small_floats_once_at_the_end) {
-  // bf16 has 8 bits: 256 + 1 is a tie that goes back to 256, twice; in f32 it is 258.
+  // bf16 has 8 bits: 256 + 1 is a tie that rounds to 256, twice; in f32 the sum is 258.
   EXPECT_EQ(reduced_one<std::uint16_t>(ReduceOp::sum, DType::bf16, {0x4380, 0x3f80, 0x3f80}),
             0x4381);
   // f16 has 11: 2048 + 1 + 1.
@@ -525,7 +526,7 @@ TEST(Reduce, overflows_as_the_format_can) {
   EXPECT_EQ(twice(DType::f8_e4m3fnuz, 0x7f), 0x80);
   EXPECT_EQ(twice(DType::f8_e4m3b11fnuz, 0xff), 0x80);
   EXPECT_EQ(twice(DType::f8_e5m2fnuz, 0x7f), 0x80);
-  // 448 + 16 is halfway to what would be 480, and goes back; 448 + 18 does not.
+  // 448 + 16 is halfway to 480, which does not exist, and rounds down; 448 + 18 does not.
   EXPECT_EQ(reduced_one<std::uint8_t>(ReduceOp::sum, DType::f8_e4m3fn, {0x7e, 0x58}), 0x7e);
   EXPECT_EQ(reduced_one<std::uint8_t>(ReduceOp::sum, DType::f8_e4m3fn, {0x7e, 0x59}), 0x7f);
   EXPECT_EQ(reduced_one<std::uint16_t>(ReduceOp::sum, DType::f16, {0x7bff, 0x7bff}), 0x7c00);
@@ -622,7 +623,7 @@ TEST(CheckReduce, names_what_is_legal) {
 }
 
 TEST(ReduceOpTest, has_names_and_numbers) {
-  EXPECT_EQ(static_cast<int>(ReduceKind::sum), 1);  // they travel
+  EXPECT_EQ(static_cast<int>(ReduceKind::sum), 1);  // the numbers are sent to peers
   EXPECT_EQ(static_cast<int>(ReduceKind::premul_sum), 9);
   EXPECT_EQ(to_string(ReduceOp::bit_xor), "bit_xor");
 }
@@ -631,7 +632,7 @@ TEST(ReduceOpTest, compares_kind_and_factor) {
   EXPECT_EQ(ReduceOp::premul_sum(0.5), ReduceOp(ReduceKind::premul_sum, 0.5));
   EXPECT_NE(ReduceOp::premul_sum(0.5), ReduceOp::premul_sum(2));
   EXPECT_NE(ReduceOp::sum, ReduceOp::avg);
-  EXPECT_EQ(ReduceOp(ReduceKind::sum, 3), ReduceOp::sum);  // whose factor is none
+  EXPECT_EQ(ReduceOp(ReduceKind::sum, 3), ReduceOp::sum);  // which has no factor
   EXPECT_EQ(ReduceOp::premul_sum(0.5).factor(), 0.5);
 }
 

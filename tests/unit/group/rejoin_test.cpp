@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups one after another at one rendezvous: a process that is early meets the group of before.
+// Groups one after another at one rendezvous: an early process meets the previous group.
 #include <gmock/gmock.h>
 
 #include <future>
@@ -20,7 +20,7 @@ class Rejoin : public testing::TestWithParam<Transport> {
  protected:
   static constexpr std::uint32_t kSize = 3;
 
-  // It takes luck to meet each moment of the end of a group.
+  // Each moment of the end of a group is rare.
   void run(int groups, const std::function<Context(std::uint32_t rank)>& context_of,
            bool one_context) const {
     const std::string address = test::fresh_group_address();
@@ -68,7 +68,7 @@ class Rejoin : public testing::TestWithParam<Transport> {
 TEST_P(Rejoin, WithTheSameContexts) { run(100, contexts(), true); }
 TEST_P(Rejoin, WithOtherContexts) { run(50, contexts(), false); }
 
-// A link has a limit of pipes: each group must give its own back, whichever member leaves first.
+// A link has a limit of pipes: each group must release its own, whichever member leaves first.
 TEST_P(Rejoin, LeavesNoPipeBehind) {
   const std::string address = test::fresh_group_address();
   std::vector<Context> members;
@@ -77,7 +77,7 @@ TEST_P(Rejoin, LeavesNoPipeBehind) {
     auto groups = join_all(members, address);
     groups[first].reset();
     const std::uint32_t last = 1 - first;
-    // The last one hears of it before it goes.
+    // The last member learns about the end before it leaves.
     const auto tensor = Tensor::empty(DType::u8, Shape({8})).value();
     EXPECT_TRUE(test::fails_with(groups[last]->recv(tensor, {GroupRank{first}, {}}, kSoon),
                                  ErrorCode::peer_lost));
@@ -96,7 +96,8 @@ TEST_P(Rejoin, LeavesNoPipeBehind) {
   }
 }
 
-// What nobody takes would keep the channel of a member that has left for ever, and its place too.
+// Messages without a receiver would keep the channel and the place of a member that has left for
+// ever.
 TEST_P(Rejoin, AfterMessagesThatNobodyTakes) {
   const std::string address = test::fresh_group_address();
   std::vector<Context> members;
@@ -116,7 +117,8 @@ TEST_P(Rejoin, AfterMessagesThatNobodyTakes) {
   EXPECT_TRUE(again.get());
 }
 
-// It was refused for now, and has been let in since: that is not why there is no group.
+// The member was refused at first, and has been admitted since: the refusal is not the reason for
+// the missing group.
 TEST_P(Rejoin, WhoIsLetInWhenItsFirstTryEndsHearsWhoIsMissing) {
   const std::string address = test::fresh_group_address();
   Context zero = contexts()(0);
@@ -174,14 +176,14 @@ class Seats : public Rejoin {
     std::shared_ptr<Mesh> mesh;
     std::future<Result<void>> done;
   };
-  // join() without the group, as far as its mesh.
+  // Joins without the group: only the mesh.
   Meeting meet(std::uint32_t rank) {
     auto mesh = Mesh::create(detail::ContextCore::of(members_[rank]),
                              Rendezvous::at(address_, GroupRank{rank}, kSize), {})
                     .value();
     return {mesh, std::async(std::launch::async, [mesh] { return mesh->meet(kSoon); })};
   }
-  // Leaves and comes again; has its place with each of the others when this returns.
+  // Leaves and joins again; returns when it has its place with each of the others.
   Joining come_again(std::uint32_t rank, const std::vector<std::uint32_t>& others) {
     std::vector<std::shared_ptr<MemberChannel>> before;
     for (const std::uint32_t other : others)
@@ -200,7 +202,7 @@ class Seats : public Rejoin {
   std::vector<Core> cores_;
 };
 
-// Two are early, one after the other, and take the places that they had.
+// Two members rejoin early, one after the other, and take their old places.
 TEST_P(Seats, WhoIsSeatedInTheGroupOfBeforeBeginsAgain) {
   const std::uint64_t id = cores_[0]->id();
   Joining one = come_again(1, {0, 2});
@@ -217,8 +219,7 @@ TEST_P(Seats, WhoIsSeatedInTheGroupOfBeforeBeginsAgain) {
   }
 }
 
-// The others look for it in rebuild(). A member that waits to be admitted has called nothing but
-// join().
+// The others look for it in rebuild(). A member that waits to be admitted has called only join().
 TEST_P(Seats, ANewcomerFindsARankZeroThatCameAfterIt) {
   const std::uint64_t id = cores_[0]->id();
   for (const bool early : {false, true}) {
@@ -226,7 +227,7 @@ TEST_P(Seats, ANewcomerFindsARankZeroThatCameAfterIt) {
     const auto newcomer = cores_[2]->mesh()->channel({1});
     leave(0);
     Joining zero = join(0);
-    // It begins again at the new rank 0, unless it was admitted before.
+    // The newcomer begins again at the new rank 0, unless it was admitted before.
     if (early) {
       ASSERT_TRUE(test::eventually([&] { return newcomer->lost(); }));
     }
@@ -242,7 +243,7 @@ TEST_P(Seats, ANewcomerFindsARankZeroThatCameAfterIt) {
   }
 }
 
-// It is not of the group of before any more, so that is not what the new rank 0 belongs to.
+// The member has left the previous group, so the new rank 0 does not join that group.
 TEST_P(Seats, WhoGivesUpARebuildMayJoinAgain) {
   const std::uint64_t id = cores_[0]->id();
   leave(0);
@@ -266,7 +267,7 @@ TEST_P(Seats, WhoGivesUpARebuildMayJoinAgain) {
   EXPECT_NE(zero.mesh->first_group(), id);
 }
 
-// Nobody takes that for the end of a group of before, and waits for the next.
+// The newcomer does not take this for the end of a previous group, and does not wait for the next.
 TEST_P(Seats, WhoClosesItsContextEndsAJoin) {
   for (std::uint32_t rank = 0; rank < kSize; ++rank) leave(rank);
   Meeting zero = meet(0);

@@ -64,7 +64,7 @@ TEST(FromEnvironment, OfTheUsualLaunchers) {
   }
 }
 
-// mpirun and srun say no address; on one host none is needed.
+// mpirun and srun set no address; on one host none is needed.
 TEST(FromEnvironment, AJobOnOneHostMeetsByItsName) {
   std::map<const char*, const char*> mpirun = {{"OMPI_COMM_WORLD_RANK", "1"},
                                                {"OMPI_COMM_WORLD_SIZE", "2"},

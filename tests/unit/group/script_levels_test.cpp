@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scripts of members of which several share a host: the results, and the bytes between hosts.
+// Scripts of members several of which share a host: the results, and the bytes between hosts.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -11,14 +11,14 @@ namespace {
 
 using Ranks = std::vector<std::uint32_t>;
 
-/// From the number of each member's host.
+/// Makes the hosts from the number of each member's host.
 Hosts hosts_of(const Ranks& host_of_rank) {
   std::vector<std::string> names;
   for (const std::uint32_t host : host_of_rank) names.push_back("host " + std::to_string(host));
   return Hosts(names);
 }
 
-/// What a member sends to other hosts.
+/// The bytes that a member sends to other hosts.
 std::uint64_t bytes_out(std::uint32_t rank, const Script& script, const Hosts& hosts) {
   std::uint64_t bytes = 0;
   for (const Step& step : script.steps)
@@ -27,7 +27,7 @@ std::uint64_t bytes_out(std::uint32_t rank, const Script& script, const Hosts& h
   return bytes;
 }
 
-/// What all members send to other hosts.
+/// The bytes that all members send to other hosts.
 std::uint64_t bytes_between(const std::vector<Simulated>& members, const Hosts& hosts) {
   std::uint64_t bytes = 0;
   for (std::uint32_t rank = 0; rank < members.size(); ++rank)
@@ -76,7 +76,7 @@ class Levels : public testing::TestWithParam<Ranks> {
       if (HasFatalFailure()) return;
     }
   }
-  /// Few, many and all that there can be.
+  /// Few shards, many, and the maximum.
   std::set<std::uint32_t> shard_counts() const {
     const std::uint32_t most = hosts_.most_on_one();
     std::set<std::uint32_t> counts;
@@ -145,7 +145,7 @@ TEST_P(Levels, AllReduceGivesEverybodyTheSameBitsInTheOrderItSays) {
           ASSERT_EQ(Simulation(members, operation, reads, seed).run(), "");
           for (const Simulated& member : members) ASSERT_TRUE(member.output == members[0].output);
           if (operation.name != kCompose.name) continue;
-          // What each host has, then the hosts.
+          // Combines the values of each host, then the hosts.
           std::vector<Memory> sums;
           for (std::uint32_t host = 0; host < hosts().count(); ++host) {
             const auto ranks = hosts().ranks(host);

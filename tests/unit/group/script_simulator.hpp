@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scripts of all members together, run by a simulator that interleaves them at random and reads
-// what is sent as late as it may; and plain references for what they compute.
+// A simulator that runs the scripts of all members together, interleaves them at random and reads
+// sent bytes as late as possible; and plain references for the results.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ using Random = std::mt19937_64;
 inline constexpr std::uint64_t kLargeBytes = (std::uint64_t{3} << 20) + 5;
 inline constexpr std::uint64_t kSizes[] = {0, 1, 3, 63, 64, 65, 4096, 100003, kLargeBytes};
 
-/// Elements are words; what is left at the end of a block are bytes.
+/// Elements are words; the rest at the end of a block are bytes.
 struct Combining {
   const char* name;
   std::uint64_t (*words)(std::uint64_t, std::uint64_t);
@@ -48,8 +48,9 @@ struct Combining {
   }
 };
 
-/// The composition of x -> (2a+1)x + b, kept as (a, b) in two halves: associative, but not
-/// commutative, and no operand gets lost. So it shows the order and no bracket.
+/// The composition of x -> (2a+1)x + b, kept as (a, b) in two halves. It is associative, but not
+/// commutative, and keeps every operand. So a result shows the order of operands, but not their
+/// grouping.
 inline constexpr Combining kCompose{
     "compose",
     [](std::uint64_t left, std::uint64_t right) {
@@ -67,7 +68,7 @@ inline constexpr Combining kCompose{
       const unsigned a = (2 * a1 * a2 + a1 + a2) & 15;
       return static_cast<std::uint8_t>(a << 4 | (((2 * a1 + 1) * b2 + b1) & 15));
     }};
-/// Not even associative: shows every difference in how operands were put together.
+/// It is not even associative: a result shows every difference in how operands were combined.
 inline constexpr Combining kHash{
     "hash", [](std::uint64_t left, std::uint64_t right) { return left * 31 + right; },
     [](std::uint8_t left, std::uint8_t right) {
@@ -77,7 +78,7 @@ inline constexpr Combining kHash{
 /// When the bytes of a send are read.
 enum class Reads {
   late,        ///< when the receiver takes them, or the sender is about to overwrite them
-  any_time,    ///< or before, at random
+  any_time,    ///< then or before, at random
   when_taken,  ///< only when the receiver takes them: a step that wants to overwrite them waits
 };
 inline constexpr Reads kReads[] = {Reads::late, Reads::any_time, Reads::when_taken};
@@ -107,7 +108,7 @@ struct Simulated {
   std::optional<Memory> held = {};  // the message of a reduce that waits
 };
 
-/// What went wrong, or nothing.
+/// Runs the simulation; has the text of the fault, or an empty one.
 class Simulation {
  public:
   Simulation(std::vector<Simulated>& members, const Combining& operation, Reads reads,
@@ -118,7 +119,7 @@ class Simulation {
     for (Simulated& member : members_) member.scratch.assign(member.script.scratch_bytes, 0xEE);
     const std::size_t count = members_.size();
     for (;;) {
-      // One runs for a while, so that others fall far behind.
+      // One member runs for a while, so that others fall far behind.
       const std::size_t first = random_() % count;
       bool moved = false;
       for (std::size_t i = 0; i < count && !moved; ++i) {
@@ -168,7 +169,7 @@ class Simulation {
     return memory->data() + offset;
   }
 
-  /// May the member write there?
+  /// Whether the member may write there.
   bool make_way(Simulated& member, const std::uint8_t* to, std::uint64_t size) {
     std::erase_if(member.unread, [](const auto& message) { return message->is_read; });
     for (const auto& message : member.unread) {
@@ -202,7 +203,7 @@ class Simulation {
         std::memmove(to, from, size);
       }
     } else {
-      // A receive has nowhere to keep a message that it may not write yet; a reduce has.
+      // A receive has no memory for a message that it may not write yet; a reduce has.
       if (step.kind == Kind::receive && !make_way(member, to, size)) return false;
       if (!member.held) {
         auto& way = ways_[{step.peer, rank}];
@@ -261,7 +262,7 @@ inline std::vector<std::uint32_t> ranks_from(std::uint32_t first, std::uint32_t 
   return order;
 }
 
-/// As the ring does: each block has its own order. The blocks are worked out anew.
+/// The order of the ring: each block has its own. The blocks are computed independently.
 inline Memory ring_fold(const Combining& operation, const std::vector<Memory>& memories,
                         std::uint64_t size) {
   const std::uint64_t count = memories.size();
@@ -298,7 +299,7 @@ inline std::uint64_t bytes_sent(const Script& script) {
   return bytes;
 }
 
-/// One case of many: what it is, and its seed.
+/// One case of many: its description and its seed.
 inline std::string say(std::uint64_t seed, const std::string& what) {
   return what + ", seed " + std::to_string(seed);
 }

@@ -172,7 +172,7 @@ TEST_P(ScriptOf, BroadcastGivesEverybodyWhatTheRootHas) {
   });
 }
 
-/// Blocks of random bytes, and all of them after each other.
+/// Blocks of random bytes, with the given sizes.
 std::vector<Memory> random_blocks(Random& random, const std::vector<std::uint64_t>& counts) {
   std::vector<Memory> blocks;
   blocks.reserve(counts.size());
@@ -323,7 +323,7 @@ TEST_P(ScriptOf, BarrierHearsOfEverybodyInTheFewestRounds) {
   }
   ASSERT_EQ(Simulation(members, kHash, Reads::late, n()).run(), "");
 
-  // A member that does not come holds up all others.
+  // An absent member holds up all others.
   for (std::uint32_t absent = 0; absent < n() && n() > 1; ++absent) {
     std::vector<Simulated> rest;
     for (std::uint32_t rank = 0; rank < n(); ++rank)
@@ -340,7 +340,7 @@ TEST_P(ScriptOf, BarrierHearsOfEverybodyInTheFewestRounds) {
 INSTANTIATE_TEST_SUITE_P(Members, ScriptOf, testing::Values(1, 2, 3, 4, 5, 6, 7, 8, 9, 16),
                          testing::PrintToStringParamName());
 
-/// How many takes of at most one piece are not followed by a send of what came?
+/// Counts the takes of at most one piece that no send of the same piece follows.
 std::size_t takes_held_back(const Script& script) {
   std::size_t held_back = 0;
   for (std::size_t i = 0; i + 1 < script.steps.size(); ++i) {
@@ -359,7 +359,7 @@ TEST(Script, WhatArrivedIsSentOnBeforeTheNextPieceIsAwaited) {
   const std::vector<std::uint64_t> counts(4, kSize / 4);
   EXPECT_EQ(takes_held_back(broadcast_script({1, 4}, 0, kSize, cut, BroadcastAlgorithm::chain)),
             0U);
-  // The last step of a ring, a block, has nobody to go on to.
+  // The last step of a ring, a block, has no successor.
   EXPECT_EQ(takes_held_back(all_reduce_script({1, 4}, kSize, cut, AllReduceAlgorithm::ring)), 15U);
   EXPECT_EQ(
       takes_held_back(reduce_scatter_script({1, 4}, counts, cut, ReduceScatterAlgorithm::ring)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which process has which place, while processes go and others come in their places.
+// Which process has which place, while processes leave and others take their places.
 #include "group/epochs/seats.hpp"
 
 #include <gmock/gmock.h>
@@ -34,7 +34,7 @@ class ThreePlaces : public testing::Test {
     now_.places = {GroupPlace{0}, GroupPlace{1}, GroupPlace{2}};
     now_.channels = {mesh_[0], mesh_[1], mesh_[2]};
   }
-  /// A process in that place, from which nobody hears anything.
+  /// Puts a silent process in that place.
   std::shared_ptr<MemberChannel> come(std::uint32_t place) {
     const auto& core = members_.cores[0];
     mesh_[place] = std::make_shared<MemberChannel>(
@@ -53,7 +53,7 @@ class ThreePlaces : public testing::Test {
     if (news != News::none) seats_->leave_out({place}, loss, now_);
     return news;
   }
-  /// The others agree to what this member, which leads, proposes.
+  /// The others agree to the proposal of this member, which leads.
   void agree(std::initializer_list<std::uint32_t> members) {
     AgreementMessage accept;
     for (const auto& [to, message] : seats_->take_outgoing())
@@ -99,7 +99,7 @@ TEST_F(ThreePlaces, TheEndOfAProcessThatNobodyMeansIsNoNews) {
   const auto before = mesh_[2];
   come(2);
   Epoch other;
-  // It has the seat still.
+  // The old process still has the seat in that epoch.
   EXPECT_EQ(seats_->note({2}, dead(before), other), News::loss);
   const auto stranger = come(1);
   mesh_[1] = now_.channels[{1}];
@@ -132,7 +132,7 @@ TEST_F(ThreePlaces, WhoDiedOrWasNotReadyIsMissedAtOnce) {
   (void)lose(1, dead(mesh_[1]));
   EXPECT_TRUE(is_absent(1));
   (void)lose(2, left(mesh_[2]));
-  // That leaves this member alone, which is proved, so it goes on.
+  // This member is then alone, and the end of the others is proved, so it continues.
   EXPECT_FALSE(is_member(1));
   EXPECT_FALSE(is_member(2));
 }
@@ -174,7 +174,7 @@ TEST_F(ThreePlaces, TheLatestWordOfEachCounts) {
   EXPECT_EQ(seats_->ready({1}).number, next.number() + 1);
   EXPECT_EQ(seats_->latest_attempt(1), 2u);
   EXPECT_EQ(seats_->latest_attempt(2), 0u);
-  // The word of place 2 is on its way; that of a member that is beyond or lost is not.
+  // The word of place 2 is on its way; a member that is ahead or lost sends none.
   EXPECT_TRUE(seats_->is_over_for_others(next, {GroupPlace{2}}));
   EXPECT_FALSE(seats_->is_over_for_others(next, {GroupPlace{1}, GroupPlace{2}}));
   (void)lose(2, dead(mesh_[2]));

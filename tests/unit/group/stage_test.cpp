@@ -66,7 +66,7 @@ TEST_P(Stages, ATensorOfAnySizeArrivesWholeAtEveryMember) {
 
 class StagesOnHosts : public testing::TestWithParam<std::string> {};
 
-// What a member sends depends on the members that share its host, so each case has its own mixture.
+// A member's messages depend on which members share its host, so each case has its own mixture.
 TEST_P(StagesOnHosts, ATensorOfAnySizeArrivesWholeAtEveryMember) {
   if (!test::may_name_hosts()) GTEST_SKIP() << "may not make namespaces for names of hosts";
   run_stages(2, pass_tensors_of_any_size, {.hosts = GetParam()});
@@ -105,7 +105,7 @@ TEST_P(Stages, AnotherShapeIsNamed) {
   });
 }
 
-// Its counterpart has gone, so one member of the stage gets nothing to gather.
+// One member of the stage has lost its counterpart, so it gets nothing to gather.
 TEST_P(Stages, WhoGetsNothingEndsTheGatherOfTheOthers) {
   const auto layout = ParallelLayout::make({.tensor = 2, .pipeline = 2, .kv = 1}).value();
   std::promise<void> other;
@@ -119,7 +119,7 @@ TEST_P(Stages, WhoGetsNothingEndsTheGatherOfTheOthers) {
         const Tensor values = Tensor::zeros(DType::f32, Shape({1'000'000})).value();
         if (me.value == 1) return;
         if (me.value == 0) {
-          // Its counterpart may have given up.
+          // Its counterpart may have stopped receiving.
           (void)send_to_stage(world, *own, values, GroupRank{2}, kSoon);
           return;
         }
@@ -131,7 +131,7 @@ TEST_P(Stages, WhoGetsNothingEndsTheGatherOfTheOthers) {
           EXPECT_NE(done.error().code, ErrorCode::timeout) << done.error().message();
           EXPECT_THAT(done.error().detail, HasSubstr("rank 1")) << done.error().message();
         }
-        // A member that leaves would end it too.
+        // A leaving member would end it too.
         if (me.value == 3) return other_is_done.wait();
         other.set_value();
       },
@@ -193,7 +193,7 @@ constexpr std::uint16_t kMicrobatches = 5;
 // Two chunks for each of two members, and a little.
 constexpr std::int64_t kValues = 2'000'003;
 
-// While microbatches travel the stages compute: each member in its own order, in either form.
+// Stages compute while microbatches travel: each member in its own order, in either form.
 void overlap_with_collectives(Group& world, Group& own, bool sends, GroupRank peer) {
   std::vector<Tensor> tensors;
   std::vector<Completion<void>> under_way;
@@ -235,7 +235,7 @@ TEST_P(Stages, ATransferGoesOnWithoutAThreadThatWaits) {
     const Tensor values =
         sends ? numbered(kValues, 1) : Tensor::zeros(DType::u16, Shape({kValues})).value();
     if (sends) {
-      // Dropped: it goes on.
+      // The operation continues without its Completion.
       (void)send_to_stage_async(world, own, values, peer);
       return;
     }

@@ -8,13 +8,13 @@ namespace {
 
 constexpr std::uint64_t kSize = std::uint64_t{256} << 10;
 
-/// What a machine takes for an operation of kSize [ns].
+/// The times of a machine for an operation of kSize [ns].
 struct Machine {
   std::uint64_t cached_ns;
   std::uint64_t streaming_ns;
 };
 
-/// Runs `count` operations on a machine; answers how many of them streamed.
+/// Runs `count` operations on a machine; returns how many of them streamed.
 int run(Staging& staging, int count, const Machine& machine,
         CollectiveOp op = CollectiveOp::all_reduce, std::uint64_t size = kSize) {
   int streamed = 0;
@@ -66,7 +66,7 @@ TEST(Staging, EachKindAndSizeLearnsForItself) {
   EXPECT_EQ(run(staging, kTrials, kOneCache, CollectiveOp::all_reduce, 2 * kSize), kTrials / 2);
   EXPECT_EQ(run(staging, 10, kOneCache, CollectiveOp::all_reduce, 2 * kSize), 0);
   EXPECT_EQ(run(staging, 10, kApart), 10) << "the first one knows what it knew";
-  // The largest are of one class.
+  // The largest sizes share one class.
   constexpr std::uint64_t kHuge = std::uint64_t{1} << 40;
   EXPECT_EQ(run(staging, kTrials, kApart, CollectiveOp::all_reduce, kHuge), kTrials / 2);
   EXPECT_EQ(run(staging, 10, kApart, CollectiveOp::all_reduce, ~std::uint64_t{0}), 10);
@@ -89,7 +89,7 @@ TEST(Staging, SmallOnesStayInTheCacheUntried) {
   }
 }
 
-/// Runs `count` operations of two members with tensors in pools; answers how many were pulled.
+/// Runs `count` operations of two members with tensors in pools; returns how many were pulled.
 int run_pooled(Staging& staging, int count, const Machine& machine, std::uint64_t pull_ns,
                std::uint64_t size) {
   int pulled = 0;
@@ -116,13 +116,13 @@ TEST(Staging, WhatLiesInAPoolIsReadInPlaceWhereThatIsFaster) {
   EXPECT_EQ(run_pooled(read, kTrials, kOneCache, 9'000, kBelow), kTrials / 3);
   EXPECT_EQ(run_pooled(read, kRest, kOneCache, 9'000, kBelow), kRest);
   EXPECT_EQ(run_pooled(read, kPeriod, kOneCache, 9'000, kBelow), kPeriod - 2);
-  // Where it is close: by the size.
+  // When the times are close, the size decides.
   Staging close({});
   run_pooled(close, kTrials, kOneCache, 11'000, kBelow);
   run_pooled(close, kTrials, kOneCache, 22'000, kAbove);
   EXPECT_EQ(run_pooled(close, kRest, kOneCache, 11'000, kBelow), 0);
   EXPECT_EQ(run_pooled(close, kRest, kOneCache, 22'000, kAbove), kRest);
-  // The others of one that is streamed are read in place no more.
+  // Where streaming is chosen, the tensors of others are no longer read in place.
   Staging far({});
   run_pooled(far, kTrials, kApart, 90'000, kAbove);
   EXPECT_EQ(run_pooled(far, kRest, kApart, 90'000, kAbove), 0);
@@ -138,7 +138,7 @@ TEST(Staging, TensorsInAndOutOfPoolsAreCountedTogether) {
   constexpr std::uint64_t kEach = Staging::kPulledBytes / 4;
   Staging one({});
   Staging other({});
-  (void)one.plan(CollectiveOp::all_reduce, kEach);  // could not be shown yet
+  (void)one.plan(CollectiveOp::all_reduce, kEach);  // it could not be shown yet
   (void)other.plan_pooled(kEach, 2);
   for (int i = 0; i < 2 * kPeriod; ++i)
     EXPECT_EQ(one.plan_pooled(kEach, 2).pulls, other.plan_pooled(kEach, 2).pulls);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which process is let in before it has said which member it is, and which has to make room.
+// Which process is admitted before it has said which member it is, and which has to make room.
 #include "group/membership/strangers.hpp"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kSoon = 30s;
 
-/// Channels on links that really are there: rank 0 has one to each of the others.
+/// Channels on real links: rank 0 has one to each of the others.
 class StrangersAtADoor : public testing::Test {
  protected:
   void SetUp() override { members_.join(); }

@@ -57,7 +57,7 @@ TEST(Tuning, TwoLevelsAreTakenWhereThereAreTwo) {
   EXPECT_EQ(choose_barrier(table, apart(8)), BarrierAlgorithm::dissemination);
   EXPECT_EQ(choose_two_level_all_reduce({.shard_min_bytes = 0}, hosts, 8).shards, 4U);
 
-  // Forced where there are none.
+  // Two levels are forced where the hosts have only one.
   const Tuning forced = read_tuning("all_reduce=two_level,broadcast=two_level_chain").tuning;
   EXPECT_EQ(forced_two_level(forced), "all_reduce, broadcast");
   EXPECT_EQ(forced_two_level(table), "");
