@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What channels keep of what a peer said has one limit for the link, whatever it is.
+// The data that channels keep from a peer has one limit for the link, whatever kind it is.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -46,7 +46,7 @@ TEST(LinkBudget, ChannelsOfOneLinkShareIt) {
   ASSERT_TRUE(succeeds(second.announce(100)));
   EXPECT_EQ(link.budget().bytes(), 2 * one);
 
-  // A third channel keeps something else: all that is left, but for a byte.
+  // A third channel keeps another kind of data: all that is left, except one byte.
   EXPECT_FALSE(link.budget().ask(link.cap_bytes() - 2 * one + 1).has_value());
   auto words = link.budget().ask(link.cap_bytes() - 2 * one - 1);
   ASSERT_TRUE(words.has_value());

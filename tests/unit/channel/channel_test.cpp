@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The states of channel/channel.hpp, and what its owner is told.
+// The states of channel/channel.hpp, and the events that its owner gets.
 #include "channel/channel.hpp"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ using State = Channel::State;
 
 constexpr std::uint32_t kPipe = 7;
 
-/// Notes which words this side said.
+/// Records the kinds of the words that this side sent.
 class NotingLink final : public PeerlessLink {
  public:
   void post(const Descriptor& descriptor) override { said.push_back(descriptor.kind); }
@@ -220,7 +220,7 @@ TEST_F(ChannelTest, OneThatWasOverSaysNoEndUnlessItsOwnerAlwaysDoes) {
   EXPECT_EQ(link_->said, std::vector{MessageKind::end});
 }
 
-// As calls and topics have it.
+// Calls and topics use such a channel.
 TEST_F(ChannelTest, AChannelWithoutGpusRefusesASchemaOfOneAndReadsTheNext) {
   open();
   const auto schema = Schema::make({{"x", DType::u8, {1}}}).value();

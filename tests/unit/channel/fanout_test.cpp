@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One sample on many channels: all rings before the doorbells, and nobody waits for one that is
-// closed.
+// One sample on many channels: all rings before the doorbells, and nobody waits for a closed
+// channel.
 #include "channel/fanout.hpp"
 
 #include <gtest/gtest.h>
@@ -31,10 +31,10 @@ using detail::SharedMessage;
 using detail::Shown;
 using detail::Window;
 
-constexpr std::uint32_t kPipe = 9;                         // beside the pair's own
+constexpr std::uint32_t kPipe = 9;                         // besides the pair's own
 constexpr std::uint64_t kLarge = std::uint64_t{64} << 20;  // more than any socket takes at once
 
-/// Counts what comes on a pipe, and passes on what its sender is to hear.
+/// Counts the messages that arrive on a pipe, and applies credit to `credited`.
 class Sink final : public detail::MessageSink {
  public:
   void on_message(Incoming&& incoming) override {
@@ -90,7 +90,7 @@ class Sink final : public detail::MessageSink {
 
   std::shared_ptr<SampleChannel> credited;
   std::shared_ptr<Fanout> sender;
-  std::atomic<bool> keeps{true};  // what comes
+  std::atomic<bool> keeps{true};  // whether it keeps arrived messages
 
  private:
   void take(Incoming&& incoming) {
@@ -223,7 +223,7 @@ TEST_F(SampleRound, APeerThatTakesNoGpusGetsTheOtherSamples) {
   EXPECT_EQ(b_->sent, (std::vector<std::uint64_t>{1, 2, 3, 4})) << "two schemas";
 }
 
-/// A link that has room for so many words.
+/// A link that has room for a limited number of words.
 class NarrowLink final : public PeerlessLink {
  public:
   Result<detail::Sent> send(detail::SendOp& op, Deadline) override {
@@ -241,7 +241,7 @@ class NarrowLink final : public PeerlessLink {
 
 class SampleSchemas : public SampleRound {
  protected:
-  // Its shape is that of no other sample.
+  // No other sample has this shape.
   [[nodiscard]] SharedMessage sample(std::int64_t size) {
     const auto schema = Schema::make({{"x", DType::u8, {size}}}).value();
     SharedMessage sample = raw_sample(nullptr, Bytes(memory_).first(static_cast<size_t>(size)));
@@ -272,7 +272,7 @@ TEST_F(SampleSchemas, AClosedWindowAnnouncesNothing) {
 TEST_F(SampleSchemas, AMessageWhoseSchemaWasAnnouncedIsTheNextToGo) {
   link_->room = 1;
   EXPECT_EQ(show(sample(1)), Shown::under_way) << "its schema has gone, and there is no more room";
-  memory_.fill(std::byte{9});  // it has what it needs
+  memory_.fill(std::byte{9});  // the channel has all that it needs
   for (std::int64_t size = 2; size < 20; ++size) EXPECT_EQ(show(sample(size)), Shown::closed);
   EXPECT_EQ(link_->words, std::vector<MessageKind>{MessageKind::schema});
   context_.progress();
@@ -306,7 +306,7 @@ TEST_F(SampleSchemas, AMessageThatNoLinkTakesAnnouncesNothing) {
   EXPECT_TRUE(link_->words.empty());
 }
 
-/// A link over sockets that takes small words and, of what is lent, what the test says.
+/// A link over sockets that takes small words, and treats lent memory as the test says.
 class LendingLink final : public PeerlessLink {
  public:
   Result<detail::Sent> send(detail::SendOp& op, Deadline) override {
@@ -318,7 +318,7 @@ class LendingLink final : public PeerlessLink {
   enum class Then { waits, dropped, goes } then = Then::waits;
 };
 
-// The peer takes in a few more schemas than messages, and no more.
+// The peer accepts a few more schemas than messages, and no more.
 TEST_F(SampleSchemas, SoManyMayBeAnnouncedForNothing) {
   using Then = LendingLink::Then;
   constexpr std::uint32_t kMost = detail::ChannelSender::kMostStranded;
@@ -358,7 +358,7 @@ TEST_F(SampleSchemas, SoManyMayBeAnnouncedForNothing) {
 
 class SampleSends : public PipeTest {
  protected:
-  // The server publishes: its service thread makes progress. The client may be one that does not.
+  // The server publishes: its service thread makes progress. The client may have Progress::manual.
   SampleSends()
       : pair_(connect_pair(GetParam(), {.link_cap_bytes = 2 * kLarge},
                            {.link_cap_bytes = 2 * kLarge, .publish_bytes = 8 * kLarge})) {
@@ -400,7 +400,7 @@ class SampleSends : public PipeTest {
       std::this_thread::yield();
   }
 
-  // As a publisher does whose reader is behind.
+  // Behaves like a publisher whose reader is behind.
   void catch_up() {
     ++room_;
     while (behind_ > 0 && show(small()).value() == Shown::shown) --behind_;
@@ -512,7 +512,7 @@ struct OtherClient {
   std::shared_ptr<SampleChannel> channel;
 };
 
-/// To a client that makes progress only when the test says so.
+/// Sends to a client that makes progress only when the test says so.
 class SampleUnderWay : public SampleSends {
  protected:
   using Keeps = detail::LentSample::Keeps;
@@ -529,7 +529,7 @@ class SampleUnderWay : public SampleSends {
     ASSERT_EQ(show(sample_of(kLarge)).value(), Shown::under_way);
     ASSERT_EQ(slots_in_use(), 1u) << "nobody but the channel has a share";
   }
-  /// On a further channel, to which the test keeps no sample.
+  /// Shows a sample on a further channel; the test keeps no share of the sample.
   void show_behind(Keeps keeps) {
     Fanout::Round round(*sender_);
     ASSERT_NE(round.show(behind_it_, sample_of(100'000), 0, kWhole, keeps).value(), Shown::closed);
@@ -545,7 +545,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, SampleUnderWay, testing::Values(kTcpManual), way_
 TEST_P(SampleUnderWay, WhatTheSocketDidNotTakeGoesOnWithItsSlotHeld) {
   begin();
   EXPECT_EQ(show(small()).value(), Shown::closed);
-  // No thread calls anything here: the service thread sends the rest, and lets go of the slot.
+  // No thread calls anything here: the service thread sends the rest, and releases the slot.
   ASSERT_TRUE(eventually([&] { return sink_->completed() == 1; }, [&] { drive_client(); }));
   {
     const detail::Lock receiving(client_link()->receive_mutex());
@@ -557,7 +557,7 @@ TEST_P(SampleUnderWay, WhatTheSocketDidNotTakeGoesOnWithItsSlotHeld) {
   EXPECT_EQ(show(small()).value(), Shown::shown);
 }
 
-// The readers have all slots that they may have: what waits for one more is a copy.
+// The readers hold all slots that they may hold, so a sample that needs one more is copied.
 TEST_P(SampleUnderWay, WhatTheSocketDidNotTakeLeavesTheOwnerItsSlots) {
   const auto pool = core()->publishing().pool();
   constexpr std::uint64_t kKept = 6;  // of eight
@@ -572,7 +572,7 @@ TEST_P(SampleUnderWay, WhatTheSocketDidNotTakeLeavesTheOwnerItsSlots) {
   EXPECT_EQ(sink_->last_byte(), std::byte{7});
 }
 
-// Behind one that the socket takes no more of.
+// The sample is behind another one that the socket takes no more of.
 TEST_P(SampleUnderWay, WhatTheSocketHasNotBegunHoldsNothing) {
   begin();
   show_behind(Keeps::once_begun);
@@ -584,7 +584,7 @@ TEST_P(SampleUnderWay, WhatTheSocketHasNotBegunHoldsNothing) {
   EXPECT_EQ(behind_it_->window().untaken_messages(), 0u);
   EXPECT_EQ(behind_it_->window().untaken_bytes(), 0u);
   EXPECT_EQ(others_->count(), 0u) << "its reader has heard nothing of it";
-  // The next one goes.
+  // The next sample is sent.
   const SharedMessage next = sample_of(100'000);
   Fanout::Round(*sender_).show(behind_it_, next, 0, kWhole, Keeps::once_begun).value();
   ASSERT_TRUE(eventually([&] { return others_->completed() == 1; }, [&] { drive_client(); }));
@@ -609,7 +609,7 @@ TEST_P(SampleUnderWay, WhatSomebodyWaitsForIsKeptUntilNobodyDoes) {
   ASSERT_TRUE(eventually([&] { return was_dropped(); }, [&] { drive_client(); }));
 }
 
-// To another client, so that both have begun.
+// The samples go to different clients, so that all have begun.
 TEST_P(SampleUnderWay, ThoseThatStandStillHoldAQuarterTogether) {
   using detail::StoppedSends;
   constexpr std::uint64_t kQuarter = 2 * kLarge;
@@ -641,7 +641,7 @@ TEST_P(SampleUnderWay, ThoseThatStandStillHoldAQuarterTogether) {
   const auto was_dropped = [&](const OtherClient& client) {
     return Fanout::Round(*sender_).was_dropped(*client.channel);
   };
-  // The reader of that one drops what has come of it, and the others get theirs.
+  // The reader of the dropped sample discards the part that arrived; the others get their samples.
   int dropped = 0;
   for (const auto& client : clients) {
     const bool is_dropped = was_dropped(*client);

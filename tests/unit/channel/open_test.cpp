@@ -36,7 +36,7 @@ TEST(Open, HasTheBytesOfTheProtocol) {
             "0000000000000000");
 }
 
-// As 1.0 says it: the peer has not said that it knows more.
+// The bytes of version 1.0: the peer has not announced that it knows more.
 TEST(Open, SaysNothingOfAWindowThatThePeerDoesNotKnow) {
   EXPECT_EQ(hex(open_of(3, std::nullopt)),
             "0c00100003000000"

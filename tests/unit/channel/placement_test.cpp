@@ -33,7 +33,7 @@ class PlacementTest : public testing::Test {
       });
     }
   }
-  /// As it is said of a schema of as many leaves.
+  /// Reads the places of a schema with as many leaves.
   [[nodiscard]] Result<std::shared_ptr<const Placement>> read(
       const std::vector<std::uint8_t>& said) const {
     return read(said, said.size());

@@ -119,7 +119,7 @@ TEST(ChannelReceiver, ReadsSchemasWithinTheShareOfItsLink) {
     EXPECT_TRUE(
         fails_with(r.receiver.read_schema(incoming), ErrorCode::limit_exceeded, "link_cap_bytes"));
   }
-  // Refused before it is decoded.
+  // The announcement is refused before it is decoded.
   bytes.assign(kCap / 16 + 1, std::byte{0xff});
   incoming.descriptor.payload_bytes = bytes.size();
   incoming.body.data = bytes.data();
@@ -130,7 +130,7 @@ TEST(ChannelReceiver, ReadsSchemasWithinTheShareOfItsLink) {
   EXPECT_FALSE(r.receiver.read_schema(incoming)) << "it is none";
 }
 
-/// An announcement of a schema of two leaves, and what is said of their places.
+/// An announcement of a schema of two leaves, and of their places.
 struct Announcement {
   Announcement(std::uint32_t number, std::initializer_list<unsigned char> places) {
     const auto schema = Schema::make({{"a", DType::u8, {1}}, {"b", DType::u8, {1}}}).value();

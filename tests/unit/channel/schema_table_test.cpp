@@ -30,7 +30,7 @@ TEST(SchemaTable, ForgetsTheOldestWhenTheyAreTooMuch) {
     EXPECT_EQ(table.number_of(made[n - 1]), n);
     EXPECT_EQ(table.find(n), made[n - 1]);
   }
-  // One that is too large by itself is kept alone.
+  // A schema that is larger than the limit is kept alone.
   const auto large = schema(1000, 9);
   EXPECT_TRUE(table.add(5, large));
   EXPECT_EQ(table.find(5), large);
@@ -49,14 +49,15 @@ TEST(SchemaTable, KeepsSixtyFour) {
   EXPECT_EQ(table.find(1), nullptr);
 }
 
-// Two receivers of one link; what one forgets, or loses at its end, the other may have.
+// Two receivers of one link: the share that one frees, by forgetting or at its end, is available to
+// the other.
 TEST(SchemaTable, TablesOfOneLinkDrawOnOneShare) {
   const auto schema = [](int name) {
     return Schema::make({{"leaf " + std::to_string(name), DType::u8, {1}}}).value();
   };
   const std::uint64_t one = detail::SchemaTable::cost_bytes(*schema(1));
   detail::HeldBytes held(3 * one, [] {});
-  detail::SchemaTable small(4 * 2 * one, &held);  // remembers two
+  detail::SchemaTable small(4 * 2 * one, &held);  // room for two
   detail::SchemaTable other(std::uint64_t{1} << 30, &held);
   EXPECT_TRUE(small.add(1, schema(1)));
   EXPECT_TRUE(small.add(2, schema(2)));

@@ -41,7 +41,7 @@ TEST(ChannelWindow, LetsInWhatFitsAndAnythingWhileLessThanAStepIsOpen) {
   EXPECT_TRUE(kWindow.fits(6 * kMiB, 4 * kMiB, kCap));
   EXPECT_FALSE(kWindow.fits(6 * kMiB, 4 * kMiB + 1, kCap));
   EXPECT_FALSE(kWindow.fits(10 * kMiB, 1, kCap));
-  // Two of those larger than the window, within the cap.
+  // Two of those are larger than the window, but within the cap.
   EXPECT_TRUE(kWindow.fits(20 * kMiB, 20 * kMiB, kCap));
   EXPECT_FALSE(kWindow.fits(40 * kMiB, 20 * kMiB, kCap));
   EXPECT_FALSE(kWindow.fits(20 * kMiB, 20 * kMiB, 39 * kMiB));
@@ -128,7 +128,8 @@ TEST(ReceiveWindow, AdmitsByWhatWaits) {
   EXPECT_EQ(window.waiting_bytes(), 0u);
 }
 
-// What was taken and not said must not keep a message from going, or both sides wait for ever.
+// Messages that were taken but not acknowledged must not block the sender, or both sides wait for
+// ever.
 TEST(ReceiveWindow, ASenderThatWasToldNothingYetMaySendAnything) {
   for (const detail::Window said : {detail::Window{}, detail::Window::said(1, 1),
                                     detail::Window::said(3, 5), detail::Window::said(16, 1000)}) {

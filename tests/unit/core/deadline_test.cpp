@@ -26,7 +26,7 @@ TEST(Deadline, NeverNeverPasses) {
   EXPECT_EQ(Deadline::never().remaining(), std::chrono::nanoseconds::max());
 }
 
-// now + hours::max() lies in the past when it is added without a look.
+// now + hours::max() lies in the past when it is added without a check.
 TEST(Deadline, SaturatesInsteadOfOverflowing) {
   for (const Deadline deadline :
        {Deadline(std::chrono::hours::max()), Deadline(std::chrono::nanoseconds::max()),

@@ -9,8 +9,8 @@
 namespace tendon {
 namespace {
 
-// Numbers and exit codes reach other processes, languages and scripts: what was given is never
-// given again.
+// Numbers and exit codes reach other processes, languages and scripts: no number is ever assigned
+// twice.
 TEST(ErrorTable, NumbersThatWereGivenStay) {
   EXPECT_EQ(static_cast<int>(ErrorCode::invalid_argument), 1);
   EXPECT_EQ(static_cast<int>(ErrorCode::timeout), 3);
@@ -77,7 +77,7 @@ TEST(Error, MessageNamesCodeDetailAndRemedy) {
   EXPECT_EQ(error.remedy(), Remedy::reconnect);
 }
 
-// Neither another call nor another connection helps: no remedy of the others says what does.
+// Neither another call nor another connection helps, and no other remedy describes the solution.
 TEST(Error, ALostDeviceEndsTheProcess) {
   for (const std::string_view where : {"cuda.pool", "group.collective"}) {
     const Error error{ErrorCode::device_lost, where, "cuda:0"};
@@ -87,7 +87,7 @@ TEST(Error, ALostDeviceEndsTheProcess) {
   }
 }
 
-// Programs branch on the remedy, and people read the text: they say the same.
+// Programs branch on the remedy, and people read the text: both say the same.
 TEST(Error, WhatEndsAnEpochIsNotToBeRetried) {
   for (const std::string_view where : {"group", "group.collective", "group.abort", "group.board"}) {
     for (const ErrorCode code : {ErrorCode::timeout, ErrorCode::peer_lost, ErrorCode::group_aborted,

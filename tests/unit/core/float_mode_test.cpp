@@ -11,7 +11,7 @@
 namespace tendon::test {
 namespace {
 
-// Not inlined, and of values that the compiler does not know.
+// Not inlined, and computed from values that the compiler does not know.
 [[gnu::noinline]] double divide(double dividend, double divisor) {
   const volatile double a = dividend;
   const volatile double b = divisor;

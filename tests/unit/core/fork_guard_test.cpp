@@ -37,7 +37,7 @@ TEST(ForkGuard, EpochIsStableAndDiffersDownTheLine) {
   EXPECT_EQ(process_number(), mine) << "a fork must not change its parent";
 }
 
-// A child made by a bare system call runs no handler; the wiped page alone must tell.
+// A child made by a bare system call runs no handler; only the wiped page shows the fork.
 TEST(ForkGuard, EpochDiffersWithoutTheHandler) {
   const std::uint32_t mine = process_number();
   const auto child = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, 0));
@@ -49,7 +49,7 @@ TEST(ForkGuard, EpochDiffersWithoutTheHandler) {
 TEST(ForkGuard, ManyThreadsOfOneChildAgree) {
   const int status = run_in_child([] {
     std::array<std::uint32_t, 4> seen{};
-#if !defined(__SANITIZE_THREAD__)  // which allows no thread after a fork
+#if !defined(__SANITIZE_THREAD__)  // it allows no thread after a fork
     std::array<std::thread, seen.size()> threads;
     for (std::size_t i = 0; i < seen.size(); ++i)
       threads[i] = std::thread([&seen, i] { seen[i] = process_number(); });
@@ -110,8 +110,7 @@ TEST(OwnedFd, PeerSeesTheEndAlthoughAChildLivesOn) {
   if (child == 0) {
     close(leash[1]);
     char byte = 0;
-    _exit(TEMP_FAILURE_RETRY(read(leash[0], &byte, 1)) == 0 ? 0
-                                                            : 1);  // lives until the parent lets go
+    _exit(TEMP_FAILURE_RETRY(read(leash[0], &byte, 1)) == 0 ? 0 : 1);  // until the parent ends it
   }
   ASSERT_GT(child, 0);
   writer.reset();

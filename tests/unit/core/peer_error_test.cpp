@@ -17,7 +17,7 @@ std::set<ErrorCode> allowed(PeerSays where) {
   return codes;
 }
 
-// The lists, said once more: a change of the table that was not meant shows here.
+// The lists again: an accidental change of the table fails here.
 TEST(PeerError, TheCodesOfARefusal) {
   using enum ErrorCode;
   EXPECT_EQ(
@@ -45,7 +45,7 @@ TEST(PeerError, NoNumberOutsideTheTableIsACode) {
   for (const PeerSays where : {PeerSays::refusal, PeerSays::pipe, PeerSays::epoch}) {
     EXPECT_FALSE(code_from_peer(0, where));
     EXPECT_FALSE(code_from_peer(9999, where));
-    // Its lower 16 bits are those of protocol_violation.
+    // Its lower 16 bits equal the number of protocol_violation.
     EXPECT_FALSE(code_from_peer(0x10000 + 106, where));
   }
 }

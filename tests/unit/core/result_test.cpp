@@ -107,7 +107,7 @@ TEST(Result, ValueOrGivesTheFallback) {
   EXPECT_EQ(half(4).value_or(5), 2);
 }
 
-// What the types forbid is checked where a compiler would otherwise accept it in silence.
+// Checks that the types forbid calls that a compiler would otherwise accept silently.
 template <class R>
 concept HasArrowOnRvalue = requires(R&& result) { std::forward<R>(result).operator->(); };
 static_assert(HasArrowOnRvalue<Result<std::string>&>);

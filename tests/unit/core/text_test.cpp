@@ -24,7 +24,7 @@ std::string utf8_of(char32_t point) {
   return {static_cast<char>(0xF0 | point >> 18), tail(12), tail(6), tail(0)};
 }
 
-// What the Unicode Character Database 15 has under the names at the right.
+// The characters of the Unicode Character Database 15 in the categories at the right.
 bool hides(char32_t point) {
   const auto in = [&](char32_t first, char32_t last) { return first <= point && point <= last; };
   const bool is_control = in(0, 0x1F) || in(0x7F, 0x9F);         // Cc
@@ -43,7 +43,7 @@ bool hides(char32_t point) {
 
 TEST(Text, EveryHiddenCharacterBecomesASpaceAndNothingElseDoes) {
   for (char32_t point = 0; point <= 0x10FFFF; ++point) {
-    if (point >= 0xD800 && point < 0xE000) continue;  // surrogates are no characters
+    if (point >= 0xD800 && point < 0xE000) continue;  // surrogates are not characters
     const std::string text = "a" + utf8_of(point) + "z";
     const std::string_view rest = std::string_view(text).substr(1);
     const std::size_t size = text.size() - 2;

@@ -87,8 +87,8 @@ TEST(Threads, ThatCannotStartAreErrorsAndLeaveNothing) {
   EXPECT_EQ(runs, 0);
 }
 
-// A child takes over the stacks of the threads that it does not have, and gives them to its own: to
-// join or detach one of the parent's by its number would hit one of those.
+// A child inherits the stacks of threads that it does not have, and its own threads reuse them.
+// Joining or detaching a thread of the parent by its number would hit one of those.
 TEST(Threads, OfTheParentAreNoneInAForkedChild) {
   if (TENDON_SANITIZED) GTEST_SKIP() << "a thread in a child that was forked beside others";
   std::atomic<bool> over{false};

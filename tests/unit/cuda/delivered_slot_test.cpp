@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a slot stays that the program reads on a GPU, on the double of the driver.
+// The life of a slot that the program reads on a GPU, on the double of the driver.
 #include "cuda/delivered_slot.hpp"
 
 #include <thread>

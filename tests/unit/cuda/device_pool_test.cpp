@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slots on a GPU and who holds them, on the double of the driver.
+// Slots on a GPU and their holders, on the double of the driver.
 #include "cuda/device_pool.hpp"
 
 #include <gtest/gtest.h>
@@ -159,7 +159,7 @@ TEST_F(DevicePoolTest, AFullGpuGetsTheIdleOnesBackOnce) {
   EXPECT_NE(slot(16 * kMiB), nullptr);
 }
 
-/// Keeps the device thread until it is opened, also where a test ends before that.
+/// Blocks the device thread until the gate is opened, also where a test ends before that.
 class Gate {
  public:
   explicit Gate(cuda::DeviceThread& thread) {
@@ -220,7 +220,7 @@ TEST_F(DevicePoolTest, OneThatEndsWhileASegmentIsMadeDropsIt) {
     pool_.reset();
   }
   settle();
-  settle();  // what the first job dropped was posted behind it
+  settle();  // the drops of the first job were posted behind it
   EXPECT_EQ(fake.calls("cuMemRelease"), fake.calls("cuMemCreate"));
 }
 

@@ -66,7 +66,7 @@ TEST_F(DeviceSegments, AnotherSizeThanItHasIsRefused) {
 class TwoGpus : public GpuFixture {
  protected:
   void SetUp() override {
-    fake.reset();  // which reads the variable
+    fake.reset();  // it reads the variable
     GpuFixture::SetUp();
   }
 
@@ -83,7 +83,7 @@ TEST_F(TwoGpus, MemoryOfAnotherThanWasSaidIsRefused) {
   EXPECT_TRUE(fails_with(import(first->descriptor()), ErrorCode::protocol_violation, "cuda:1"));
 }
 
-// Whichever call fails, what was made before is released.
+// Whichever call fails, the memory that was made before is released.
 TEST_F(DeviceSegments, OneThatCannotBeMadeLeavesNothingBehind) {
   for (const char* call : {"cuMemCreate", "cuMemExportToShareableHandle", "cuMemAddressReserve",
                            "cuMemMap", "cuMemSetAccess"}) {

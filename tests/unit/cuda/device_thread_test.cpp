@@ -44,7 +44,7 @@ class OnDeviceThread : public DeviceFixture {
   }
 };
 
-/// A test that the process driver's thread can be asked of.
+/// A function of the test that the device thread of the process can run.
 Result<int> answer_of_thread() { return 1; }
 
 TEST(DeviceThreadAlone, CallsNothingBeforeItsFirstJob) {
@@ -200,7 +200,7 @@ TEST_F(OnDeviceThread, TellsOfEachEventByItself) {
   }
 }
 
-// A job at the end releases its objects by another job.
+// A job at the end releases its objects through another job.
 TEST_F(OnDeviceThread, TakesJobsOfItsOwnAloneWhileItEnds) {
   auto thread = std::make_unique<DeviceThread>(*driver);
   DeviceThread* const ending = thread.get();
@@ -317,7 +317,7 @@ TEST_F(OnDeviceThread, AForkedChildCallsNothing) {
 
 TEST_F(OnDeviceThread, ServesManyThreads) {
   DeviceThread thread(*driver);
-  int sum = 0;  // of the device thread alone
+  int sum = 0;  // only the device thread uses it
   std::atomic<int> told = 0;
   std::vector<std::thread> callers;
   for (int caller = 0; caller < 4; ++caller) {

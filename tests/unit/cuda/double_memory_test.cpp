@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules of memory that the double of the driver keeps.
+// The rules of memory in the double of the driver.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -160,7 +160,7 @@ TEST_F(DoubleMemory, IsReachedThroughADescriptor) {
 TEST_F(DoubleMemory, OutlivesTheProcessThatHasMadeIt) {
   std::array<int, 2> ends{};
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
-  fake.reset();  // the child is to be the first to use it
+  fake.reset();  // the child must be the first to use it
   const int status = run_in_child([&] {
     SetUp();
     const MemoryHandle handle = new_handle();
@@ -291,7 +291,7 @@ TEST_F(DoubleMemory, OfTheHostIsRegisteredInStrictMode) {
   ASSERT_EQ(api().host_unregister(&value), Status::success);
 }
 
-/// Three pages of a memfd, as a segment of a link has them.
+/// Three pages of a memfd, as in a segment of a link.
 TEST_F(DoubleMemory, RegisteredIsReadFromThePagesThatItHad) {
   const Variable pins("TENDON_CUDA_DOUBLE_PINS", "1");
   fake.reset();

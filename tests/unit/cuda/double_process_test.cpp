@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the double of the driver begins, fails and ends, and what a capture forbids.
+// The start, the failures and the end of the double of the driver, and the calls that a capture
+// forbids.
 #include <array>
 #include <thread>
 

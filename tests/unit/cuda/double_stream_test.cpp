@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules of streams and events that the double of the driver keeps.
+// The rules of streams and events in the double of the driver.
 #include <atomic>
 #include <thread>
 
@@ -15,7 +15,7 @@ using cuda::WriteOrder;
 /// Tests that decide by a word when the work of a stream is done.
 class DoubleStream : public DeviceFixture {
  protected:
-  /// Work of the stream stays behind this until the word is written.
+  /// Blocks the work of the stream until the word is written.
   void hold(StreamHandle stream, const HostWord& word, std::uint64_t value = 1) {
     ASSERT_EQ(api().stream_wait_value64(stream, word.address(), value, WaitCondition::at_least),
               Status::success);
@@ -208,7 +208,7 @@ TEST_F(DoubleStream, ReleasingCallsWaitForAll) {
     EXPECT_EQ(api().host_unregister(&registered), Status::success);
     ++released;
   });
-  // Each has been called, which is all that can be seen of a call that does not return.
+  // Each function has been called. More cannot be seen of a call that does not return.
   EXPECT_TRUE(eventually([&] {
     return fake.calls("cuMemFree_v2") == 1 && fake.calls("cuMemUnmap") == 1 &&
            fake.calls("cuMemHostUnregister") == 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The double answers what tests/gpu/driver_sequences.txt says; tools/gpu_check.sh asks a driver.
+// The double answers as tests/gpu/driver_sequences.txt says; tools/gpu_check.sh asks a driver.
 #include "support/cuda/driver_sequences.hpp"
 
 #include <gtest/gtest.h>

@@ -157,7 +157,7 @@ TEST(LibraryChoice, IsThatOfTheEnvironment) {
   EXPECT_TRUE(fails_with(chosen_library(), ErrorCode::invalid_argument, "'no [31m'"));
 }
 
-/// In a process of its own, because the first call decides for all.
+/// Runs the check in a child process, because the first call of a process decides for all.
 template <class Check>
 void expect_in_child(Check check) {
   const int status = run_in_child([&] { return check() ? 0 : 1; });

@@ -40,11 +40,11 @@ class Gather : public GpuWorkFixture {
     target.reset();
     GpuWorkFixture::TearDown();
   }
-  /// All of a segment, past all streams: nothing is under way there.
+  /// All bytes of a segment, without regard to streams: no work is under way there.
   [[nodiscard]] std::span<std::byte> bytes_of(const Segment& segment) const {
     return {static_cast<std::byte*>(fake.writes(segment->address(), kSegmentBytes)), kSegmentBytes};
   }
-  /// A piece from `memory` to `target`, and what the target has then.
+  /// A piece from `memory` to `target`; updates the bytes that the target must then have.
   [[nodiscard]] GatherEntry piece(std::size_t to, std::size_t from, std::size_t size,
                                   std::vector<std::byte>& wanted) const {
     std::ranges::copy(bytes_of(memory).subspan(from, size), wanted.begin() + std::ptrdiff_t(to));
@@ -80,7 +80,7 @@ TEST_F(Gather, PacksPiecesOfAnySizeFromAnyAddress) {
       to = (to + size + 79) / 64 * 64;
     }
   }
-  // Places that are not aligned, too.
+  // Tests places that are not aligned, too.
   for (const std::size_t shift : {1, 4, 8}) {
     pieces.push_back(piece(to + shift, 16 * shift, 5000, wanted));
     to += 8192;
@@ -153,7 +153,7 @@ TEST_F(Gather, ALaunchThatTheDriverRefusesIsAnError) {
   EXPECT_TRUE(has(wanted));
 }
 
-// How the driver makes it
+// How the driver makes the kernel
 
 TEST_F(Gather, IsMadeOnceForAllCallersByTheDeviceThread) {
   std::atomic<bool> is_held = true;

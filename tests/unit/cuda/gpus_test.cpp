@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which GPUs a process uses, on the double of the driver.
+// The GPUs that a process uses, on the double of the driver.
 #include "cuda/gpus.hpp"
 
 #include <thread>
@@ -15,7 +15,7 @@ using cuda::Gpu;
 using cuda::Gpus;
 using cuda::Status;
 
-/// A process that has not used CUDA; the second of its GPUs has a UUID of its own.
+/// A process that has not used CUDA; the second of its GPUs has a different UUID.
 class GpusTest : public testing::Test {
  protected:
   static constexpr const char* kUuids =
@@ -86,7 +86,7 @@ TEST_F(GpusTest, AnErrorIsNotForGood) {
 
 TEST_F(GpusTest, AGpuThatIsLateIsThereForTheNextCall) {
   const auto open = std::make_shared<std::atomic<bool>>(false);
-  // The driver is busy in the middle of it.
+  // The device thread is busy in the middle of it.
   ASSERT_TRUE(succeeds(thread->post([open] { open->wait(false); })));
   EXPECT_TRUE(fails_with(gpus->use(0, kBriefly), ErrorCode::timeout, "device thread"));
   EXPECT_TRUE(fails_with(gpus->use(0, Deadline::now()), ErrorCode::timeout));

@@ -45,7 +45,7 @@ TEST(SlotSizes, AboveItAtMostAnEighthIsInVain) {
 
 class SlotTableTest : public testing::Test {
  protected:
-  /// A segment of slots of this size.
+  /// Adds a segment of slots of this size.
   std::uint32_t grow(std::uint64_t slot_bytes, SlotTable::TimePoint now = {}) {
     const auto number = table_.reserve(slot_bytes, removed_);
     EXPECT_TRUE(number);

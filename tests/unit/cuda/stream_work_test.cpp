@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work on streams, and how long its memory stays, on the double of the driver.
+// Work on streams, and the life of its memory, on the double of the driver.
 #include "cuda/stream_work.hpp"
 
 #include <optional>
@@ -27,11 +27,11 @@ class StreamWorkTest : public GpuWorkFixture {
   [[nodiscard]] StreamWork work_on(StreamHandle stream) {
     return StreamWork::begin(gpu, stream, "test").value();
   }
-  /// 64 bytes from the begin of the memory to a later page of it.
+  /// Copies 64 bytes from the start of the memory to a later page of it.
   [[nodiscard]] Result<void> copy(StreamWork& work, std::uint64_t page = 1) {
     return work.copy(memory->address() + 4096 * page, memory->address(), 64);
   }
-  /// Work on the stream that keeps the owner.
+  /// Starts work on the stream that keeps the owner.
   [[nodiscard]] StreamWork copying_on(StreamHandle stream, Owner& owner) {
     auto work = work_on(stream);
     EXPECT_TRUE(succeeds(copy(work)));
@@ -242,7 +242,7 @@ TEST(StreamNames, OfAThreadAreForThatThreadAlone) {
   std::vector<StreamName> names;
   for (int turn = 0; turn < 20; ++turn) {
     std::thread([&] {
-      // The system may call this thread as the ones before it.
+      // The system may reuse the number of an earlier thread for this one.
       for (const StreamName& other : names) {
         EXPECT_TRUE(other.is_replaced_here());
         EXPECT_EQ(other.here(), handle(kLegacyStream));
@@ -286,7 +286,7 @@ TEST_F(StreamWorkTest, ThatEndsInAnotherThreadBreaksNoCapture) {
   EXPECT_TRUE(owner.is_dropped_eventually());
 }
 
-// What fails
+// Failures
 
 TEST_F(StreamWorkTest, ALostContextIsNamed) {
   const StreamHandle stream = new_stream();
@@ -361,7 +361,7 @@ TEST_F(StreamWorkTest, WithoutEventsTheDeviceThreadSynchronises) {
     EXPECT_EQ(owner.where(), device_thread());
     fail(call, Status::success);
     synchronised = fake.calls("cuStreamSynchronize");
-    // The next turn has no event that is free.
+    // Leaves no free event for the next turn.
     EXPECT_TRUE(succeeds(gpu->take_event()));
   }
 }
@@ -395,7 +395,7 @@ TEST_F(StreamWorkTest, MemoryStaysWhereNothingTellsWhenTheWorkIsDone) {
   fail("cuEventRecord", Status::invalid_value);
   fail("cuStreamSynchronize", Status::invalid_value);
   { const auto work = copying_on(new_stream(), on_a_stream); }
-  EXPECT_TRUE(eventually([&] { return fake.pending(0) == 0; }));  // both copy to one place
+  EXPECT_TRUE(eventually([&] { return fake.pending(0) == 0; }));  // both copies write to one place
   { const auto work = copying_on(always(kPerThreadStream), on_that_of_a_thread); }
   settle();
   settle();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the front may say, what is wrong of it, and what it is told: examples/engine/PROTOCOL.md.
+// The messages of the front, the faults that are found in them, and the answers:
+// examples/engine/PROTOCOL.md.
 #include "controller/front_messages.hpp"
 
 #include <gtest/gtest.h>
@@ -12,7 +13,7 @@ namespace {
 
 FrontMessage parsed(std::string_view json) { return parse_front_message(tendon::as_bytes(json)); }
 
-/// What is wrong of a message; "" where nothing is.
+/// The fault of a message; "" where it has none.
 std::string fault(std::string_view json) {
   const FrontMessage message = parsed(json);
   const auto* wrong = std::get_if<Malformed>(&message);

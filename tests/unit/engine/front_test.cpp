@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The front's pipe, with fronts that come, go and do not read.
+// The front's pipe, with fronts that connect, leave and do not read.
 #include "controller/front.hpp"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ class Fronts : public testing::Test {
   tendon::Pipe connect() {
     return tendon::Pipe::connect(client_context_, front_->address(), kPatience).value();
   }
-  /// Until one has gone; what else came meanwhile is dropped.
+  /// Waits until a front has left; drops the other events until then.
   bool one_has_gone() {
     return eventually([&] {
       for (const FrontEvent& event : inbox_.take())
@@ -38,7 +38,7 @@ class Fronts : public testing::Test {
     });
   }
 
-  // As much as waits for a peer that does not read, before `unsent` grows.
+  // A peer that does not read can hold this much before `unsent` grows.
   tendon::Context context_ = tendon::Context::create({.link_cap_bytes = 1 << 20}).value();
   Inbox<FrontEvent> inbox_;
   std::unique_ptr<Front> front_;
@@ -70,7 +70,7 @@ TEST_F(Fronts, OneThatNeverReadsIsCutOffWithTheReason) {
   while (heard.has_value()) heard = stuck.recv_message(kPatience);
   EXPECT_TRUE(fails_with(heard, tendon::ErrorCode::limit_exceeded, "the front does not read"));
 
-  // The next one begins with nothing that waited for it.
+  // The next front starts without the messages that waited for the old one.
   tendon::Pipe next = connect();
   ASSERT_TRUE(eventually([&] { return front_->is_there(); }));
   front_->send("hello");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the workers of the engine do with steps, without arithmetic: the next token is a hash of
-// those before it. Whatever a real one would refuse is a failure of the test.
+// The work of the engine's workers on steps, without arithmetic: the next token is a hash of the
+// tokens before it. A step that a real worker would refuse fails the test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ class ModelWorker {
 
   ModelWorker(std::uint32_t blocks, std::uint32_t kv_size) : blocks_(blocks), kv_size_(kv_size) {}
 
-  /// The token after these.
+  /// The token after these tokens.
   [[nodiscard]] static std::uint32_t after(const std::vector<std::uint32_t>& tokens) {
     std::uint64_t hash = 1469598103934665603ULL;
     for (const std::uint32_t token : tokens) hash = (hash ^ token) * 1099511628211ULL;
@@ -58,7 +58,7 @@ class ModelWorker {
     return outputs;
   }
 
-  /// Those of the roster before are gone.
+  /// Forgets the sequences of the previous roster.
   void forget() { known_.clear(); }
   [[nodiscard]] std::size_t sequences() const { return known_.size(); }
   [[nodiscard]] std::uint64_t used() const {

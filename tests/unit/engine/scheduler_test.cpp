@@ -64,7 +64,7 @@ std::vector<Part> parts_of(const v1::StepInputs& step) {
   return parts;
 }
 
-/// A scheduler, the workers, and what clients were told.
+/// A scheduler, the workers, and the messages to clients.
 class Engine {
  public:
   explicit Engine(const SchedulerLimits& limits)
@@ -74,7 +74,7 @@ class Engine {
     const auto refused = scheduler.submit(std::move(request));
     EXPECT_FALSE(refused.has_value()) << refused->message;
   }
-  /// Gives the next step out.
+  /// Starts the next step.
   v1::StepInputs give() {
     auto step = scheduler.next_step();
     EXPECT_TRUE(step.has_value());
@@ -196,7 +196,7 @@ TEST(Scheduler, TheYoungestIsPreemptedWhenBlocksRunOut) {
   EXPECT_EQ(step.scheduler_output().preempted_seq_ids(0), 2U);
   EXPECT_EQ(engine.scheduler.load().waiting, 1U);
   while (!engine.done.contains("old")) engine.step();
-  // All of it again, its output too, by the tokens that workers know already.
+  // All of it again, with its output: the workers know these tokens already.
   EXPECT_EQ(parts_of(engine.step()), (std::vector<Part>{{2, 33, 0, 1}}));
   engine.run_to_the_end();
   EXPECT_EQ(engine.tokens["old"], continuation(prompt_of(30), 20));
@@ -226,7 +226,8 @@ TEST(Scheduler, WhatIsPartOfTheStepIsNotPreemptedForIt) {
   EXPECT_EQ(parts_of(engine.give()), (std::vector<Part>{{2, 16, 0, 0}}));
   engine.take();
   engine.take();
-  // The token of the younger one takes the last block, which the rest of the older prompt needs.
+  // The token of the younger sequence takes the last block, which the rest of the older prompt
+  // needs.
   EXPECT_EQ(parts_of(engine.give()), (std::vector<Part>{{2, 1, 16, 0}}));
   const auto step = engine.give();
   EXPECT_EQ(parts_of(step), (std::vector<Part>{{1, 20, 20, 0}}));
@@ -273,7 +274,7 @@ TEST(Scheduler, CancelTakesEffectInTheNextStep) {
   engine.give();
   engine.scheduler.cancel("a");
   EXPECT_EQ(engine.scheduler.load().used_blocks, 2U);
-  engine.take();  // its token of the step under way is told to nobody
+  engine.take();  // nobody gets its token of the step under way
   EXPECT_EQ(engine.tokens["a"].size(), 1U);
   EXPECT_EQ(engine.done.at("a").reason, v1::FINISH_REASON_CANCELLED);
   const auto step = engine.step();
@@ -282,11 +283,11 @@ TEST(Scheduler, CancelTakesEffectInTheNextStep) {
   EXPECT_EQ(step.scheduler_output().finished_seqs(0).seq_id(), 1U);
   EXPECT_EQ(step.scheduler_output().finished_seqs(0).reason(), v1::FINISH_REASON_CANCELLED);
   EXPECT_EQ(engine.worker.used(), engine.scheduler.load().used_blocks);
-  engine.scheduler.cancel("a");  // done already
+  engine.scheduler.cancel("a");  // it is done already
   engine.scheduler.finish("b");
   engine.hear();
   EXPECT_EQ(engine.done.at("b").reason, v1::FINISH_REASON_STOP);
-  // A step with nothing but an end frees the blocks.
+  // A step that contains only an end frees the blocks.
   EXPECT_TRUE(parts_of(engine.step()).empty());
   EXPECT_EQ(engine.worker.used(), 0U);
   EXPECT_FALSE(engine.scheduler.next_step().has_value());
@@ -457,8 +458,8 @@ TEST(Scheduler, WhatIsLeftCanBeEnded) {
   engine.run_to_the_end();
 }
 
-/// Requests, cancels and losses at random, with few blocks: each request gets the tokens that it
-/// would have got alone, and at the end nothing is held.
+/// Requests, cancels and losses at random, with few blocks. Each request gets the same tokens as it
+/// would alone, and at the end nothing is held.
 class RandomRuns : public testing::TestWithParam<std::uint32_t> {};
 
 TEST_P(RandomRuns, GiveEachRequestItsTokens) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The next token from logits. Golden numbers are those of engine/sampler.py and engine/step.py.
+// The next token from logits. The golden numbers are results of engine/sampler.py and
+// engine/step.py.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +22,7 @@ Sequence sequence_of(std::vector<std::uint32_t> prompt, std::vector<std::uint32_
   return made;
 }
 
-/// How often each token is drawn by many seeds.
+/// How often each token is drawn with many seeds.
 std::map<std::uint32_t, int> draws(Sequence sequence, const std::vector<double>& logits) {
   std::map<std::uint32_t, int> counts;
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
@@ -79,7 +80,7 @@ TEST(Sampler, PenaltiesAreForWhatWasSaid) {
   params.set_frequency_penalty(0.5);
   EXPECT_EQ(choose(sequence, std::vector<double>{2, 1.6, 1, 0}).token, 1U);
   params.clear_frequency_penalty();
-  params.set_repetition_penalty(2);  // of the prompt too; divides what is above 0
+  params.set_repetition_penalty(2);  // of the prompt too; divides logits above 0
   EXPECT_EQ(choose(sequence, std::vector<double>{2, 2, 1.1, 2.1}).token, 2U);
   EXPECT_EQ(choose(sequence, std::vector<double>{-1, -1, -1.5, -1}).token, 2U);
 }

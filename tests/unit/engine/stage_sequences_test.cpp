@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a worker makes of a controller's word, and what it refuses.
+// How a worker applies a controller's word, and which words it refuses.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -35,7 +35,7 @@ v1::SequenceParams params_of(std::uint64_t seq_id, std::uint32_t tokens) {
   return params;
 }
 
-/// A worker's sequences, told step by step.
+/// A worker's sequences, which the test changes step by step.
 class Told {
  public:
   explicit Told(std::uint32_t blocks = 4) : tables(blocks), sequences(kSizes, tables) {}
@@ -60,7 +60,7 @@ class Told {
     output.add_output_tokens(token);
   }
   Result<std::vector<Chunk>> apply() { return sequences.apply(step); }
-  /// Sequence 1 with a prompt of 20 tokens, all computed.
+  /// Starts sequence 1 with a prompt of 20 tokens, all computed.
   void begin() {
     *next().add_new_seq_params() = params_of(1, 20);
     part(1, 0, 20);
@@ -88,7 +88,7 @@ TEST(Sequences, PromptsComeInChunksAndTokensAreAppended) {
   EXPECT_EQ(chunks->at(0).last, Chunk::Last::yes);
   told.next();
   told.pending(1, 55);
-  told.pending(9, 55);  // ended meanwhile
+  told.pending(9, 55);  // the sequence has ended meanwhile
   told.part(1, 20, 1);
   chunks = told.apply();
   ASSERT_TRUE(succeeds(chunks));

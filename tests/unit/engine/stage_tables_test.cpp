@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which slots of the pools the tokens of a sequence get.
+// The slots of the pools that the tokens of a sequence get.
 #include <gtest/gtest.h>
 
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of the last stage, against the same in plain loops, without a cache.
+// The arithmetic of the last stage, compared with plain loops without a cache.
 #include "worker/stage.hpp"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ const std::string kConfigText =
     R"({"layers":3,"width":24,"heads":6,"kv_heads":3,"ffn_width":40,"vocabulary":30,)"
     R"("context":64,"rope_base":10000.0,"rms_eps":1e-05})";
 
-/// A model with random weights, its file, and what it computes in plain loops.
+/// A model with random weights, its file, and its results in plain loops.
 class Plain {
  public:
   Plain() {
@@ -56,7 +56,7 @@ class Plain {
     add("embed_tokens", 30, 24);
   }
 
-  /// Logits after each of the rows, which are positions 0, 1, ... of a sequence.
+  /// The logits after each of the rows, which are positions 0, 1, ... of a sequence.
   Rows logits(Rows rows) {
     for (const std::string layer : {"layers.1", "layers.2"}) {
       const Rows in = normed(rows, layer + ".input_layernorm");
@@ -85,7 +85,7 @@ class Plain {
     return rows;
   }
 
-  /// The stage in C++ on a file of these weights.
+  /// Opens the stage in C++ on a file of these weights.
   template <class Scalar>
   tendon::Result<std::unique_ptr<Stage>> open(std::uint32_t blocks) {
     tendon::TensorDict dict;
@@ -144,7 +144,7 @@ class Plain {
       for (std::size_t at = 0; at < rows[row].size(); ++at) rows[row][at] += more[row][at];
     }
   }
-  /// Element `at` of a head whose pairs are turned by its position.
+  /// Element `at` of a head whose pairs are rotated by its position.
   static double turned(const std::vector<double>& row, std::size_t head, std::size_t at,
                        std::size_t position) {
     const double angle =
@@ -181,7 +181,7 @@ class Plain {
   tendon::test::ScratchDir folder_;
 };
 
-/// Sequences that are computed piece by piece in one stage.
+/// Computes sequences piece by piece in one stage.
 template <class Scalar>
 class Played {
  public:
@@ -281,7 +281,7 @@ TEST(Stage, AWeightThatIsMissingOrOfAnotherShapeIsNamed) {
     EXPECT_TRUE(fails_with(plain.open<float>(1), ErrorCode::not_found, "layers.2.mlp.down_proj"));
   }
   Plain plain;
-  plain.forget("layers.0.mlp.down_proj");  // of the other stage
+  plain.forget("layers.0.mlp.down_proj");  // belongs to the other stage
   EXPECT_TRUE(succeeds(plain.open<float>(1)));
   EXPECT_TRUE(fails_with(plain.open<std::int32_t>(1), ErrorCode::unsupported_dtype, "i32"));
 }

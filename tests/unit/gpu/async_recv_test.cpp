@@ -24,7 +24,7 @@ constexpr std::int64_t kSmall = 1000;
 constexpr std::int64_t kLarge = 20 << 20;  // in three pieces
 constexpr std::uint64_t kMebi = std::uint64_t{1} << 20;
 
-/// Messages travel through host memory; direct_recv_test.cpp has those that do not.
+/// Messages travel through host memory; direct_recv_test.cpp tests the direct ones.
 class AsyncGpuReceive : public StagedGpuPipeTest {
  protected:
   /// One leaf `x` on a GPU.
@@ -33,7 +33,8 @@ class AsyncGpuReceive : public StagedGpuPipeTest {
     batch.set("x", on_gpu(patterned(seed, static_cast<std::uint64_t>(size))["x"], device));
     return batch;
   }
-  /// Its leaf lies on `device` and holds the pattern now, whatever the streams have left to do.
+  /// Expects that its leaf lies on `device` and holds the pattern now, whatever work the streams
+  /// have left.
   [[nodiscard]] testing::AssertionResult lies_there(const Result<TensorDict>& batch,
                                                     std::uint64_t seed, Device device = kGpu0) {
     if (!batch) return testing::AssertionFailure() << batch.error().message();
@@ -43,18 +44,18 @@ class AsyncGpuReceive : public StagedGpuPipeTest {
       return testing::AssertionSuccess();
     return testing::AssertionFailure() << "another content than that of " << seed;
   }
-  /// On which the device thread makes copies.
+  /// The stream on which the device thread makes copies.
   [[nodiscard]] cuda::StreamHandle own_stream(Device device = kGpu0) {
     const auto gpu = program.gpu(device.index);
     return gpu->thread().run([&] { return gpu->own_stream(); }, kPatience).value();
   }
-  /// The device thread has done what it had to do.
+  /// Waits until the device thread has done its pending work.
   void settle() {
     auto* const thread = cuda::process_device_thread().value();
     EXPECT_TRUE(succeeds(thread->run([] { return Result<void>(); }, kPatience)));
   }
-  /// The copy that the device thread has enqueued on its stream, which does nothing yet, is the
-  /// first since `before`.
+  /// Waits for the first copy since `before` that the device thread has enqueued on its stream. The
+  /// copy itself does not run yet.
   [[nodiscard]] bool is_under_way(PipePair& pair, std::uint64_t before) {
     return eventually([&] { return fake.calls("cuMemcpyAsync") > before; },
                       [&] { pair.server_context.progress(); });
@@ -176,7 +177,7 @@ TEST_P(AsyncGpuReceive, CallbacksRunInTheOrderOfTheMessages) {
   for (int i = 0; i < kMessages; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
 }
 
-// Nothing but the device thread waits for the driver
+// Only the device thread waits for the driver
 
 TEST_P(AsyncGpuReceive, ADeviceThreadThatIsBusyStopsNoOtherMessage) {
   PipePair pair = connect();
@@ -200,7 +201,7 @@ TEST_P(AsyncGpuReceive, ADeviceThreadThatIsBusyStopsNoOtherMessage) {
   EXPECT_TRUE(lies_there(second.wait(kPatience), 2, kGpu1));
 }
 
-// What cannot be delivered
+// Messages that cannot be delivered
 
 TEST_P(AsyncGpuReceive, AGpuThatIsNotThereEndsItBeforeAMessageComes) {
   PipePair pair = connect();
@@ -239,7 +240,8 @@ TEST_P(AsyncGpuReceive, AMessageWaitsForMemoryThatAStreamStillReads) {
     ASSERT_TRUE(succeeds(pair.client.send(patterned(seed, 20 * kMebi), kPatience)));
   {
     const Gate gate(fake, stream);
-    // It waits for no work of this stream, and a kernel of it may read the batch to the end.
+    // The receive waits for no work of this stream, and a kernel of it may read the batch to the
+    // end.
     auto first = pair.server.recv_async(options).wait(kPatience);
     ASSERT_TRUE(lies_there(first, 1));
     first = TensorDict();
@@ -393,7 +395,7 @@ TEST_P(AsyncGpuReceive, ContextsThatCloseEndItAndTakeNothingFromTheGpu) {
     EXPECT_TRUE(fails_with(posted.wait(kPatience), ErrorCode::context_closed));
     EXPECT_TRUE(fails_with(next.wait(kPatience), ErrorCode::context_closed));
   }
-  // The copy has memory to write to: else the double loses the context.
+  // The copy has memory to write to, or the double would lose the context.
   gate.reset();
   synchronize(kGpu0, own_stream());
   EXPECT_TRUE(is_released());

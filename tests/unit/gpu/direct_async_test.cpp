@@ -40,7 +40,7 @@ class DirectAsync : public GpuPipeTest {
       return testing::AssertionFailure() << "it is not batch " << seed;
     return testing::AssertionSuccess();
   }
-  /// The peer has answered, and memory for such batches is there.
+  /// Waits until the peer has answered, and memory for such batches exists.
   void warm(PipePair& pair, std::int64_t size = 4096) {
     ASSERT_TRUE(succeeds(pair.client.send(gpu_batch(0, size), kPatience)));
     ASSERT_TRUE(is_next(pair, 0));
@@ -110,7 +110,7 @@ TEST_P(DirectAsync, BeforeTheAnswerSendsAreStagedAndThenTheyAreDirect) {
   EXPECT_NE(pair.client.stats().copies_d2h, 0u);
 }
 
-// The caller has returned long before its message has a place: the host writes the word.
+// The caller has returned long before its message gets a place: the host writes the word.
 TEST_P(DirectAsync, AFilledSlotWaitsForAPlaceInTheWindow) {
   const auto stream = make_stream();
   for (const bool is_copied_first : {true, false}) {
@@ -265,7 +265,7 @@ TEST_P(DirectAsync, DirectOnlyWaitsForRoomUntilItsDeadline) {
                          ErrorCode::message_too_large, "third"));
 }
 
-// What is free again without a word of a peer: loans that are dropped tell nobody.
+// Memory that becomes free without a word of a peer: nobody is told about dropped loans.
 TEST_P(DirectAsync, AHeldBatchIsTriedAgainByTheClock) {
   PipePair pair = connect({.device_cap_bytes = 64 << 20, .device_path = DevicePath::direct_only});
   const TensorDict batch = gpu_batch(1, 6 << 20);
@@ -323,7 +323,7 @@ TEST_P(DirectAsync, DirectOnlyLeavesRoomToTheSendThatWaitsLongest) {
   EXPECT_TRUE(is_next(pair, 3));
 }
 
-// The first one waits for its stream, while there is room for the others.
+// The first send waits for its stream, while there is room for the others.
 TEST_P(DirectAsync, DirectOnlyPassesNoSendThatIsHeld) {
   PipePair pair = connect({.device_cap_bytes = 64 << 20, .device_path = DevicePath::direct_only});
   constexpr std::int64_t kSize = 20 << 20;

@@ -47,7 +47,7 @@ class DirectPipe : public GpuPipeTest {
   [[nodiscard]] static std::shared_ptr<detail::Link> link_of(const Context& context) {
     return detail::ContextCore::of(context)->links().all()->front();
   }
-  /// What came back has been taken in.
+  /// Expects that the owner has taken in all returned slots.
   [[nodiscard]] static testing::AssertionResult returns(PipePair& pair) {
     if (eventually([&] {
           (void)link_of(pair.client_context)->collect_returns();
@@ -140,7 +140,7 @@ TEST_P(DirectPipe, ZeroBytesTravelToo) {
 
 TEST_P(DirectPipe, SendDoesNotWaitForTheGpuAndTheReceiverDoes) {
   PipePair pair = connect();
-  ASSERT_TRUE(succeeds(pair.client.send(gpu_batch(1, 4096), kPatience)));  // the answer is there
+  ASSERT_TRUE(succeeds(pair.client.send(gpu_batch(1, 4096), kPatience)));  // the peer has answered
   ASSERT_TRUE(succeeds(pair.server.recv(kPatience)));
   const auto stream = make_stream();
   const TensorDict batch = gpu_batch(2, 100'000);
@@ -166,7 +166,7 @@ TEST_P(DirectPipe, ASleepingReceiverIsWoken) {
   ASSERT_TRUE(succeeds(pair.client.send(batch, kPatience, {.stream = stream})));
   auto received = std::async(std::launch::async, [&] { return pair.server.recv(kPatience); });
   const auto sleeps = [&] {
-    // The opening, one schema and two batches.
+    // The messages are the opening, one schema and two batches.
     return link_of(pair.server_context)->stats().messages_received == 4 &&
            received.wait_for(0ms) == std::future_status::timeout;
   };

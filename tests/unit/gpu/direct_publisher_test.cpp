@@ -76,7 +76,7 @@ TEST_P(DirectPublisher, LeavesAndValuesOfHostMemoryStayThere) {
   EXPECT_EQ(arrived.value("info/name").as_string(), "a/b");
   EXPECT_TRUE(bitwise_equal(arrived["state/joints"], batch["state/joints"]));
   EXPECT_TRUE(has_pattern(read(arrived["x"]).bytes(), 3));
-  // More of host memory than travels inline: by way of host memory.
+  // It has more host memory than travels inline, so the sample is staged.
   batch.set("large", Tensor::empty(DType::u8, {20'000}).value());
   ASSERT_TRUE(succeeds(camera.publish(batch, kPatience)));
   const auto staged = frames.recv(kPatience);
@@ -166,7 +166,7 @@ TEST_P(DirectPublisher, ALateSubscriberHasItFromTheHistoryByWayOfHostMemory) {
     EXPECT_TRUE(bitwise_equal(arrived["n"], Tensor::of<double>({1}, {static_cast<double>(i)})));
   }
   EXPECT_EQ(camera.stats().copies_d2h, 3u);
-  // From the next one on it reads there.
+  // The subscriber reads the next samples on the GPU.
   ASSERT_TRUE(succeeds(camera.publish(frame(5), kPatience)));
   const auto sample = late.recv(kPatience);
   EXPECT_TRUE(is_frame(sample, 5));
@@ -192,9 +192,9 @@ TEST_P(DirectPublisher, ALateSubscriberWaitsForMemoryOfTheHost) {
   }
   Subscriber late = subscriber_of(logger);
   ASSERT_TRUE(eventually([&] { return camera.stats().subscribers == 2; }));
-  wait_for_device_thread();  // it has tried
+  wait_for_device_thread();  // it has tried to copy
   EXPECT_EQ(camera.stats().copies_d2h, 0u);
-  // None of the samples has memory that would be free then.
+  // No sample has memory that a trimmed history would free.
   EXPECT_TRUE(fails_with(camera.loan(host.schema()), ErrorCode::resource_exhausted));
   EXPECT_EQ(camera.stats().history_trimmed, 0u);
   loans.clear();
@@ -206,7 +206,7 @@ TEST_P(DirectPublisher, ALateSubscriberWaitsForMemoryOfTheHost) {
   }
 }
 
-// However many copies lack memory, and whatever else shows samples meanwhile.
+// This holds for any number of copies that lack memory, and whatever else shows samples meanwhile.
 TEST(GpuSamples, OnePauseIsEnoughForAllThatWaitForMemory) {
   using Next = detail::GpuSamples::Next;
   detail::GpuSamples samples(nullptr, "camera");
@@ -224,7 +224,7 @@ TEST(GpuSamples, OnePauseIsEnoughForAllThatWaitForMemory) {
   EXPECT_EQ(samples.take_staged(second, lost), Next::now);
 }
 
-// No reader that stops takes from another one: one that holds its share is served by copies.
+// A stopped reader takes nothing from another one: a reader that holds its share gets copies.
 TEST_P(DirectPublisher, AReaderThatStopsTakesNothingFromTheOthers) {
   Program& robot = start("robot", {.device_cap_bytes = 32u << 20});
   Program& planner = start("planner");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs that publish samples which lie on a GPU of the double, and read them there.
+// Programs that publish samples that lie on a GPU of the double, and read them there.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace tendon::test {
 
 inline constexpr std::uint64_t kFrame = 300'000;
 
-/// A program with a camera, and one that has its frames.
+/// A program with a camera, and one that subscribes to its frames.
 struct CameraPrograms {
   Program& robot;
   Program& planner;
@@ -46,7 +46,7 @@ class DirectPublisher : public GpuNodesTest {
   static std::vector<std::shared_ptr<detail::Link>> links_of(const Program& program) {
     return *detail::ContextCore::of(program.context)->links().all();
   }
-  /// Holds of slots in the program's pool of passed memory: of its peers.
+  /// How many holds of slots the peers have in the program's pool of passed memory.
   [[nodiscard]] static std::uint64_t held(const Program& program) {
     for (const auto& link : links_of(program)) (void)link->collect_returns();
     const auto stats = detail::ContextCore::of(program.context)->memory().passed->stats();
@@ -55,7 +55,7 @@ class DirectPublisher : public GpuNodesTest {
   static bool is_view(const Sample& sample) {
     return (*sample.tensors)["x"].storage().access() == Access::read_only;
   }
-  /// As one of an older version sees the program of that name.
+  /// Makes the program of that name look like one of an older version.
   static void make_older(const Program& program, const std::string& name) {
     constexpr auto kBit = static_cast<std::uint64_t>(detail::Feature::device_samples);
     for (const auto& link : links_of(program))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a receiver does with tensors that lie on its GPU in memory of their sender: views, copies,
-// other places, and messages that cannot be delivered where they are wanted.
+// How a receiver handles tensors that lie on its GPU in memory of their sender: views, copies,
+// other places, and messages that cannot be delivered to the wanted place.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -47,7 +47,7 @@ class DirectRecv : public GpuPipeTest {
     if (has_pattern(host.bytes(), seed)) return testing::AssertionSuccess();
     return testing::AssertionFailure() << "another content than that of " << seed;
   }
-  /// Slots of the sender that somebody holds.
+  /// How many slots of the sender are held.
   [[nodiscard]] static std::uint64_t held(PipePair& pair) {
     const auto core = detail::ContextCore::of(pair.client_context);
     (void)core->links().all()->front()->collect_returns();

@@ -28,7 +28,7 @@ Tensor numbered_bytes(std::uint64_t seed, std::int64_t size) {
   return x;
 }
 
-/// "a" and on, so that leaves are in the order of the list.
+/// Leaves "a", "b" and so on, in the order of the list.
 TensorDict leaves_of(const std::vector<std::int64_t>& sizes, std::uint64_t seed) {
   TensorDict batch;
   for (std::size_t i = 0; i < sizes.size(); ++i)
@@ -51,7 +51,7 @@ class GatheredPipe : public StagedGpuPipeTest {
     return batch;
   }
   enum class How : std::uint8_t { now, queued };
-  /// What arrives of the batch, in host memory; `launches` and `copies` count what the GPU got.
+  /// The batch as it arrives in host memory; `launches` and `copies` count the calls of the GPU.
   [[nodiscard]] TensorDict deliver(PipePair& pair, const TensorDict& batch, How how) {
     launches = fake.calls("cuLaunchKernel");
     copies = fake.calls("cuMemcpyAsync");
@@ -236,7 +236,7 @@ TEST_F(GatherPlan, TheSlotStaysUntilTheGpuHasReadIt) {
 }
 
 TEST_F(GatherPlan, WithoutTheKernelEachLeafIsCopied) {
-  // Another one than that of the process, which has the kernel perhaps.
+  // Not the GPU object of the process, which may have the kernel already.
   cuda::Gpu gpu(program.gpu(0)->context(), *cuda::process_device_thread().value());
   fake.fail("cuModuleLoadData", static_cast<int>(cuda::Status::invalid_image), 0);
   const CopiesToHost refused = copies_to_host(batch, room, gpu, *pool, kPatience);

@@ -24,7 +24,7 @@ class GpuNodesTest : public NodesTest, protected ProgramGpus {
     batch.set("x", on_gpu(batch["x"], device));
     return batch;
   }
-  /// Is it that batch, there?
+  /// Expects this batch, on this device.
   testing::AssertionResult is_there(const Result<Sample>& sample, std::uint64_t seed,
                                     std::uint64_t size, Device device = kGpu0) {
     if (!sample) return testing::AssertionFailure() << sample.error().message();

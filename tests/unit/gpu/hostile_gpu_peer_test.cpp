@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer that says what it likes of the GPUs of its tensors: past its pipe, through its own link.
+// A peer that lies about the GPUs of its tensors: it sends past its pipe, through its own link.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -36,7 +36,7 @@ class HostileGpuPeer : public GpuPipeTest {
         hostile->device_offers.number_of(gpu, [&](const Descriptor& word) { hostile->post(word); })
             .has_value());
   }
-  /// One leaf, the number `n`, as numbered() makes it.
+  /// Announces a schema of one leaf, the number `n`, as numbered() makes it.
   void announce(std::uint32_t number, const std::vector<std::uint8_t>& places) {
     const auto schema = numbered(0).schema();
     send({.kind = MessageKind::schema,
@@ -145,7 +145,7 @@ TEST_P(HostileGpuPeer, AGpuThatThisProcessHasNotLeavesTheMessageForHostMemory) {
   ASSERT_TRUE(succeeds(received));
   EXPECT_EQ((*received)["n"].device(), cpu());
   EXPECT_EQ(number_of(*received), 5);
-  // On another GPU, which the caller names.
+  // On another GPU, which the caller must name.
   EXPECT_TRUE(fails_with(pair_.server.recv(kPatience), ErrorCode::unsupported_device));
   received = pair_.server.recv({.device = kGpu1}, kPatience);
   ASSERT_TRUE(succeeds(received));
@@ -166,7 +166,7 @@ TEST_P(HostileGpuPeer, ALeafThatClaimsAGpuAndOneThatDoesNotLieApart) {
   EXPECT_EQ(read((*received)["n"]).item<std::int64_t>(), 5);
 }
 
-// Not by a peer: by a process that has so many.
+// No peer causes this, but a process with this many GPUs.
 TEST_P(HostileGpuPeer, BeyondTheGpusOfALinkABatchIsRefusedAndHostMemoryGoesOn) {
   for (std::size_t n = 0; n < kMaxDevicesPerLink; ++n) offer(static_cast<unsigned char>(100 + n));
   TensorDict batch;

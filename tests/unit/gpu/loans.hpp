@@ -21,7 +21,7 @@ inline std::shared_ptr<const Schema> loan_schema(std::int64_t size) {
 
 class GpuLoanTest : public GpuPipeTest {
  protected:
-  /// What a kernel of the program does, at once.
+  /// Writes at once, in place of a kernel of the program.
   void fill(const Tensor& on_gpu, std::uint64_t seed) {
     void* const room = fake.writes(address(on_gpu), on_gpu.size_bytes());
     fill_pattern({static_cast<std::byte*>(room), on_gpu.size_bytes()}, seed);
@@ -40,13 +40,13 @@ class GpuLoanTest : public GpuPipeTest {
       return testing::AssertionSuccess();
     return testing::AssertionFailure() << "it is not the loan of " << seed;
   }
-  /// The answer of the peer about the GPU has arrived.
+  /// Waits until the answer of the peer about the GPU has arrived.
   void warm_up(PipePair& pair) { warm_up(pair.client, pair.server); }
   void warm_up(Pipe& client, Pipe& server) {
     ASSERT_TRUE(succeeds(client.send(filled(client, 90, 100), kPatience)));
     ASSERT_TRUE(succeeds(server.recv(kPatience)));
   }
-  /// A further link of the client, to a Context of its own.
+  /// A further link of the client, to another Context.
   struct Third {
     Context context;
     Pipe from;

@@ -97,7 +97,7 @@ TEST_P(GpuLoanTest, ATensorThatIsKeptOverTheSendMayBeReadThere) {
     ASSERT_TRUE(succeeds(sent));
     ASSERT_TRUE(succeeds(pair.server.recv(kPatience)));
     ASSERT_TRUE(eventually([&] { return pool.summary().holders.empty(); }));
-    Gate gate(fake, stream);  // reads it
+    Gate gate(fake, stream);  // a reader of the loan
     kept.reset();
     wait_for_device_thread();
     EXPECT_NE(used_bytes(pair.client_context), 0u);
@@ -182,11 +182,11 @@ TEST_P(GpuLoanTest, AnAsynchronousSendToAPeerThatReadsItIsNoCopy) {
   }
 }
 
-// The sender has left its stream by then.
+// The loan has left its stream by then.
 TEST_P(GpuLoanTest, OneThatIsShownLaterArrivesBehindTheWorkThatFillsItToo) {
   PipePair pair = connect();
   warm_up(pair);
-  std::int64_t count = 0;  // that fill the window
+  std::int64_t count = 0;  // messages that fill the window
   while (pair.client.send(patterned(1, 10), 10ms)) ++count;
   const auto stream = make_stream();
   Gate gate(fake, stream);

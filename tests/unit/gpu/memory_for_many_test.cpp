@@ -113,7 +113,7 @@ TEST_P(GpuMemoryForMany, LeavesOfHostMemoryMayBeBesideIt) {
   EXPECT_EQ(pair.client.stats().copies_d2d, 0u);
 }
 
-// The address of the second leaf is the one that a message in the first slot would have.
+// The second leaf has the address that it would have in a message in the first slot.
 TEST_P(GpuMemoryForMany, TwoLoansSideBySideAreNotOneMessage) {
   PipePair pair = connect();
   const auto schema = Schema::make({{"x", DType::u8, {4096}}}).value();

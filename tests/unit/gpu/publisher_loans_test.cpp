@@ -25,14 +25,14 @@ std::shared_ptr<const Schema> frame_schema(std::uint64_t size = kFrame) {
   return Schema::make({{"x", DType::u8, {static_cast<std::int64_t>(size)}}}).value();
 }
 
-/// Sees a thread wait: only then does that make progress for its Context.
+/// Notices that a thread waits: only then does the thread make progress for its Context.
 class SeesWait final : public detail::Work {
  public:
   bool progress() override {
     if (std::this_thread::get_id() == thread_.load()) is_seen_.store(true);
     return !is_seen_.load();
   }
-  /// By that thread, before it waits.
+  /// Called by that thread, before it waits.
   void begin() { thread_.store(std::this_thread::get_id()); }
   [[nodiscard]] bool is_seen() const { return is_seen_.load(); }
 
@@ -43,7 +43,7 @@ class SeesWait final : public detail::Work {
 
 class PublisherLoans : public DirectPublisher {
  protected:
-  /// Filled by what stands for a kernel of the program, at once.
+  /// A loan that is filled at once, in place of a kernel of the program.
   [[nodiscard]] Loan filled(Publisher& publisher, std::uint64_t seed, std::uint64_t size = kFrame,
                             void* stream = kStreamPerThread) {
     Loan loan =
@@ -155,7 +155,7 @@ TEST_P(PublisherLoans, ItsMemoryReturnsWhenNobodyHasItAnyMore) {
   ASSERT_TRUE(succeeds(camera.publish(filled(camera, 1), kPatience)));
   auto sample = frames.recv(kPatience);
   ASSERT_TRUE(has(sample, 1));
-  // A publish of host memory takes its place in the history.
+  // A publish of host memory replaces it in the history.
   ASSERT_TRUE(succeeds(camera.publish(patterned(2, 10), kPatience)));
   ASSERT_TRUE(succeeds(frames.recv(kPatience)));
   if (GetParam().is_shm()) {
@@ -189,7 +189,7 @@ TEST_P(PublisherLoans, OnesThatOutliveThePublisherAndTheContextAreDropped) {
   EXPECT_FALSE(first.empty());
   EXPECT_TRUE(fails_with(camera.loan(frame_schema(), {.device = kGpu0}, kPatience),
                          ErrorCode::pipe_closed));
-  // Another publisher of the Context takes it.
+  // Another publisher of the Context can publish it.
   Publisher other = Publisher::declare(robot.node, "other").value();
   EXPECT_TRUE(succeeds(other.publish(std::move(first), kPatience)));
   stop(robot);
@@ -205,7 +205,7 @@ TEST_P(PublisherLoans, WhereASampleWouldBeStagedTheLoanIs) {
   Subscriber frames = subscriber_of(planner);
   ASSERT_TRUE(succeeds(camera.wait_for_subscribers(1, kPatience)));
   ASSERT_TRUE(has(frames.recv(kPatience), 1));
-  // More than the history may take of the pool.
+  // The sample is larger than the history's share of the pool.
   ASSERT_TRUE(succeeds(camera.publish(filled(camera, 2, 2u << 20), kPatience)));
   EXPECT_EQ(camera.stats().copies_d2h, 2u);
   const auto sample = frames.recv(kPatience);

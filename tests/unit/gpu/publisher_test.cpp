@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Samples that lie on a GPU, by way of host memory, on the double of the driver.
+// Samples that lie on a GPU and travel through host memory, on the double of the driver.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ class GpuPublisher : public GpuNodesTest {
     ADD_FAILURE() << "no link to " << name;
     return nullptr;
   }
-  /// So many GPUs that are nobody's are known there by the first numbers.
+  /// Registers this many unknown GPUs at the link, which take its first numbers.
   static void offer_others(detail::Link& link, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
       cuda::Uuid other{};
@@ -148,7 +148,7 @@ TEST_P(GpuPublisher, OneSchemaInThreePlacesIsThreeAnnouncements) {
       EXPECT_TRUE(is_there(frames.recv(kPatience), 1, 100, device));
     }
   }
-  // A loan has none of it.
+  // A loan has no memory on a GPU.
   Loan loan = camera.loan(bytes_schema(100)).value();
   fill_pattern(loan["x"].mutable_bytes(), 7);
   ASSERT_TRUE(succeeds(camera.publish(std::move(loan), kPatience)));
@@ -162,7 +162,7 @@ TEST_P(GpuPublisher, TwoLinksCountTheGpusApart) {
   Publisher camera = publisher_of(robot);
   Subscriber first = subscriber_of(planner);
   Subscriber second = subscriber_of(logger);
-  // On one link the first GPU has number 2 then, on the other 0.
+  // On one link the first GPU then has number 2, on the other 0.
   offer_others(*link_to(robot, "planner"), 2);
   for (const std::uint64_t size : {std::uint64_t{100}, kLarge}) {
     for (const Device device : {kGpu1, kGpu0}) {
@@ -236,10 +236,10 @@ TEST_P(GpuPublisher, ASampleIsReadBehindTheWorkOfItsStreamAndShownWhenItIsCopied
                 },
                 &rewrite),
             0);
-  // Without a deadline, and no subscriber is waited for: the GPU is.
+  // There is no deadline, and the publish waits for the GPU, but not for a subscriber.
   std::thread publishing([&] { EXPECT_TRUE(succeeds(camera.publish(batch, {.stream = stream}))); });
   EXPECT_TRUE(fails_with(frames.recv(20ms), ErrorCode::timeout));
-  // Samples of others go on meanwhile.
+  // Samples of others continue meanwhile.
   ASSERT_TRUE(succeeds(camera.publish(numbered(3), kPatience)));
   EXPECT_EQ(number_of(*receive(frames).tensors), 3);
   gate.open();
@@ -297,7 +297,7 @@ TEST_P(GpuPublisher, AStreamThatIsCapturedIsRefusedBeforeAnythingIsDone) {
   EXPECT_TRUE(is_there(sample, 1, kLarge));
 }
 
-// What cannot be had
+// Samples that cannot be published or received
 
 TEST_P(GpuPublisher, LeavesOfTwoGpusAndLeavesWithGapsAreRefused) {
   Program& robot = start("robot");
@@ -329,7 +329,7 @@ TEST_P(GpuPublisher, ASampleThatCannotBeHadThereStaysForAnotherPlace) {
                          "take it with recv()"));
   auto first = frames.recv({.device = cpu()}, kPatience);
   EXPECT_TRUE(is_there(first, 1, kTooMuch, cpu()));
-  // One that is given back before another one failed is the next.
+  // A sample that was returned before another one failed is the next.
   frames.give_back(*std::move(first));
   EXPECT_EQ(receive(frames).sequence, 1u);
   EXPECT_TRUE(is_there(frames.recv(kPatience), 2, 100));
@@ -355,7 +355,7 @@ TEST_P(GpuPublisher, ASubscriberThatTakesNoGpusMissesSuchSamplesAlone) {
   const auto sample = frames.recv(kPatience);
   EXPECT_TRUE(is_there(sample, 3, kLarge, cpu()));
   EXPECT_EQ(missing_in(*sample), 2u);
-  // What is told after two further events was told before, if at all.
+  // Events are delivered in order: after two later events, every earlier one has been delivered.
   for (const std::size_t count : {1u, 2u}) {
     const Subscriber other = subscriber_of(robot);
     ASSERT_TRUE(eventually([&] { return told.of(FabricEventKind::came).size() >= count; }));

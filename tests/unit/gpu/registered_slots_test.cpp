@@ -35,7 +35,7 @@ class RegisteredSlotsTest : public StagedGpuPipeTest {
     batch.set("x", on_gpu(host_batch(seed, size)["x"]));
     return batch;
   }
-  /// One message, received on the GPU.
+  /// Expects that a message is sent and received on the GPU.
   [[nodiscard]] testing::AssertionResult passes(PipePair& pair, TensorDict batch,
                                                 std::uint64_t seed) {
     if (auto sent = pair.client.send(std::move(batch), kPatience); !sent) return succeeds(sent);
@@ -52,7 +52,7 @@ class RegisteredSlotsTest : public StagedGpuPipeTest {
     ++seed_;
     return passes(pair, host_batch(seed_, size), seed_);
   }
-  /// The same, where the double refuses memory of the host that is not registered.
+  /// The same, where the double refuses host memory that is not registered.
   [[nodiscard]] testing::AssertionResult from_registered(PipePair& pair, std::int64_t size) {
     fake.host_memory(1, 0);
     const auto passed = from_host(pair, size);
@@ -68,7 +68,7 @@ class RegisteredSlotsTest : public StagedGpuPipeTest {
              fake.calls("cuMemHostUnregister");
     });
   }
-  /// Messages, until the slots that they take in turn are registered.
+  /// Sends messages until the slots that they take in turn are registered.
   void register_slots(PipePair& pair, std::int64_t size) {
     int in_a_row = 0;
     ASSERT_TRUE(eventually([&] {
@@ -129,15 +129,15 @@ TEST_P(RegisteredSlotsTest, TheSendersOwnSlotsAreToo) {
   }));
 }
 
-// The owner would give pages of free slots back for slots of another size.
+// Without a GPU the owner would free pages of free slots for slots of another size.
 TEST_P(RegisteredSlotsTest, PagesStayWhileAGpuHasThem) {
   ContextOptions client;
   client.link_cap_bytes = 4 * kMiB;
-  fake.host_memory(0, 1);  // a page that was taken away is read as it was
+  fake.host_memory(0, 1);  // a page that was freed still reads as before
   PipePair pair = connect(client);
   ASSERT_TRUE(eventually([&] {
     EXPECT_TRUE(from_host(pair, kMiB));
-    return registered_count() >= 2;  // those that the messages take in turn
+    return registered_count() >= 2;  // the slots that the messages take in turn
   }));
   fake.host_memory(0, 0);
   for (int round = 0; round < 2; ++round) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors on GPUs through pipes, by way of host memory, on the double of the driver.
+// Tensors on GPUs through pipes and host memory, on the double of the driver.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -211,7 +211,7 @@ TEST_P(StagedPipe, WhatIsReceivedKeepsItsMemoryUntilTheStreamHasReadIt) {
   EXPECT_TRUE(fails_with(pair.server.recv({.device = kGpu0, .stream = stream}, kPatience),
                          ErrorCode::resource_exhausted, "device_cap_bytes"));
   gate.open();
-  // It stayed in the pipe.
+  // The message stayed in the pipe.
   auto second = pair.server.recv({.device = kGpu0, .stream = stream}, kPatience);
   while (!second && second.error().code == ErrorCode::resource_exhausted)
     second = pair.server.recv({.device = kGpu0, .stream = stream}, kPatience);
@@ -266,7 +266,7 @@ TEST_P(StagedPipe, AStreamThatIsCapturedIsRefusedBeforeAnythingIsEnqueued) {
   EXPECT_TRUE(succeeds(pair.server.recv({.stream = stream}, kPatience)));
 }
 
-// What cannot be had
+// Messages that cannot be sent or received
 
 TEST_P(StagedPipe, LeavesOfTwoGpusAndLeavesWithGapsAreRefused) {
   PipePair pair = connect();
@@ -455,7 +455,7 @@ TEST_P(StagedPipe, BothDirectionsAtOnceForManyMessages) {
   other.join();
 }
 
-// What a review found
+// Faults that a review found
 
 TEST_P(StagedPipe, GapsBetweenLeavesAreZero) {
   PipePair pair = connect();

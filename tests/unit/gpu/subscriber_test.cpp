@@ -71,7 +71,7 @@ TEST_P(GpuSubscriber, WhatCannotBeHadLeavesTheSample) {
   auto second = ends.subscriber.recv({.device = kGpu0}, kPatience);
   ASSERT_TRUE(succeeds(second));
   EXPECT_TRUE(has_pattern(read((*second->tensors)["x"]).bytes(), 2));
-  // One that is given back lies where it was.
+  // A sample that is returned keeps its place.
   ends.subscriber.give_back(*second);
   EXPECT_TRUE(fails_with(ends.subscriber.recv({.device = cpu()}, kPatience),
                          ErrorCode::unsupported_device, "cuda:0"));

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-// Names the instruction sets that have a version of their own.
+// The instruction sets that have an implementation of their own.
 #include "core/instruction_sets.hpp"
 // clang-format off
 #include <hwy/targets.h>
@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kGuard = 128;
 constexpr std::byte kUntouched{0xa5};
 
-/// A source without a period that a misplaced line could hide behind.
+/// A source without a period that could hide a misplaced line.
 std::vector<std::byte> pattern(std::size_t size) {
   std::vector<std::byte> bytes(size);
   std::uint64_t state = 88172645463325252ull;
@@ -43,7 +43,7 @@ class Arena {
     source_line_ = source_.data() + (64 - from % 64) % 64;
   }
 
-  /// Copies once and answers what is wrong, nothing when all is right.
+  /// Copies once; returns the fault, or null when all is right.
   [[nodiscard]] const char* check(std::size_t to_offset, std::size_t from_offset, std::size_t size,
                                   CopyHint hint) {
     std::byte* to = line_ + kGuard + to_offset - 64;
@@ -66,7 +66,7 @@ class Arena {
   const std::byte* source_line_;
 };
 
-/// A way to copy, with the loop of an instruction set.
+/// A copy method, with the loop of an instruction set.
 struct Way {
   std::int64_t target;
   CopyHint hint;

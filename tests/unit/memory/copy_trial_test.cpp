@@ -18,7 +18,7 @@ CopyFigures figures(const Rounds& cached, const Rounds& streaming, const Rounds&
   all.of(CopyHint::prefetched) = prefetched;
   return all;
 }
-/// Five rounds alike.
+/// Five equal rounds.
 CopyFigures even(double cached, double streaming, double prefetched) {
   return figures({cached, cached, cached, cached, cached},
                  {streaming, streaming, streaming, streaming, streaming},
@@ -50,7 +50,7 @@ TEST(ChooseCopy, OneDisturbedRoundDoesNotMatter) {
             CopyHint::streaming);
   EXPECT_EQ(choose_copy(figures({0.05, 0.05, 0.9, 0.05, 0.05}, cached, cached)), CopyHint::cached);
 }
-// The machine became slower by and by, for all alike: the ratio inside each round is what counts.
+// The machine became slower over time for all methods: only the ratio inside each round counts.
 TEST(ChooseCopy, ComparesInsideRounds) {
   EXPECT_EQ(choose_copy(figures({0.1, 0.2, 0.3, 0.4, 0.5}, {0.06, 0.12, 0.18, 0.24, 0.3},
                                 {0.1, 0.2, 0.3, 0.4, 0.5})),
@@ -66,7 +66,8 @@ TEST(ChooseCopy, NoiseIsLeftToMemcpy) {
 constexpr std::uint64_t kSettling = std::uint64_t{8} << 20;
 constexpr std::uint64_t kTurn = kSettling + CopyTrial::kTurnSamples * CopyTrial::kSampleBytes;
 
-/// Runs a trial with parts of `part_bytes`, each way taking its ns for a KiB; what each copied.
+/// Runs a trial with parts of `part_bytes`, where each method takes its ns for a KiB; returns the
+/// bytes that each method copied.
 std::map<CopyHint, std::uint64_t> run(CopyTrial& trial, std::uint64_t part_bytes,
                                       std::map<CopyHint, std::uint64_t> ns_per_kib) {
   std::map<CopyHint, std::uint64_t> bytes;
@@ -103,7 +104,7 @@ TEST(CopyTrial, TurnsAreInterleaved) {
     EXPECT_EQ(turns[i], kCopyHints[i % kCopyHints.size()]) << i;
 }
 
-// What the way before left behind is written back in the beginning of a turn.
+// A turn begins with the write-back of cache lines that the previous method left.
 TEST(CopyTrial, TheBeginningOfATurnDoesNotCount) {
   CopyTrial trial(kSettling);
   std::uint64_t in_turn = 0;
@@ -123,8 +124,8 @@ TEST(CopyTrial, ALoneSlowPartDoesNotCount) {
     for (const double ns : trial.figures().of(way)) EXPECT_DOUBLE_EQ(ns, 1);
 }
 
-// Each part is the first touch of its pages: no time says anything, and no way but memcpy is taken
-// for longer than a part.
+// Each part is the first touch of its pages, so no time is valid. Only memcpy is used for longer
+// than a part.
 TEST(CopyTrial, DisturbedPartsGoByMemcpyAndNeverEndIt) {
   CopyTrial trial(0);
   while (trial.way() == CopyHint::cached) trial.took(1 << 20, 1000);
@@ -133,7 +134,7 @@ TEST(CopyTrial, DisturbedPartsGoByMemcpyAndNeverEndIt) {
     ASSERT_EQ(trial.way(), CopyHint::cached);
     ASSERT_FALSE(trial.is_over());
   }
-  trial.took(1 << 20, 1'000'000'000);  // undisturbed, but by memcpy: it says nothing of the turn
+  trial.took(1 << 20, 1'000'000'000);  // undisturbed, but by memcpy: it says nothing about the turn
   EXPECT_EQ(trial.way(), CopyHint::streaming);
   while (!trial.is_over()) trial.took(1 << 20, 1 << 20);
   for (const double ns : trial.figures().of(CopyHint::streaming)) EXPECT_DOUBLE_EQ(ns, 1);

@@ -189,7 +189,7 @@ TEST_F(LedgerOfHolds, SharesAreCountedInBytesOfSlots) {
   EXPECT_EQ(give(many, ids[half]), Window::beyond_share) << "half of the cap";
   EXPECT_EQ(ledger.take_return(many, ids[1]), Left::holds);
   EXPECT_EQ(give(many, ids[half]), Window::open);
-  // However large, a link has two.
+  // A link may hold two slots, however large.
   EXPECT_EQ(give(a, ids[0], 1), Window::open);
   EXPECT_EQ(give(a, ids[1], 1), Window::open);
   EXPECT_EQ(give(a, ids[2], 1), Window::beyond_share);
@@ -276,13 +276,13 @@ TEST_F(LedgerOfHolds, TheReaderThatHoldsMostIsNamed) {
 TEST_F(LedgerOfHolds, InAForkedChildNothingWaitsForAThreadOfTheParent) {
   const SlotId id = begin(0);
   ASSERT_EQ(give(a, id), Window::open);
-  // In some of the children the lock is taken by a thread that is not there.
+  // In some of the children a thread that does not exist there holds the lock.
   std::jthread inside([&](const std::stop_token& stop) {
     while (!stop.stop_requested()) (void)ledger.stats();
   });
   for (int round = 0; round < 50; ++round) {
     const int status = test::run_in_child([&] {
-      alarm(static_cast<unsigned>(test::kPatience.count()));  // one that hangs is killed
+      alarm(static_cast<unsigned>(test::kPatience.count()));  // a hung child is killed
       ledger.retire_link(a);
       return ledger.take_back(a, id) == Left::as_was && !ledger.drop_owner(id) ? 0 : 1;
     });
@@ -291,8 +291,8 @@ TEST_F(LedgerOfHolds, InAForkedChildNothingWaitsForAThreadOfTheParent) {
   EXPECT_EQ(ledger.holds_of(a), 1u);
 }
 
-// The owner's drop, the returns of two readers and the death of a third at once: one of them frees
-// the slot, and no other.
+// The owner's drop, the returns of two readers and the death of a third happen at once: one of them
+// frees the slot, and no other does.
 TEST_F(LedgerOfHolds, ManyThreadsFreeEachUseOnce) {
   constexpr std::uint64_t kUses = 3000;
   const std::vector readers{ledger.add_link("reader", 1, Reads::over_socket),
@@ -331,7 +331,7 @@ TEST_F(LedgerOfHolds, ManyThreadsFreeEachUseOnce) {
       EXPECT_EQ(give(link, id), Window::open);
     shown = generation;
     if (ledger.drop_owner(id)) ++frees;
-    wait_for(frees, generation);  // then the pool gives it out again
+    wait_for(frees, generation);  // then the pool assigns it again
     EXPECT_EQ(frees.load(), generation);
   }
   for (std::thread& thread : threads) thread.join();
@@ -354,11 +354,11 @@ struct Model {
       return true;
     }
   };
-  std::map<std::uint32_t, Use> uses;  // by slot; those that are not free
+  std::map<std::uint32_t, Use> uses;  // by slot; the slots that are not free
   std::map<std::uint32_t, std::uint64_t> generations;
 };
 
-// Each call frees the slots that it frees in the model, and no others.
+// Each call frees the same slots as in the model.
 TEST(LedgerOfHoldsModel, RandomCallsFreeWhatTheModelFrees) {
   const auto seed = std::random_device{}();
   std::cout << "seed " << seed << '\n';

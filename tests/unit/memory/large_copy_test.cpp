@@ -31,7 +31,7 @@ struct Buffers {
   std::vector<std::byte> to;
 };
 
-/// Copies until the way is known; false when it never is.
+/// Copies until the method is chosen; fails when it never is.
 testing::AssertionResult settle(LargeCopies& copies, Buffers& buffers) {
   for (int i = 0; i < kMostMessages; ++i) {
     if (copies.choice(buffers.from.size())) return testing::AssertionSuccess();
@@ -79,7 +79,7 @@ TEST(LargeCopies, EachRangeOfSizesIsTriedByItself) {
   EXPECT_FALSE(copies.choice(~std::uint64_t{0}));
 }
 
-// Every message goes to fresh memory: the time of a first touch says nothing of a way.
+// Every message is copied to fresh memory: the time of a first touch says nothing about a method.
 TEST(LargeCopies, UntouchedMemoryDecidesNothing) {
   LargeCopies copies;
   const std::vector<std::byte> from(kLarge, std::byte{1});

@@ -25,7 +25,7 @@ TEST(MappedRanges, AreLostInAForkedChildAndNowhereElse) {
   EXPECT_TRUE(is_mapped(begin) && is_mapped(begin + 63));
   EXPECT_FALSE(is_mapped(begin + 64) || is_mapped(begin - 1) || is_mapped(nullptr));
   int status = run_in_child([&] {
-    note_unmapped(begin);  // is the parent's
+    note_unmapped(begin);  // the parent's range
     if (!was_lost_by_fork(begin) || !was_lost_by_fork(begin + 63)) return 1;
     if (was_lost_by_fork(begin + 64) || was_lost_by_fork(begin - 1)) return 2;
     if (is_mapped(begin)) return 4;

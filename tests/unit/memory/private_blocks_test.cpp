@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of messages goes back to the system, and not before it is free.
+// Memory of messages returns to the system, but not before it is free.
 #include "memory/private_blocks.hpp"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ using Block = std::shared_ptr<std::byte>;
 constexpr std::uint64_t kKiB = 1024;
 constexpr std::uint64_t kMiB = 1024 * kKiB;
 
-/// Bytes of the pages that are in memory; nothing: some are not mapped.
+/// The bytes of the pages that are resident; nothing where some are not mapped.
 std::uint64_t resident_bytes(const std::byte* data, std::uint64_t size_bytes) {
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   std::vector<unsigned char> in_core(size_bytes / page);
@@ -53,7 +53,7 @@ TEST_P(BlockSizes, PagesOfManyGoBackToTheSystem) {
     kept.push_back(filled(blocks, size_bytes));
   std::vector<const std::byte*> places;
   for (const Block& block : kept) places.push_back(block.get());
-  // The one on top of all stays.
+  // The last block of the heap stays.
   const Block last = filled(blocks, size_bytes);
   kept.clear();
   EXPECT_LE(blocks.warm_bytes(), PrivateBlocks::kWarmBytes);
@@ -109,7 +109,7 @@ TEST(PrivateBlocks, OfAParentAreLeftToItByItsChild) {
     const std::byte* const place = block.get();
     if (std::to_integer<int>(place[5]) != 1) return 1;
     block.reset();
-    // The child's own are elsewhere.
+    // The child's blocks are elsewhere.
     return filled(PrivateBlocks::of_process(), kMiB).get() == place ? 2 : 0;
   });
   EXPECT_TRUE(exited_with(status, 0)) << status;

@@ -84,7 +84,7 @@ TEST_F(Holds, ReturnsThatAreNotInTheLedgerAreCountedAndIgnored) {
   other = id;
   other.segment = ~0u;
   EXPECT_FALSE(pool->take_return(a, other));
-  other.segment = 0;  // a link's own
+  other.segment = 0;  // of a link's own segment
   EXPECT_FALSE(pool->take_return(a, other));
   EXPECT_EQ(pool->stats().ignored_returns, 6u);
   EXPECT_EQ(used(), 1u);
@@ -139,7 +139,7 @@ TEST_F(Holds, FailureWithoutProofQuarantinesThemAlone) {
   slot.reset();
   pool->end_link(c, Death::not_proved);
   EXPECT_EQ(used(), 1u);
-  pool->end_link(c, Death::proved);  // the proof comes later
+  pool->end_link(c, Death::proved);  // the proof arrives later
   EXPECT_EQ(used(), 0u);
 }
 
@@ -199,7 +199,7 @@ TEST_F(Holds, OneIsReadWhileTheNextIsOnItsWayHoweverLarge) {
 }
 
 TEST_F(Holds, TheOwnerKeepsTwoSlotsOfAnySizeFromAllLinksTogether) {
-  constexpr std::uint64_t kSlot = 8 * kPage;  // of which the pool has eight
+  constexpr std::uint64_t kSlot = 8 * kPage;  // the pool has eight of them
   std::vector<std::shared_ptr<PublishedSlot>> slots;
   for (int i = 0; i < 8; ++i) slots.push_back(take(*pool, kSlot));
   std::vector<PublishPool::LinkNumber> links;
@@ -265,7 +265,7 @@ TEST_F(Holds, SegmentsKeepTheirDescriptorsAndTakeNoFurtherWriters) {
   EXPECT_EQ((*attached)->data()[info.slot_bytes * slot->id().slot], std::byte{7});
 }
 
-// Linux takes no page of theirs back, and a cap need not be a size of slots.
+// Linux does not free their pages, and a cap may differ from all slot sizes.
 TEST_F(Holds, ResidentIsWhatTheSystemHasGiven) {
   constexpr std::uint64_t kCap = 5 * kMiB;
   const auto capped = std::make_shared<PublishPool>(kCap);
@@ -299,13 +299,13 @@ TEST_F(Holds, ResidentIsWhatTheSystemHasGiven) {
 
 TEST_F(Holds, AShareMayBeDroppedInAForkedChild) {
   auto slot = take(*pool, 100);
-  // In some of the children the lock is taken by a thread that is not there.
+  // In some of the children a thread that does not exist there holds the lock.
   std::jthread inside([&](const std::stop_token& stop) {
     while (!stop.stop_requested()) (void)pool->stats();
   });
   for (int round = 0; round < 50; ++round) {
     const int status = test::run_in_child([&] {
-      alarm(static_cast<unsigned>(test::kPatience.count()));  // one that hangs is killed
+      alarm(static_cast<unsigned>(test::kPatience.count()));  // a hung child is killed
       slot.reset();
       return 0;
     });
@@ -380,14 +380,14 @@ struct Model {
   void end_hold(Use& use, std::size_t link) {
     if (--use.holds.at(link) == 0) use.holds.erase(link);
   }
-  // Nobody may read it: it may be used again.
+  // Forgets slots that nobody may read: they may be used again.
   void forget_unheld() {
     std::erase_if(uses, [](const Use& use) { return use.owner == nullptr && use.holds.empty(); });
   }
 };
 
-// Publishes, returns, deaths, quarantines, late returns, several pipes a link, in random order.
-// Never is a slot used again while somebody may read it, and always when nobody may.
+// Publishes, returns, deaths, quarantines, late returns, several pipes a link, in random order. A
+// slot is never used again while a reader may read it, and always after that.
 TEST(HoldsModel, RandomCallsAgreeWithAPlainModel) {
   const auto seed = std::random_device{}();
   std::cout << "seed " << seed << '\n';
@@ -423,7 +423,7 @@ TEST(HoldsModel, RandomCallsAgreeWithAPlainModel) {
           auto slot = pool->acquire(size);
           const std::uint64_t bytes =
               slot ? (*slot)->memory().size() : SlotPool::slot_bytes_for(size);
-          // What free slots of other sizes keep may be in the way.
+          // Memory of free slots of other sizes may be in the way.
           ASSERT_TRUE(!slot || in_use + bytes <= cap) << "in use " << in_use;
           ASSERT_LE(pool->stats().slots.resident_bytes, cap);
           if (!slot) break;
@@ -463,7 +463,7 @@ TEST(HoldsModel, RandomCallsAgreeWithAPlainModel) {
           break;
         case 8:
         case 9:
-        case 10: {  // honest, late, twice, or of nothing at all
+        case 10: {  // honest, late, twice, or of a slot that was never used
           SlotId id = use != nullptr ? use->id : SlotId{PublishPool::kFirstSegment, 0, 1};
           if (below(4) == 0 && !past.empty()) id = past[below(past.size())];
           if (below(10) == 0) id.segment ^= PublishPool::kFirstSegment;

@@ -32,7 +32,7 @@ TEST(Recycler, KeepsNoMoreThanItMay) {
   Recycler recycler(64, 2);
   std::array<void*, 3> blocks{};
   for (void*& block : blocks) block = recycler.take();
-  for (void* block : blocks) recycler.give(block);  // the third goes to the heap
+  for (void* block : blocks) recycler.give(block);  // the third returns to the heap
   EXPECT_EQ(recycler.take(), blocks[1]);
   EXPECT_EQ(recycler.take(), blocks[0]);
   recycler.give(blocks[0]);

@@ -107,7 +107,7 @@ TEST(Segment, RefusesSizesThatCannotBe) {
         << result.error().detail;
   }
   EXPECT_TRUE(Segment::create(1).has_value());
-  // Legal, but more than this process has addresses for.
+  // Legal, but more than the address space of this process.
   const auto huge = Segment::create(std::uint64_t{1} << 47);
   ASSERT_FALSE(huge.has_value());
   EXPECT_EQ(huge.error().code, ErrorCode::resource_exhausted) << huge.error().message();
@@ -155,7 +155,7 @@ TEST(SegmentAttach, RefusesEverySetOfSealsThatIsTooSmall) {
     ASSERT_TRUE(fd) << seals;
     expect_refused(std::move(fd), kPage, "not sealed");
   }
-  OwnedFd never(memfd_create("hostile", MFD_CLOEXEC));  // may not be sealed at all
+  OwnedFd never(memfd_create("hostile", MFD_CLOEXEC));  // it cannot be sealed at all
   ASSERT_EQ(ftruncate(never.get(), kPage), 0);
   expect_refused(std::move(never), kPage, "not sealed");
 }
@@ -179,7 +179,7 @@ TEST(SegmentAttach, RefusesWhatCannotBeWritten) {
   expect_refused(std::move(read_only), kPage, "not plain memory");
 }
 
-// The kernel's word for it is SIGXFSZ.
+// The kernel reports this with SIGXFSZ.
 TEST(Segment, BeyondTheLimitOfFileSizesIsAnErrorAndNoSignal) {
   EXPECT_TRUE(exited_with(0, run_in_child([] {
                             const rlimit limit{16 * kPage, 16 * kPage};
@@ -242,7 +242,7 @@ TEST(Segment, WhatItsMakerAloneMayWriteIsNotGivenBack) {
   EXPECT_EQ(segment->data()[0], given_back ? std::byte{0} : std::byte{1});
 }
 
-// mlockall() of the program locks segments too, and MADV_REMOVE is refused of locked memory.
+// mlockall() of the program locks segments too, and MADV_REMOVE fails on locked memory.
 TEST(Segment, DiscardOfLockedMemoryLeavesItLocked) {
   const auto segment = Segment::create(8 * kPage).value();
   std::memset(segment->data(), 1, segment->size_bytes());
@@ -252,7 +252,7 @@ TEST(Segment, DiscardOfLockedMemoryLeavesItLocked) {
   EXPECT_EQ(resident_pages(*segment), 4u);
   EXPECT_EQ(segment->data()[2 * kPage], std::byte{0});
   EXPECT_EQ(segment->data()[6 * kPage], std::byte{1});
-  // The kernel refuses to unmap what is locked.
+  // The kernel refuses to unmap locked memory.
   for (std::uint64_t page = 0; page < 8; ++page)
     EXPECT_EQ(madvise(segment->data() + page * kPage, kPage, MADV_DONTNEED), -1) << page;
 }
@@ -287,8 +287,8 @@ TEST(SegmentFork, DescriptorIsClosedInAChild) {
   EXPECT_TRUE(exited_with(status, 0));
 }
 
-// In the child the addresses and the number may be somebody else's: the destructor must leave both
-// alone.
+// In the child the addresses and the number may belong to another object: the destructor must leave
+// both alone.
 TEST(SegmentFork, DestroyingInAChildTouchesNothing) {
   auto segment = Segment::create(4 * kPage).value();
   const int number = segment->fd();
@@ -306,8 +306,8 @@ TEST(SegmentFork, DestroyingInAChildTouchesNothing) {
   segment->data()[0] = std::byte{1};
 }
 
-// Answers whether this process has a segment mapped with access; async-signal-safe, so that a child
-// of a process with threads may call it.
+// Returns whether this process has a segment mapped with access. It is async-signal-safe, so that a
+// child of a process with threads may call it.
 bool maps_a_segment() {
   static std::array<char, 1 << 20> text;
   const int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
@@ -316,7 +316,7 @@ bool maps_a_segment() {
        (got = TEMP_FAILURE_RETRY(read(fd, text.data() + size, text.size() - size))) > 0;)
     size += static_cast<std::size_t>(got);
   close(fd);
-  if (size == text.size()) _exit(99);  // did not fit
+  if (size == text.size()) _exit(99);  // the text did not fit
   std::string_view rest(text.data(), size);
   while (!rest.empty()) {
     const std::string_view line = rest.substr(0, rest.find('\n'));

@@ -44,7 +44,7 @@ std::size_t resident_pages(MutableBytes memory) {
       std::count_if(pages.begin(), pages.end(), [](auto p) { return p & 1; }));
 }
 
-/// loaned, sent, quarantined; the rest is free.
+/// Slots that are loaned, sent or quarantined; the rest is free.
 struct Counts {
   std::uint64_t loaned = 0, sent = 0, quarantined = 0;
   bool operator==(const Counts&) const = default;
@@ -61,7 +61,7 @@ Counts counts(const SlotPool& pool) {
 
 enum class State { free, loaned, sent, quarantined };
 
-/// A pool whose one interesting slot is in `state`.
+/// A pool whose tested slot is in `state`.
 struct Prepared {
   explicit Prepared(State state) : id(take(pool, 1).id) {
     const bool sends = state == State::sent || state == State::quarantined;
@@ -347,7 +347,7 @@ TEST(SlotPoolGrowth, NewSegmentsLeaveOldOnesWhereTheyAre) {
 TEST(SlotPoolGrowth, SlotCountIsBounded) {
   SlotPool pool("test", std::uint64_t{1} << 40);
   std::uint32_t count = 0;
-  // One class alone, then every other: none may take what another is guaranteed.
+  // One class alone, then every other: none may take the guaranteed slots of another.
   for (std::uint64_t size = SlotPool::kSmallestSlotBytes; size <= pool.cap_bytes(); size *= 2) {
     std::uint32_t of_class = 0;
     while (pool.acquire(size)) ASSERT_LE(++of_class, SlotPool::kMaxSlots);
@@ -363,8 +363,8 @@ TEST(SlotPoolGrowth, SlotCountIsBounded) {
   EXPECT_NE(more.error().detail.find("8192 slots"), std::string::npos) << more.error().detail;
 }
 
-// Slots and reserved places together are never more than a return ring has places, and no size
-// loses what it is guaranteed.
+// Slots and reserved places together never exceed the places of a return ring, and no size loses
+// its guaranteed slots.
 TEST(SlotPoolGrowth, ReservedPlacesAreTakenFromTheSlots) {
   SlotPool pool("test", std::uint64_t{1} << 40);
   std::uint32_t reserved = pool.ledger().reserve_places(2048);
@@ -376,7 +376,7 @@ TEST(SlotPoolGrowth, ReservedPlacesAreTakenFromTheSlots) {
     EXPECT_GE(of_class, SlotPool::guaranteed_count(size, pool.cap_bytes())) << size;
     count += of_class;
     if (pool.stats().resident_bytes > pool.cap_bytes() / 2) break;
-    // Reserved places take nothing from sizes that are not there yet.
+    // Reserved places take nothing from sizes that have no slots yet.
     reserved += pool.ledger().reserve_places(SlotPool::kMaxSlots);
   }
   EXPECT_LE(count + reserved, SlotPool::kMaxSlots);
@@ -412,7 +412,7 @@ TEST(SlotPoolPages, FreePagesGoBackUnderPressure) {
   EXPECT_LE(pool.stats().resident_bytes, 8 * kMiB);
   std::memset(large.memory.data(), 100, large.memory.size());
   std::memset(larger.memory.data(), 101, larger.memory.size());
-  // What is loaned keeps its bytes; of the free ones the warmest are the last to go.
+  // Loaned slots keep their bytes; among the free slots the warmest lose their pages last.
   for (std::size_t i : {0u, 1u}) {
     EXPECT_EQ(small[i].memory.front(), static_cast<std::byte>(i + 1));
     EXPECT_EQ(small[i].memory.back(), static_cast<std::byte>(i + 1));
@@ -421,7 +421,7 @@ TEST(SlotPoolPages, FreePagesGoBackUnderPressure) {
   EXPECT_EQ(resident_pages(small[7].memory), 128u);
 }
 
-/// The bytes of the pages that a pool's files have, mapped by any process.
+/// The bytes of the pages of a pool's files, mapped by any process.
 std::uint64_t file_bytes(SlotPool& pool) {
   std::uint64_t bytes = 0;
   std::set<ino_t> files;
@@ -440,7 +440,7 @@ Slot filled(SlotPool& pool, std::uint64_t size_bytes) {
   return slot;
 }
 
-// What the system does not take back counts.
+// Memory that the system does not free counts.
 TEST(SlotPoolPages, OfWhatItsMakerAloneMayWriteNoMoreThanTheCapIsEverTaken) {
   constexpr std::uint64_t kCap = 8 * kMiB;
   SlotPool pool("test", kCap, Writers::maker_only);
@@ -487,7 +487,7 @@ TEST(SlotPoolPages, MemoryThatIsNotGivenBackIsCutIntoOtherSlots) {
   EXPECT_EQ(file_bytes(pool), 8 * kMiB);
 }
 
-// A slot may be larger than the cap, by its rounding alone. The pages beyond are never touched.
+// A slot may exceed the cap by its rounding. The pages beyond are never touched.
 TEST(SlotPoolPages, NoSlotCountsForMoreThanTheCap) {
   constexpr std::uint64_t kCap = 5 * kMiB;
   for (const Writers writers : {Writers::maker_and_peer, Writers::maker_only}) {
@@ -514,7 +514,8 @@ TEST(SlotPoolPages, NoSlotCountsForMoreThanTheCap) {
   }
 }
 
-// No peer could be told of the new slots: the link has passed the descriptor on, and closed it.
+// The pool could not tell a peer about new slots: the link has passed the descriptor on, and closed
+// it.
 TEST(SlotPoolPages, ASegmentOfALinkIsNotCutAnew) {
   constexpr int kMayNotLock = 77;
   const int status = test::run_in_child([] {
@@ -524,7 +525,7 @@ TEST(SlotPoolPages, ASegmentOfALinkIsNotCutAnew) {
     for (const Slot& slot : small)
       if (!test::lock_memory(slot.memory.data(), kPage)) return kMayNotLock;
     for (const Slot& slot : small) pool.release(slot.id);
-    // It may lock nothing more, so what it has locked is not unlocked either.
+    // The process may lock nothing more, so the pool does not unlock its locked memory either.
     const rlimit none = {};
     if (setrlimit(RLIMIT_MEMLOCK, &none) != 0) return 1;
     if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0) return kMayNotLock;
@@ -557,7 +558,7 @@ TEST(SlotPoolPages, FreePagesThatTheProgramHasLockedGoBackUnderPressure) {
 }
 
 #ifdef TENDON_FAILPOINTS
-// With strict overcommit the system may refuse a slot after it gave part of its pages.
+// With strict overcommit the system may refuse a slot after it has provided part of its pages.
 TEST(SlotPoolPages, WhatARefusedClaimLeavesBehindCounts) {
   constexpr int kNotArmed = 77;
   for (const Writers writers : {Writers::maker_and_peer, Writers::maker_only}) {
@@ -566,7 +567,7 @@ TEST(SlotPoolPages, WhatARefusedClaimLeavesBehindCounts) {
       SlotPool pool("test", 4 * kMiB, writers);
       const Slot first = *pool.acquire(kMiB);
       std::memset(first.memory.data(), 1, kMiB);
-      std::memset(first.memory.data() + kMiB, 1, kMiB / 4);  // of the second slot
+      std::memset(first.memory.data() + kMiB, 1, kMiB / 4);  // the second slot's
       if (pool.acquire(kMiB)) return kNotArmed;
       if (file_bytes(pool) != pool.stats().resident_bytes) return 1;
       const std::uint64_t left = writers == Writers::maker_only ? kMiB / 4 : 0;
@@ -685,7 +686,7 @@ TEST(SlotPoolPages, AColdSlotIsFilledThroughItsFile) {
   EXPECT_EQ(slot.memory[3 * kPage + 1 + bytes.size()], std::byte{0});
   EXPECT_FALSE(cold.write(0, Bytes(bytes).first(kPage))) << "a copy is as fast";
 
-  // The second slot of a segment begins elsewhere in its file.
+  // The second slot of a segment has another offset in its file.
   const Slot second = take(pool, kMiB);
   ASSERT_EQ(second.id.segment, slot.id.segment);
   ASSERT_TRUE(pool.cold_fill(second).write(0, bytes));
@@ -712,7 +713,7 @@ TEST(SlotPoolPages, WhatIsWarmOrSmallOrPassedOnIsNotFilledThroughAFile) {
   EXPECT_FALSE(pool.cold_fill(cold).write(0, bytes));
 }
 
-// Its turn comes after it was taken: the thread that fills it makes its pages.
+// The slot is taken before its turn: the thread that fills it makes its pages.
 TEST(SlotPoolPages, PrefaultLeavesHeldSlotsAlone) {
   SlotPool pool("test", 4 * kPage);
   std::vector<Slot> held;
@@ -761,7 +762,7 @@ TEST(SlotPoolThreads, LoansReturnsAndPrefaultsAtOnce) {
   EXPECT_LE(pool.stats().resident_bytes, 16 * kPage);
 }
 
-/// What the pool should do, written as simply as possible: a list of uses.
+/// The expected behaviour of the pool in its simplest form: a list of uses.
 class Reference {
  public:
   struct Use {
@@ -806,9 +807,9 @@ TEST(SlotPoolModel, RandomCallsAgreeWithAReference) {
     const std::uint64_t cap = kPage + below(200 * kPage);
     SlotPool pool("test", cap);
     Reference reference;
-    std::vector<SlotId> past;  // everything ever given out, to be returned wrongly
+    std::vector<SlotId> past;  // every slot that was ever acquired, for wrong returns
     for (int step = 0; step < 1500; ++step) {
-      // Somebody's slot, mostly one in use, sometimes an old or made-up one.
+      // Any slot, mostly one in use, sometimes an old or made-up one.
       SlotId id{static_cast<std::uint32_t>(below(4)), static_cast<std::uint32_t>(below(70)),
                 below(5)};
       if (!reference.uses.empty() && below(8) != 0)
@@ -833,7 +834,7 @@ TEST(SlotPoolModel, RandomCallsAgreeWithAReference) {
           const std::uint64_t slot_bytes = SlotPool::slot_bytes_for(size);
           std::uint64_t held = 0;
           for (const auto& other : reference.uses) held += other.slot_bytes;
-          // Never refused for bytes that nobody holds; never granted above the cap.
+          // Never refused because of bytes that nobody holds; never granted above the cap.
           ASSERT_EQ(slot.has_value(), held + std::min(slot_bytes, cap) <= cap)
               << "held " << held << " cap " << cap << " size " << size;
           if (!slot) {
@@ -892,7 +893,7 @@ TEST(SlotPoolModel, RandomCallsAgreeWithAReference) {
                             [](const auto& other) { return other.state != State::loaned; });
               break;
             default:
-              // Full in bytes or in segments is no fault of a prefault.
+              // A prefault may fail because bytes or segments have run out.
               (void)pool.prefault(below(3 * kPage), static_cast<std::uint32_t>(below(5)),
                                   [] { return true; });
           }
@@ -952,7 +953,7 @@ TEST(SlotPoolTest, PagesThatAreKeptStayAndLeaveRoomForOtherSizes) {
   EXPECT_EQ(pool.stats().resident_bytes, 16 * kOneMiB);
 }
 
-// Nothing that returns would ever make room for them.
+// No returned slot would ever make room for them.
 TEST(SlotPoolTest, OneSlotOfEachSizeHasRoomBesidePagesThatStay) {
   constexpr std::uint64_t kOneMiB = 1 << 20;
   SlotPool pool("test", 8 * kOneMiB);

@@ -66,10 +66,10 @@ TEST(FlightRecorder, ObjectsAreFitToBeShown) {
   EXPECT_EQ(events[1].object, std::string(FlightRecorder::kMaxObjectBytes - 1, 'a') + " ");
 }
 
-// An event holds one number in every field: one that is mixed from two is seen at once.
+// An event holds one number in every field, so that a mixture of two events is detected.
 TEST(FlightRecorder, ReadersSeeWholeEventsWhileThreadsWrite) {
-  constexpr int kChanges = 200;  // events seen that were not there at the look before
-  FlightRecorder recorder(2);    // small, so that writers meet
+  constexpr int kChanges = 200;  // events that were not there at the previous look
+  FlightRecorder recorder(2);    // small, so that writers collide
   std::atomic<std::uint64_t> next{0};
   std::atomic<bool> is_over{false};
   const auto write = [&] {

@@ -17,7 +17,7 @@ namespace {
 
 using tendon::Histogram;
 
-// Within 1/64 of the value, and exact below 64.
+// Expects a value within 1/64 of the exact one, and equality below 64.
 void expect_near(std::uint64_t measured, std::uint64_t exact) {
   const std::uint64_t off = measured > exact ? measured - exact : exact - measured;
   EXPECT_LE(off, exact / 64) << measured << " for " << exact;

@@ -8,8 +8,9 @@
 
 namespace tendon_test {
 
-/// Calls `body` from two threads until each has seen the other move on `kSwitches` times, so that
-/// they truly overlapped, on one core by preemption too. The number of calls of each thread.
+/// Calls `body` from two threads until each has seen the other advance `kSwitches` times, so that
+/// they truly overlapped, on one core by preemption too. Returns the number of calls of each
+/// thread.
 template <class Body>
 std::array<std::uint64_t, 2> run_interleaved(Body body) {
   constexpr int kSwitches = 20;

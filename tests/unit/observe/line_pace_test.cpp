@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines that are said once a cause and minute.
+// Lines that are written once a cause and minute.
 #include "observe/line_pace.hpp"
 
 #include <gtest/gtest.h>

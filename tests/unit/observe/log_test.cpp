@@ -32,8 +32,8 @@ using tendon::LogLevel;
 
 constexpr LogLevel kLevels[] = {LogLevel::error, LogLevel::warn, LogLevel::info, LogLevel::debug};
 
-// First, so that no other test has set a level yet. Runs again, in processes of their own with
-// TENDON_LOG set, for the tests of the environment below.
+// This test is the first, so that no other test has set a level yet. The tests of the environment
+// below run it again in separate processes with TENDON_LOG set.
 TEST(LogDefault, LevelIsThatOfTheEnvironmentElseWarn) {
   const char* text = std::getenv("TENDON_LOG");
   const auto expected = tendon::parse_word<LogLevel>(text == nullptr ? "" : text);
@@ -56,7 +56,7 @@ struct Capture {
   std::vector<std::string> lines;
 };
 
-// The words may be a peer's, and the callback's end a terminal.
+// The words may come from a peer, and the callback may write to a terminal.
 TEST(Log, ControlCharactersDoNotComeThrough) {
   Capture capture(LogLevel::warn);
   tendon::log(LogLevel::warn, "t",
@@ -140,7 +140,7 @@ TEST(Log, EmptyCallbackBringsBackStderrAsItIsThen) {
             "(tendon/observe/log.hpp)\nwarn - [x.y] to stderr\n");
 }
 
-// Each opens what a program may open after it has closed 2, which gets that number.
+// Each entry opens what a program may open after it has closed descriptor 2, and gets that number.
 TEST(Log, NoLineGoesToADescriptorThatWasClosedAndReused) {
   const tendon::test::ScratchDir folder;
   const std::string path = (folder.path() / "data").string();
@@ -161,7 +161,7 @@ TEST(Log, NoLineGoesToADescriptorThatWasClosedAndReused) {
       tendon::log(LogLevel::error, "x.y", "line");
       struct stat file {};
       if (fstat(STDERR_FILENO, &file) == 0 && file.st_size != 0) return 3;
-      // The other end of the socketpair, the next free number.
+      // The other end of the socketpair has the next free number.
       char byte = 0;
       if (S_ISSOCK(file.st_mode)) {
         for (int fd = 3; fd < 64; ++fd)
@@ -251,7 +251,7 @@ TEST(Log, AFileThatExecClosesIsNoStandardError) {
   EXPECT_TRUE(tendon::test::exited_with(status, 0)) << "status " << status;
 }
 
-// The environment is read once, at the first use: a process of its own shows it.
+// The environment is read once, at the first use: the test needs a separate process.
 std::string stderr_with_environment(const char* value) {
   std::array<int, 2> ends{};
   if (pipe(ends.data()) != 0) return "pipe failed";

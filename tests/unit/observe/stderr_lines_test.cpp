@@ -38,7 +38,7 @@ class Stderr : public testing::Test {
     std::ifstream file(path(name));
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  /// The number of `at` leads to where `from` leads.
+  /// Makes the number of `at` lead to the file of `from`.
   static void put(const OwnedFd& from, const OwnedFd& at) {
     ASSERT_EQ(dup2(from.get(), at.get()), at.get());
   }
@@ -83,7 +83,7 @@ TEST_F(Stderr, ASocketInItsPlaceGetsNone) {
   char byte = 0;
   EXPECT_EQ(read(there.get(), &byte, 1), -1);
   EXPECT_EQ(errno, EAGAIN);
-  // A program that was given one as its standard error has its lines there.
+  // A program that got the file as its standard error has its lines there.
   StderrLines(FileMark::of(fd.get()), fd.get()).write("one\n");
   EXPECT_EQ(read(there.get(), &byte, 1), 1);
 }
@@ -112,7 +112,7 @@ TEST_F(Stderr, ALaterFileOfTheSameNumberIsAnother) {
     if ((file.stx_mask & STATX_BTIME) == 0) GTEST_SKIP() << "no time of birth on this file system";
     fd.reset();
     std::filesystem::remove(path("log"));
-    // Births within one tick of the kernel's clock have one time.
+    // Files that are made within one tick of the kernel's clock have the same birth time.
     timespec now{};
     while (now.tv_sec < file.stx_btime.tv_sec ||
            (now.tv_sec == file.stx_btime.tv_sec && now.tv_nsec <= file.stx_btime.tv_nsec))

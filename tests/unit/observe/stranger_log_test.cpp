@@ -66,7 +66,7 @@ TEST_F(StrangerLines, ManySourcesHaveTenLinesASecond) {
   EXPECT_THAT(lines_.all(), SizeIs(most));
   EXPECT_EQ(refuse("10.0.2.1"), now_ + 1s) << "the eleventh";
   EXPECT_THAT(lines_.all(), SizeIs(most));
-  // Any second has ten, not each second of the clock.
+  // The limit of ten holds in any period of a second, not for each second of the clock.
   now_ += 999ms;
   (void)refuse("10.0.2.2");
   EXPECT_THAT(lines_.all(), SizeIs(most));

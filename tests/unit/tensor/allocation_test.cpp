@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The packed form allocates nothing, and neither does reading a tree whose schema is known: the
-// pipe's promise rests on it.
+// The packed form allocates nothing, and neither does reading a tree whose schema is known. The
+// pipe's promise relies on this.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -79,7 +79,7 @@ TEST(Allocations, PackedDictsNeedNone) {
   EXPECT_GT(sum, 0u);
 }
 
-// The sizes and costs that the headers name. Other compilers and libraries may differ.
+// The sizes and costs that the headers state. Other compilers and libraries may differ.
 static_assert(sizeof(TensorDict) == 11 * sizeof(void*));
 static_assert(sizeof(Tensor) > 300 && sizeof(Tensor) < 400);
 

@@ -103,7 +103,7 @@ TEST(AtomicFile, KeepsWhatExistsWhenToldTo) {
   EXPECT_TRUE(std::filesystem::is_symlink(link));
 }
 
-// The directory may be renamed, and another one take its name, before commit.
+// Before commit, the directory may be renamed and another one may take its name.
 TEST(AtomicFile, StaysInItsDirectory) {
   const ScratchDir dir;
   const auto before = dir.path() / "before";
@@ -122,7 +122,7 @@ TEST(AtomicFile, StaysInItsDirectory) {
   }
 }
 
-// In another container the next process may have the number of the one that was killed.
+// In another container a process may have the pid of the killed one.
 TEST(AtomicFile, HiddenFilesOfTheDeadAreInNobodysWay) {
   const ScratchDir dir;
   for (int count = 1; count < 1000; ++count) {
@@ -150,7 +150,7 @@ TEST(AtomicFile, KeepsToTheUmask) {
 TEST(AtomicFile, IsForItsOwnerAloneWhereThatIsAsked) {
   const ScratchDir dir;
   const auto path = dir.path() / "file";
-  // The file that is replaced may be for all.
+  // The old file may be readable by all.
   std::ofstream(path) << "old";
   const mode_t before = umask(0);
   AtomicFile file =

@@ -18,7 +18,7 @@ namespace {
 
 class Consolidated : public testing::Test {
  protected:
-  /// A file as tensordict writes it.
+  /// Writes a file in the form of tensordict.
   void write(std::string_view data, std::string_view object) const {
     const auto length = static_cast<std::int64_t>(object.size());
     std::string end(sizeof length, '\0');

@@ -19,7 +19,7 @@ namespace {
 
 using test::fails_with;
 
-// A tensor of random shape whose strides are those of a larger one that was cut, turned and
+// A tensor of random shape whose strides are those of a larger one that was cut, transposed and
 // mirrored; no two elements share memory.
 Tensor random_view(std::mt19937_64& random, DType dtype) {
   const auto pick = [&](std::int64_t low, std::int64_t high) {
@@ -88,7 +88,7 @@ TEST_P(RandomCopy, GatherAndScatterMatchElementByElement) {
     detail::gather(source, whole);
     ASSERT_EQ(whole, expected);
 
-    // From any byte to any byte.
+    // Any range of bytes.
     const std::uint64_t begin = random() % (expected.size() + 1);
     const std::uint64_t count = random() % (expected.size() - begin + 1);
     std::vector<std::byte> piece(count);
@@ -237,8 +237,8 @@ TEST(Destination, StridesThatInterleaveAreNoOverlap) {
   EXPECT_TRUE(test::succeeds(detail::check_destination(dict)));
   dict.set("odd", Tensor::view(storage, 3, DType::i32, {5}, {2}).value());
   EXPECT_TRUE(fails_with(detail::check_destination(dict), ErrorCode::overlapping));
-  // Steps 2 and 3 of two dimensions reach 0, 2, 3, 5: no two alike, though 3 lies within the reach
-  // of 2.
+  // Steps 2 and 3 of two dimensions reach 0, 2, 3 and 5. No two are equal, although 3 lies within
+  // the reach of 2.
   TensorDict tangled;
   tangled.set("x", Tensor::view(storage, 0, DType::i32, {2, 2}, {2, 3}).value());
   EXPECT_TRUE(test::succeeds(detail::check_destination(tangled)));

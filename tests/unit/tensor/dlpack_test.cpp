@@ -32,7 +32,7 @@ static_assert(offsetof(DLManagedTensorVersioned, flags) == 24);
 static_assert(offsetof(DLManagedTensorVersioned, dl_tensor) == 32);
 static_assert(sizeof(DLManagedTensorVersioned) == 80);
 
-// A tensor as another framework would hand it over; counts how often it is deleted.
+// A tensor that another framework passes; counts how often it is deleted.
 template <class Managed>
 struct Foreign {
   Foreign() {

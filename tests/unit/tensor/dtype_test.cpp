@@ -12,7 +12,7 @@
 namespace tendon {
 namespace {
 
-// The numbers travel in schemas.
+// Schemas contain the numbers.
 TEST(DType, NumbersThatWereGivenStay) {
   const std::pair<DType, int> kNumbers[] = {
       {DType::boolean, 1},

@@ -19,12 +19,12 @@
 namespace tendon::test {
 namespace {
 
-/// A locale made for the test, which the whole process is in while it lives.
+/// A locale made for the test; the whole process uses it while it lives.
 class ProcessLocale {
  public:
   explicit ProcessLocale(const std::string& name) {
     const std::string path = (directory_.path() / (name + ".UTF-8")).string();
-    // It returns 1 where it warns of what the definition leaves out.
+    // It returns 1 where it only warns about gaps in the definition.
     const int made =
         std::system(("localedef -i " + name + " -f UTF-8 " + path + " 2>/dev/null").c_str());
     EXPECT_TRUE(WIFEXITED(made) && WEXITSTATUS(made) <= 1) << "package: locales";

@@ -49,7 +49,7 @@ class Memmap : public testing::Test {
 // A meeting point: the reader may be first
 
 TEST_F(Memmap, AReaderWaitsUntilTheFolderIsWhole) {
-  // As far as a writer gets before it writes the last file.
+  // The state of the folder before a writer writes the last file.
   ASSERT_TRUE(succeeds(save_memmap(folder_, sample())));
   const std::string last = read("meta.json");
   fs::remove(folder_ / "meta.json");
@@ -59,7 +59,7 @@ TEST_F(Memmap, AReaderWaitsUntilTheFolderIsWhole) {
   std::thread reader([&] {
     loaded = load_memmap(folder_, Deadline(std::chrono::seconds(60)), MapMode::read_only);
   });
-  write("meta.json", last.substr(0, last.size() / 2));  // as a writer without a rename does
+  write("meta.json", last.substr(0, last.size() / 2));  // a writer without a rename does so
   write("meta.json", last);
   reader.join();
   ASSERT_TRUE(succeeds(*loaded));
@@ -76,7 +76,7 @@ TEST_F(Memmap, AWriterThatDoesNotComeIsATimeoutWithTheFileThatIsMissing) {
   write("meta.json", "{");
   EXPECT_TRUE(fails_with(load_memmap(folder_, Deadline(std::chrono::milliseconds(1))),
                          ErrorCode::timeout, "meta.json"));
-  // No writer mends what is of a later version.
+  // No writer completes a file of a later version.
   write("meta.json", "{\"_format_version\": 9}");
   EXPECT_TRUE(fails_with(load_memmap(folder_, Deadline::never()), ErrorCode::not_supported, "9"));
 }
@@ -162,7 +162,7 @@ TEST_F(Memmap, NamesAreThoseOfTensordict) {
 }
 
 TEST_F(Memmap, FoldersOfEarlierReleasesAreRead) {
-  // No version, keys as they are, no meta for stacks of values.
+  // No version, unescaped keys, no meta for stacks of values.
   write("meta.json",
         "{\"x y\": {\"device\": \"cpu\", \"shape\": [1], \"dtype\": \"torch.uint8\"}, \"s\": "
         "{\"type\": \"NonTensorStack\"}, \"shape\": [], \"device\": \"None\", \"_type\": "

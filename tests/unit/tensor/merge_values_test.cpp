@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the non-tensor values of a message do to a TensorDict that is received into.
+// How the non-tensor values of a message change the TensorDict that receives it.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors of a GPU: what reads elements with the CPU refuses them before it touches one, in
-// whatever form they are given; what only names them takes them.
+// Tensors of a GPU: functions that read elements with the CPU refuse them, in any form, before they
+// touch one. Functions that only name them accept them.
 #include "tensor/on_cpu.hpp"
 
 #include <gtest/gtest.h>
@@ -63,7 +63,7 @@ TEST(OnGpu, APackedDictHasItsLeavesThere) {
   EXPECT_EQ(packed["far"].device(), kGpu);
   EXPECT_EQ(leaf_view(packed, 0).device, kGpu);
   TensorDict tree = packed;
-  tree.set("step", 1);  // a tree from here on
+  tree.set("step", 1);  // it is a tree from here on
   ASSERT_EQ(packed_view(tree), nullptr);
   EXPECT_EQ(tree["far"].device(), kGpu);
 }

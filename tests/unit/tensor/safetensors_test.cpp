@@ -143,7 +143,7 @@ TEST(Safetensors, TensorsOutliveFileAndName) {
 
 TEST(Safetensors, AForeignHeaderMakesAByteIdenticalCopy) {
   const ScratchDir dir;
-  // Entries in an order of their own, a header that is not padded, spaces where nobody needs them.
+  // Entries in another order, a header that is not padded, unnecessary spaces.
   const std::string foreign = file_of(
       "{ \"b\" : {\"shape\":[2],\"data_offsets\":[3,11],\"dtype\":\"F32\"},\n"
       "\"__metadata__\":{\"z\":\"1\",\"a\":\"2\"},"
@@ -429,7 +429,7 @@ TEST(Safetensors, RefusedSavesLeaveNothing) {
   EXPECT_TRUE(dir.names().empty());
 }
 
-// Every tmpfs that a test may mount itself is a small disk.
+// A small tmpfs serves as a full disk, where a test may mount one.
 TEST(Safetensors, AFullDiskIsStorageFullAndLeavesNothing) {
   const ScratchDir dir;
   if (mount("tendon-test", dir.path().c_str(), "tmpfs", 0, "size=64k") != 0)
@@ -458,7 +458,7 @@ TEST(SafetensorsProperty, RandomDictsComeBackBitForBit) {
     ASSERT_EQ(file->tensors().keys(), dict.keys());
     ASSERT_EQ(*file->tensors().schema(), *dict.schema());
 
-    // The same through the header alone: what a receiver of the tensors would write.
+    // The same through the header alone: a receiver of the tensors would write this.
     SaveOptions options;
     options.header = file->header_bytes();
     ASSERT_TRUE(succeeds(save_safetensors(dir.path() / "y", dict, options)));

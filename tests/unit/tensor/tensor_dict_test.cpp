@@ -326,7 +326,7 @@ TEST(PackedDict, RefusesTooLittleMemoryAndValuesWithoutAPlace) {
   EXPECT_TRUE(succeeds(with(Value::Map{{"info/step", 1}, {"top", 2}})));
   for (const char* path : {"nowhere/x", "observation", "info", "observation/x", "", "a//b", "%",
                            "info/%zz", "a%2fb"}) {
-    if (std::string_view(path) == "%") continue;  // the name without characters has a place
+    if (std::string_view(path) == "%") continue;  // the empty name has a place
     EXPECT_FALSE(with(Value::Map{{path, 1}})) << path;
   }
   EXPECT_TRUE(fails_with(with(Value::Map{{"observation", 1}}), ErrorCode::corrupt_data));
@@ -402,7 +402,7 @@ TEST(TensorDict, BytesOfAllTensorsAreLimited) {
   EXPECT_EQ(dict.schema()->size_bytes(), (1ull << 62) + (1ull << 61));
 }
 
-// The promise of schema(): what set let in can be described.
+// schema() can describe every dict that set() accepts.
 TEST(TensorDictProperty, RandomDictsInBothForms) {
   const std::uint64_t seed = std::random_device()();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -457,7 +457,7 @@ TEST(TensorDictProperty, SumsStayRightWhateverIsSetAndErased) {
       ASSERT_EQ(dict.leaf_count(), leaves);
       ASSERT_EQ(dict.schema()->leaves().size(), leaves);
     }
-    // A copy made entry by entry has the same sums, so the same schema.
+    // A copy made entry by entry has the same sums.
     TensorDict again;
     for (const std::string& key : dict.keys()) {
       const std::string path = escape_name(key);
@@ -496,7 +496,7 @@ TEST(TensorDict, ConstCallsFromSeveralThreadsAreSafe) {
   }
 }
 
-// The answer is kept in what the threads share, and ThreadSanitizer watches.
+// The threads share the cached answer, and ThreadSanitizer checks it.
 TEST(TensorDict, ThreadsMayAskAtOnceWhetherItCanBeADestination) {
   for (int round = 0; round < 200; ++round) {
     TensorDict dict;

@@ -170,7 +170,7 @@ TEST(Tensor, EmptyAndDefaultTensorsHaveNoElements) {
 }
 
 TEST(Tensor, MoreThan2To31Elements) {
-  // One byte shown three thousand million times: size is a matter of numbers, not of memory.
+  // One byte, shown three thousand million times: the size is a product, not memory in use.
   const Storage storage = Storage::allocate(1).value();
   storage.data()[0] = std::byte{7};
   const Tensor tensor = Tensor::view(storage, 0, DType::u8, {3'000'000'000}, {0}).value();
