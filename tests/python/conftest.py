@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests share: a pair of pipes on each path, a group, and programs run beside the test."""
+"""Helpers that the tests share: a pair of pipes on each path, a group, and programs that run beside the test."""
 
 import contextlib
 import itertools
@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-# What these tests have of GPUs is a double of the driver (gpu_double.py), which no machine has to have one for. The
-# streams of its GPUs hesitate, each in another way.
+# The GPUs of these tests are a double of the driver (gpu_double.py), so that no machine needs a GPU. Each stream of its
+# GPUs hesitates in its own way.
 if os.path.isfile(os.environ.get("TENDON_CUDA_DOUBLE", "")):
     os.environ["TENDON_CUDA_LIBRARY"] = os.environ["TENDON_CUDA_DOUBLE"]
     os.environ.setdefault("TENDON_CUDA_DOUBLE_SEED", "34")
@@ -30,8 +30,8 @@ import tendon  # noqa: E402
 SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")
 forks = pytest.mark.skipif(SANITIZED, reason="another thread may have locked the sanitizer's malloc for ever")
 
-# A test that waits for something that never comes ends here; no test measures time. On a busy machine a process that only
-# imports torch has taken more than a minute.
+# A test that waits for an event that never happens ends after this time; no test measures time. On a busy machine a
+# process that only imports torch has taken more than a minute.
 PATIENCE_S = 180
 
 # Each takes most of a minute: where several processes share the files (tools/pytest_again.sh), these begin first.
@@ -40,7 +40,7 @@ LONG_FILES = ("test_examples.py", "test_engine_faults.py", "test_engine_run.py",
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in LONG_FILES)
-    # Processes that share the files have to give each test the same name.
+    # Processes that share the files must have the same name for each test.
     named_by_address = [item.nodeid for item in items if " at 0x" in item.nodeid]
     if named_by_address:
         raise pytest.UsageError(f"the names of tests have addresses in them; give their parameters ids: {named_by_address}")
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def runtime_directory(tmp_path_factory) -> None:
-    """Files that run at the same time have no nodes in common: those of one runtime directory find each other."""
+    """Gives each process of tests its own runtime directory: nodes that share one find each other."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         os.environ["TENDON_RUNTIME_DIR"] = str(tmp_path_factory.mktemp("run", numbered=False))
 
@@ -87,7 +87,7 @@ def make_pair() -> Iterator[Callable[..., Pair]]:
             try:
                 context.close(PATIENCE_S)
             except tendon.Timeout:
-                pass  # a test that leaves something unsent
+                pass  # the test left a message unsent
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ class Program:
         return self.process.stdout.readline().strip()
 
     def finish(self) -> tuple[int, str, str]:
-        """Exit code, the rest of what it said, its errors."""
+        """Returns the exit code, the rest of its output, and its errors."""
         out, err = self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode, out, err
 
@@ -135,14 +135,15 @@ def package_folder() -> Path:
     return Path(tendon.__file__).parent
 
 
-# Below those that the kernel gives to a program that asks for any. Each process of pytest-xdist has 2,000 of its own:
-# a port is taken a while after it was found free, in which another process must not find it too.
+# The ports are below the range that the kernel assigns to programs that ask for any. Each process of pytest-xdist has
+# 2,000 of its own: the program takes a port some time after it was found free, and no other process may find it
+# meanwhile.
 _worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 10
 _ports = (10000 + 2000 * _worker + (61 * os.getpid() + number) % 2000 for number in itertools.count())
 
 
 def free_address() -> str:
-    """An address at which nobody listens, nor will by chance before the caller does."""
+    """An address without a listener, which no other process will use by chance before the caller does."""
     while True:
         port = next(_ports)
         with socket.socket() as one, contextlib.suppress(OSError):
@@ -168,7 +169,7 @@ class Members:
         return [one.result(PATIENCE_S) for one in started]
 
     def run(self, work) -> list:
-        """What work(group) returns on each, by rank."""
+        """The results of work(group) on all members, by rank."""
         return self._all([lambda group=group: work(group) for group in self.groups])
 
     def errors(self, work) -> list[Exception]:
@@ -203,7 +204,7 @@ def members():
 
 @pytest.fixture
 def start(transport) -> Iterator[Callable[..., tendon.Node]]:
-    """Starts nodes with a Context each; each names those that were started before."""
+    """Starts nodes with a Context each; each node has those that were started before as its peers."""
     nodes = []
 
     def start(name: str, **options) -> tendon.Node:
@@ -218,7 +219,7 @@ def start(transport) -> Iterator[Callable[..., tendon.Node]]:
         try:
             node.context.close(PATIENCE_S)
         except tendon.Timeout:
-            pass  # a test that leaves something unsent
+            pass  # the test left a message unsent
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
@@ -244,7 +245,7 @@ def engine_workers():
 
 @pytest.fixture(scope="module")
 def golden() -> list[tuple[list[int], list[int]]]:
-    """Prompts for the real model, and the tokens that `transformers` gives after them."""
+    """Prompts for the real model, and the tokens that `transformers` computes after them."""
     from engine_support.running import golden_runs
 
     return golden_runs()

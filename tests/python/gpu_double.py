@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The double of the driver of CUDA (tests/support/cuda/double.hpp) as these tests use it: memory of a GPU, streams,
-kernels, and arrays that lie there and speak one protocol each."""
+"""The double of the CUDA driver (tests/support/cuda/double.hpp) for these tests: memory of a GPU, streams, kernels, and
+arrays on the GPU that speak one protocol each."""
 
 import contextlib
 import ctypes
@@ -19,7 +19,7 @@ _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class Gpu:
-    """A GPU of the double, used as a framework does: by its primary context."""
+    """A GPU of the double, used through its primary context, as frameworks do."""
 
     def __init__(self, ordinal: int = 0) -> None:
         self.ordinal = ordinal
@@ -54,7 +54,7 @@ class Gpu:
         return address.value
 
     def stream(self) -> int:
-        """One that waits for no other."""
+        """Makes a stream that waits for no other."""
         made = ctypes.c_void_p()
         with self._current():
             self._call("cuStreamCreate", ctypes.byref(made), 1)
@@ -65,7 +65,7 @@ class Gpu:
             self._call("cuStreamSynchronize", ctypes.c_void_p(stream))
 
     def launch(self, stream: int, kernel: Callable[[], None]) -> None:
-        """Runs it in the order of the stream."""
+        """Runs the kernel in the order of the stream."""
         called = _KERNEL(lambda _: kernel())
         self._kernels.append(called)
         with self._current():
@@ -73,7 +73,7 @@ class Gpu:
 
     @contextlib.contextmanager
     def capture(self, stream: int) -> Iterator[None]:
-        """What is enqueued there meanwhile goes into a graph, whichever thread does it."""
+        """Puts the work that is enqueued on the stream meanwhile into a graph, whichever thread enqueues it."""
         with self._current():
             self._call("double_begin_capture", ctypes.c_void_p(stream), 2)
         try:
@@ -91,7 +91,7 @@ class Gpu:
         return ctypes.string_at(self._driver.double_reads(address, size_bytes), size_bytes) if size_bytes else b""
 
     def array_of(self, tensor) -> np.ndarray:
-        """The elements of a contiguous tensor on this GPU, once the stream that it names has run."""
+        """The elements of a contiguous tensor on this GPU, after the stream that it names has run."""
         said = tensor.__cuda_array_interface__
         if said["stream"] is not None:
             self.synchronize(said["stream"])
@@ -104,7 +104,7 @@ class Gpu:
 
 
 class Gate:
-    """Work of a stream that is done when the test says so."""
+    """Work of a stream that ends when the test opens the gate."""
 
     def __init__(self, gpu: Gpu, stream: int) -> None:
         self._open = threading.Event()
@@ -115,7 +115,7 @@ class Gate:
 
 
 class OnGpu:
-    """Elements on a GPU: those of `array`, written there at once. It says nothing of itself."""
+    """Elements on a GPU: those of `array`, written there at once. The object speaks no protocol."""
 
     def __init__(self, gpu: Gpu, array: np.ndarray, *, strides: tuple[int, ...] | None = None) -> None:
         array = np.asarray(array)
@@ -125,7 +125,7 @@ class OnGpu:
 
 
 class ByInterface(OnGpu):
-    """What Numba's arrays are."""
+    """An array that speaks the protocol of Numba's arrays."""
 
     stream: int | None = None
     read_only = False
@@ -153,13 +153,13 @@ class _Managed(ctypes.Structure):
 
 _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype, _new_capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-# A capsule outlives its array, and its deleter may be called whenever; a test is short, so they stay.
+# A capsule outlives its array, and its deleter may be called at any time; a test is short, so the objects are kept.
 _exported: list[object] = []
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 
 
 class ByDlpack(OnGpu):
-    """What CuPy's and JAX's arrays are."""
+    """An array that speaks the protocol of CuPy's and JAX's arrays."""
 
     device_type = CUDA
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C++ end of tests/python/test_mixed.py, test_fabric.py and test_brain.py.
 //
-// python_peer TRANSPORT                          listens, says where, sends back what it receives
+// python_peer TRANSPORT                          listens, prints the address, returns each message
 // python_peer TRANSPORT ADDRESS COUNT            connects, and sends COUNT batches as a loan each
 // python_peer TRANSPORT publish ADDRESS COUNT    a node: publishes COUNT samples as a loan each
-// python_peer TRANSPORT subscribe ADDRESS COUNT  a node: prints what it says of COUNT samples
+// python_peer TRANSPORT subscribe ADDRESS COUNT  a node: prints COUNT samples
 // python_peer spikes                             reads lines of hexadecimal digits, messages of
-//                                                spikes of examples/brain: prints for each what it
-//                                                has decoded, and the same encoded again
+//                                                spikes of examples/brain: prints each message
+//                                                decoded, and encoded again
 #include <algorithm>
 #include <cstdlib>
 #include <iomanip>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of a wrong type get Tendon's own words; every public function has a signature."""
+"""Arguments of a wrong type cause errors in Tendon's own words; every public function has a signature."""
 
 import datetime
 import importlib
@@ -113,7 +113,7 @@ def test_what_else_is_no_argument(make_pair, tmp_path):
     ]:
         refused(call, says, ValueError)
     pipe.send({"still": 1}, np.float64(1))
-    assert tendon.Context("a", linger=2, lease=3).name == "a"  # whole numbers for seconds, as before
+    assert tendon.Context("a", linger=2, lease=3).name == "a"  # whole numbers for seconds still work
 
 
 def test_servers():
@@ -160,7 +160,7 @@ def test_every_function_has_a_signature_and_a_text(name, function):
     signature = inspect.signature(function)
     assert isinstance(signature, inspect.Signature) and function.__doc__
     if "." in name and list(signature.parameters)[:1] != ["self"]:
-        assert not inspect.isfunction(function)  # a static method
+        assert not inspect.isfunction(function)  # it would be a static method
 
 
 def test_signatures(make_pair):
@@ -193,7 +193,7 @@ UNITS = {r"(connect_)?timeout|deadline|linger|lease|max_age|reconnect|period|int
 
 
 def public_callables():
-    """Functions and classes with their methods, each with what is said of all calls of its class."""
+    """Functions and classes with their methods, each with the text about all calls of its class."""
     modules = [tendon, importlib.import_module("tendon.server")]
     if not SANITIZED and importlib.util.find_spec("tensordict"):
         modules += [importlib.import_module("tendon.torch"), importlib.import_module("tendon.tensordict")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects that have nothing but `__array_interface__`, as the images of PIL."""
+"""Objects that have only `__array_interface__`, like the images of PIL."""
 
 import re
 
@@ -11,7 +11,7 @@ from tendon import TensorDict
 
 
 class Picture:
-    """As PIL.Image.Image, which makes its bytes anew for each look."""
+    """Behaves like PIL.Image.Image, which makes its bytes anew at each access."""
 
     def __init__(self, **words):
         self.words = words

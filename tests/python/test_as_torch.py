@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch tensors out: `as_=torch`, and what torch's own functions take of what arrives."""
+"""torch tensors out: `as_=torch`, and torch's own functions on received tensors."""
 
 import asyncio
 import io
@@ -52,7 +52,7 @@ def test_what_each_receive_of_a_pipe_makes(pair, receive):
     pair.here.send(SENT)
     got = RECEIVES[receive](pair.there)
     check(got)
-    got["x"][:] = 1  # they are the receiver's
+    got["x"][:] = 1  # they belong to the receiver
     assert got["x"].sum() == 6
 
 
@@ -134,7 +134,7 @@ def test_torch_saves_and_collates_what_arrives(pair):
     first, second, plain = pair.there.recv(as_=torch), pair.there.recv(as_=torch), pair.there.recv()
     file = io.BytesIO()
     torch.save(first, file)
-    assert file.tell() < 4096  # no more than the tensors
+    assert file.tell() < 4096  # only the bytes of the tensors
     file.seek(0)
     check(torch.load(file, weights_only=True))
     collated = torch.utils.data.default_collate([first, second])

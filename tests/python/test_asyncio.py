@@ -140,7 +140,7 @@ def test_a_closed_loop_keeps_no_other_from_waking_and_no_message(make_pair):
     forgotten = loop.create_task(_of(pair.there.arecv(None)))
     loop.run_until_complete(asyncio.sleep(0))
     loop.run_until_complete(asyncio.sleep(0))
-    loop.close()  # as a notebook or a test suite closes it, with a receive that waits
+    loop.close()  # as a notebook or a test suite closes it, while a receive waits
     pair.here.send({"n": 1})
 
     async def receive():
@@ -183,7 +183,7 @@ def test_what_an_asynchronous_receive_can_be(pair):
 
 
 async def _cancelled(future, way, come, steps):
-    """The result of a task that is cancelled some steps of its loop after what it awaits is done, or None."""
+    """The result of a task that is cancelled some steps of its loop after its future is done, or None."""
     task = asyncio.ensure_future(way(future))
     for _ in range(5):
         await asyncio.sleep(0)
@@ -218,7 +218,7 @@ def test_a_receive_that_is_cancelled_as_its_message_comes_loses_nothing(pair, wa
     async def main():
         came = []
         for i in range(12):
-            future = start()  # kept: to drop it would put its message back
+            future = start()  # kept: dropping it would put its message back
             got = await _cancelled(future, WAYS[way], lambda i=i: pair.here.send({"i": i}), i)
             if got is None:
                 got = await pair.there.arecv()
@@ -249,7 +249,7 @@ def test_a_receive_into_arrays_that_is_cancelled_as_its_message_comes_loses_noth
 
 
 class _Told:
-    """A future whose result says that there was one."""
+    """A future whose result proves that there was one."""
 
     def __init__(self, future, result):
         self.done = future.done
@@ -287,7 +287,7 @@ def test_an_accept_that_is_cancelled_as_its_pipe_comes_loses_nothing(make_pair, 
         with there.listen("127.0.0.1:0") as listener:
             for i in range(12):
                 theirs = []
-                future = listener.aaccept(PATIENCE_S)  # kept: to drop it would put its pipe back
+                future = listener.aaccept(PATIENCE_S)  # kept: dropping it would put its pipe back
                 pipe = await _cancelled(future, WAYS[way],
                                         lambda: theirs.append(here.connect(listener.address)), i)
                 if pipe is None:
@@ -394,7 +394,7 @@ def test_a_flush_that_is_cancelled_ends(make_pair):
     before = threading.active_count()
 
     async def main():
-        sending = [pair.here.isend({"x": np.zeros(100_000)}) for _ in range(8)]  # nobody takes them
+        sending = [pair.here.isend({"x": np.zeros(100_000)}) for _ in range(8)]  # nobody receives them
         task = asyncio.create_task(pair.here.aflush(None))
         while threading.active_count() == before:
             await asyncio.sleep(0)
@@ -477,12 +477,12 @@ def test_a_future_and_its_coroutine_are_collected(pair):
     future = pair.there.arecv(None)
     task = loop.create_task(future)
     loop.run_until_complete(asyncio.sleep(0))
-    gone = weakref.ref(future._driver)  # which refers to the future, as the future does to it
+    gone = weakref.ref(future._driver)  # it refers to the future, and the future to it
     task._log_destroy_pending = False
     loop.close()
     del task, future
     pair.here.send({"x": 1})
-    assert pair.there.recv(PATIENCE_S)["x"] == 1  # nobody waits in the loop that was closed
+    assert pair.there.recv(PATIENCE_S)["x"] == 1  # nobody waits in the closed loop
     assert eventually(lambda: gc.collect() is not None and gone() is None)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes in comes out: arrays, values, nesting, on both paths."""
+"""Batches arrive as they were sent: arrays, values, nesting, on both paths."""
 
 import copy
 import itertools
@@ -53,18 +53,18 @@ def test_it_is_a_mapping(pair):
 
 
 class Name(str):
-    """A key that equals another one, and is none that is remembered."""
+    """A key that equals another key, but is not the remembered one."""
 
 
 class Items(dict):
-    """A dict that says itself what is in it."""
+    """A dict that overrides its own items."""
 
     def items(self):
         return [("shown", self["c"])]
 
 
 def test_dicts_that_are_almost_the_same(pair):
-    """The last dict is remembered by names, dtypes and shapes: each difference must be seen."""
+    """The last dict is remembered by names, dtypes and shapes: each difference must be noticed."""
     one, two = np.arange(4), np.arange(4) + 10
     frozen = np.arange(4) + 20
     frozen.flags.writeable = False
@@ -87,7 +87,7 @@ def test_dicts_that_are_almost_the_same(pair):
 
 
 def ordered(batch):
-    """As a message brings it: arrays and mappings before values."""
+    """The order of a message: arrays and mappings before values."""
     is_value = lambda entry: not isinstance(entry, (np.ndarray, dict))  # noqa: E731
     entries = sorted(batch.items(), key=lambda item: is_value(item[1]))
     return {key: ordered(entry) if isinstance(entry, dict) else entry for key, entry in entries}
@@ -200,7 +200,7 @@ def test_recv_into_sets_values_too(pair):
 
 @pytest.mark.parametrize("kind", [dict, tendon.TensorDict])
 def test_a_value_that_came_replaces_what_is_in_its_way(pair, kind):
-    """But never an array; and the tensors that are there stay."""
+    """Arrays are never replaced, and the tensors that are there stay."""
     inner = kind({"a": 1, "b": {"c": {"d": 2}}, "x": np.zeros(3, int)})
     pair.here.send({"in": {"a": {"y": {"z": 4}}, "b": 6, "x": np.arange(3)}})
     mine = {"in": inner}
@@ -218,7 +218,7 @@ def test_recv_into_a_batch_of_our_own_sets_values_too(pair):
 
 
 def test_recv_into_a_mapping_that_cannot_be_changed(pair):
-    """Arrays can be written all the same; values have no place, and that is said."""
+    """Arrays can still be written; values have no place, and a warning says so."""
     array = np.zeros(3, int)
     for data in ({"x": np.arange(3), "step": 8}, {"x": np.arange(3) + 1}):
         pair.here.send(data)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The brain of examples/brain: its messages of spikes, its network, and the whole of it for some seconds."""
+"""The brain of examples/brain: its messages of spikes, its network, and the whole brain for some seconds."""
 
 import json
 import os
@@ -89,7 +89,7 @@ def test_the_network_reads_digits_that_it_did_not_learn(tmp_path, monkeypatch):
 
 
 class Links(HTMLParser):
-    """What a page would fetch from elsewhere, and the elements that it has."""
+    """The addresses that a page would fetch from elsewhere, and its elements."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,9 +126,9 @@ def test_the_brain_keeps_what_it_promises(fabric, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     reports = json.loads((tmp_path / "run.json").read_text())
     assert [report["name"] for report in reports] == ["peers", "router"][:1 if fabric == "static" else 2]
-    # The promises are judged by the driver; what they are made of is looked at here once more.
+    # The driver judges the promises; the test checks their figures once more.
     for report in reports:
-        # How often the arm is in time is up to the machine; that it points at all, test_deploy.py waits for.
+        # The machine decides how often the arm is in time; test_deploy.py checks that the arm points at all.
         untimed = [promise for promise in report["promises"] if not promise["timed"]]
         assert all(promise["kept"] for promise in untimed) and len(untimed) >= 8
         for account in report["accounts"]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls between nodes: answers, errors, what handlers see, waits, lifetimes and the interpreter's end."""
+"""Calls between nodes: answers, errors, the requests of handlers, waits, lifetimes and the interpreter's end."""
 
 import gc
 import signal
@@ -101,7 +101,7 @@ def test_many_at_once(start):
     together = threading.Barrier(3)
 
     def plan(request: tendon.Request) -> dict:
-        together.wait(PATIENCE_S)  # handlers run beside each other
+        together.wait(PATIENCE_S)  # handlers run concurrently
         return {"n": request.tensors["n"]}
 
     answers = []
@@ -236,7 +236,7 @@ def test_ctrl_c_ends(wait, program, transport):
 
 
 def test_other_threads_run_meanwhile(start):
-    """The handler needs the GIL, which the caller that waits does not hold."""
+    """The handler needs the GIL, which the waiting caller does not hold."""
     arm = start("arm")
     with arm.responder("plan", lambda request: {"n": sum(range(100))}):
         assert arm.call("plan", {}, PATIENCE_S).tensors["n"] == 4950
@@ -307,7 +307,7 @@ def test_a_responder_ends_in_its_own_handler(start, end):
         elif end == "with":
             with kept[0]:
                 pass
-        kept.clear()  # at the latest here goes the last reference
+        kept.clear()  # the last reference is dropped here, if not before
         gc.collect()
         return request.tensors
 

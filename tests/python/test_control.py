@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Controller and Worker: steps, what a worker's program may do, what happens when one is lost."""
+"""Controller and Worker: steps, the rights of a worker's program, the loss of a worker."""
 
 import os
 import pathlib
@@ -47,7 +47,7 @@ class Team:
 
 
 def echo(worker):
-    """Gives each step back until the controller stops; enters each new roster."""
+    """Returns each step until the controller stops; enters each new roster."""
     while True:
         try:
             step = worker.next_step(timeout=PATIENCE_S)
@@ -224,7 +224,7 @@ def test_what_a_program_says_of_its_failure_ends_no_worker(controller, team, kin
         worker.rebuild(kind(text), timeout=PATIENCE_S)
         echo(worker)
 
-    team.start(0, fail_once)  # the one whose outputs are waited for
+    team.start(0, fail_once)  # the rank whose outputs are awaited
     team.start(1, echo)
     controller.wait_for_workers(timeout=PATIENCE_S)
     controller.broadcast(1)
@@ -260,7 +260,7 @@ def test_threads_give_out_steps_in_the_order_of_their_calls(controller, team):
 
     start_all(team, wait_and_echo)
     controller.broadcast(1)
-    controller.broadcast(2)  # no further one has room
+    controller.broadcast(2)  # there is no room for another step
     threads = []
     for schedule_id, tensors in ((5, {"x": np.ones(1 << 20)}), (6, None)):
         threads.append(threading.Thread(target=give, args=(schedule_id, tensors)))
@@ -268,7 +268,7 @@ def test_threads_give_out_steps_in_the_order_of_their_calls(controller, team):
         eventually(lambda: f"not above {schedule_id}" in probe(controller, 3))
     with pytest.raises(tendon.InvalidArgument, match="not above 6, that of a call which began before"):
         controller.broadcast(6)
-    for _ in range(5):  # longer than between two looks at signals
+    for _ in range(5):  # longer than between two checks for signals
         with pytest.raises(tendon.Timeout, match="step 7 waits for step 5, which another thread gives out"):
             controller.broadcast(7, timeout=0.05)
     go_on.set()
@@ -344,7 +344,7 @@ def test_mistakes_are_named(controller):
     (b"no library", r"cannot be loaded \(.*_control.*\): install ZeroMQ and Protobuf"),
 ], ids=["not built", "cannot be loaded"])
 def test_without_zeromq_the_import_says_what_to_install(tmp_path, library, says):
-    """The package as it is, but for the module of the control plane."""
+    """The package without the module of the control plane."""
     package = tmp_path / "tendon"
     shutil.copytree(pathlib.Path(tendon.__file__).parent, package,
                     ignore=shutil.ignore_patterns("_control*.so", "__pycache__"))
@@ -371,7 +371,7 @@ def test_the_main_module_needs_neither_zeromq_nor_protobuf():
         return {line.split("[")[1].rstrip("]") for line in listed.splitlines() if "(NEEDED)" in line}
 
     assert not [name for name in needed(tendon._tendon) if "zmq" in name or "protobuf" in name]
-    # The same question finds them where they are.
+    # The same check finds them where they are present.
     own = needed(sys.modules["tendon._control"])
     assert any("zmq" in name for name in own) and any("protobuf-lite" in name for name in own)
 
@@ -379,7 +379,7 @@ def test_the_main_module_needs_neither_zeromq_nor_protobuf():
 # The page
 
 class _Death(Exception):
-    """A program that ends in the midst of a step."""
+    """A program that ends in the middle of a step."""
 
 
 def test_the_worker_of_the_page_survives_a_death_inside_a_collective(controller, messages):
@@ -454,7 +454,7 @@ def test_messages_travel_as_bytes(messages):
 
 
 def test_an_older_and_a_newer_peer_understand_each_other(messages):
-    """A program whose schema lacks a field keeps it; one that has a field more reads what lacks it."""
+    """A program whose schema lacks a field keeps it; a program with one more field reads messages without it."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     def with_schema(change):

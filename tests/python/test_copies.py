@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A received batch is used as a dict is: it is copied, pickled, changed and collated."""
+"""A received batch is used like a dict: it is copied, pickled, changed and collated."""
 
 import copy
 import multiprocessing
@@ -122,7 +122,7 @@ def test_a_change_is_refused_with_what_to_do(batch):
 
 
 def test_torch_makes_a_dict_of_it(batch):
-    """As DataLoader does without a batch size, with one, and for memory that is pinned."""
+    """DataLoader does this without a batch size, with one, and for pinned memory."""
     torch = pytest.importorskip("torch")
     from torch.utils.data import default_collate, default_convert
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tendon.torch.DataLoader beside torch's: the same batches, order, seeds and errors, handed over by pipes."""
+"""tendon.torch.DataLoader beside torch's: the same batches, order, seeds and errors, transferred by pipes."""
 
 import collections
 import inspect
@@ -39,7 +39,7 @@ class Numbers(data.Dataset):
 
 
 class Everything(Numbers):
-    """What batches are made of, small and large."""
+    """All kinds of entries of batches, small and large."""
 
     def __getitem__(self, number: int):
         large = torch.arange(4000.0) + number
@@ -118,7 +118,7 @@ def test_batches_order_and_samplers_are_those_of_torch(options):
     assert same(got, wanted)
 
 
-# Each argument of torch's, by the results of both loaders. Those below say what else it is for.
+# Each argument of torch's, by the results of both loaders. The tests below check its other effects.
 ARGUMENTS = {
     "dataset": {"dataset": Numbers(7)}, "batch_size": {"batch_size": 3}, "shuffle": {"shuffle": True},
     "sampler": {"sampler": data.SubsetRandomSampler([5, 2, 8])},
@@ -134,7 +134,7 @@ ARGUMENTS = {
 
 @pytest.mark.parametrize("argument", [each for each in inspect.signature(data.DataLoader.__init__).parameters if each != "self"])
 def test_each_argument_has_the_results_of_torch(argument):
-    """A release of torch with an argument that nobody looked at is red here."""
+    """A release of torch with an unknown argument fails here."""
     options = dict(ARGUMENTS[argument])
     found = []
     for kind in (data.DataLoader, DataLoader):
@@ -167,7 +167,7 @@ def test_whatever_a_batch_holds_comes_out_as_from_torch(options):
     for one, other in zip(got[0], wanted[0], strict=True):
         wrong = [key for key in other if not same(one[key], other[key])]
         assert not wrong, [(one[key], other[key]) for key in wrong]
-        one["large"][0] = -1.0  # it may be written
+        one["large"][0] = -1.0  # it is writable
         one["array"][0] = -1
 
 
@@ -177,7 +177,7 @@ def test_whatever_a_batch_holds_comes_out_as_from_torch(options):
 def test_streams(options):
     wanted, got = both(Stream(), **{"num_workers": 3, **options})
     assert same([sorted(map(str, each)) for each in got], [sorted(map(str, each)) for each in wanted])
-    for epoch in got:  # of each worker in its order, and the first ones in turn
+    for epoch in got:  # each worker's batches in its order, and the first ones in turn
         assert same(epoch[:3], wanted[0][:3])
 
 
@@ -269,7 +269,7 @@ def leave() -> None:
 @pytest.mark.parametrize(("how", "words"), [(kill, "killed by (signal: Killed|SIGKILL)"), (leave, "exited unexpectedly with .*code 3")])
 @pytest.mark.parametrize("main_thread", [True, False])
 def test_worker_that_is_killed_is_named(how, words, main_thread):
-    """In the main thread torch's handler of SIGCHLD may be first."""
+    """In the main thread torch's handler of SIGCHLD may run first."""
     found = []
 
     def take() -> None:
@@ -373,7 +373,7 @@ def test_wrong_arguments_are_torchs_errors(options, error):
 
 
 class Photos(Numbers):
-    """Collated by torch's default_collate into tensors of every size."""
+    """Samples that torch's default_collate collates into tensors of every size."""
 
     def __getitem__(self, number: int):
         if self.count == 9 and number == 4:
@@ -386,7 +386,7 @@ class Photos(Numbers):
 def test_collated_batches_are_made_where_the_parent_reads_them():
     wanted, got = both(Photos(24), batch_size=4)
     assert same(got, wanted)
-    got[0][0]["image"][0] = 9  # it may be written
+    got[0][0]["image"][0] = 9  # it is writable
 
 
 def stack_lent(samples):
@@ -399,7 +399,7 @@ def stack(samples):
 
 
 def copies() -> int:
-    """In bytes, by this worker so far; in the program nobody sends."""
+    """Bytes that this worker has copied so far; in the main program 0."""
     worker = tendon.torch._loader._worker
     return 0 if worker is None else worker._pipe.stats().bytes_copied
 
@@ -436,7 +436,7 @@ def test_batch_that_cannot_be_collated_leaves_the_others_whole():
 
 
 class Keeps(Numbers):
-    """Its workers keep what default_collate has made, and give it again."""
+    """Each worker keeps the result of default_collate, and returns it again."""
 
     kept = None
 

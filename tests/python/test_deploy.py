@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""deploy/: its containers as plain processes, each in namespaces of its own, from the very files that an engine reads.
+"""deploy/: its containers as plain processes, each in namespaces of its own, from the same files that an engine reads.
 
-What a container is here: namespaces for network, host name, mounts and processes; the runtime directory of the image below a
-/run of its own; the entrypoint; SIGTERM at the end.
+A container is simulated by namespaces for network, host name, mounts and processes, by the runtime directory of the
+image below a /run of its own, by the entrypoint, and by SIGTERM at the end.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ SHARED_MEMORY = DEPLOY / "docker-compose.shared-memory.yaml"
 sys.path.insert(0, str(ROOT / "tools"))
 bench_network = __import__("bench_network")
 
-# Each link of the brain: where its subscriber is, and the key.
+# Each link of the brain: the place of its subscriber, and the key.
 LINKS = [("pfc", "vision/objects"), ("pfc", "lang/features"), ("pfc", "sensor/new_data"), ("language", "pfc/control"),
          ("vision", "pfc/control"), ("motor", "pfc/control"), ("motor", "vision/objects")]
 # /run and /etc/hosts of a container, then its program.
@@ -41,7 +41,7 @@ mount --bind "$1" /etc/hosts
 shift 3
 exec "$@"
 """
-# Listens until the brain works, and until PFC has lost the node that it is given, if any.
+# Listens until the brain works, and until PFC has lost the node in the argument, if there is one.
 OBSERVER = """
 import json, sys, tendon
 node = tendon.Node("observer", domain="brain", profile="plaintext", context=tendon.Context("observer"))
@@ -62,13 +62,13 @@ print(json.dumps(told))
 
 
 def node_of_the_page() -> str:
-    """The program that docs/deploy.md has for a node of your own."""
+    """The program in docs/deploy.md for a node of the reader."""
     [program] = re.findall(r"^```py\n(.*?)^```", (ROOT / "docs" / "deploy.md").read_text(), re.MULTILINE | re.DOTALL)
     return program
 
 
 def services(*files: Path) -> dict[str, dict]:
-    """What an engine makes of these files: a later one adds to the environment, and to the volumes."""
+    """Merges these files as an engine does: a later file adds to the environment and to the volumes."""
     merged: dict[str, dict] = {}
     for file in files:
         for name, service in yaml.safe_load(file.read_text())["services"].items():
@@ -94,7 +94,7 @@ class Container:
                             **{key: os.environ[key] for key in ("PYTHONPATH", "HOME") if key in os.environ},
                             **image_environment(), **service["environment"]}
         host.run(f"hostname {name}")
-        # /usr/bin/unshare waits for what it started, with whose exit code it ends.
+        # /usr/bin/unshare waits for the process that it started, and ends with its exit code.
         self.process = subprocess.Popen(
             host.command(["unshare", "--mount", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc",
                           "sh", "-ec", IN_A_CONTAINER, "sh", hosts_file, volume, self.is_up, DEPLOY / "entrypoint.sh",
@@ -106,13 +106,14 @@ class Container:
         return int(Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()[0])
 
     def exec(self, *command: str | Path) -> subprocess.CompletedProcess:
-        """As an engine's `exec`: another process in the same container."""
+        """Runs another process in the same container, like an engine's `exec`."""
         return subprocess.run(["nsenter", "--target", str(self.pid()), "--mount", "--uts", "--ipc", "--net", "--pid",
                                f"--wdns={BRAIN}", *command], env=self.environment, capture_output=True, text=True,
                               timeout=4 * PATIENCE_S)
 
     def stop(self) -> tuple[int, str]:
-        """As an engine's `stop`: standard input stays open. Its exit code, and what it said."""
+        """Stops the container like an engine's `stop`: standard input stays open. Returns its exit code and its
+        output."""
         os.kill(self.pid(), signal.SIGTERM)
         return self.process.wait(PATIENCE_S), self.process.stdout.read()
 
@@ -125,7 +126,7 @@ class Container:
 
 @contextlib.contextmanager
 def running(folder: Path, *files: Path) -> Iterator[dict[str, Container]]:
-    """All containers of these files, and one beside them in which there is nothing yet."""
+    """All containers of these files, and an empty one beside them."""
     (folder / "bin").mkdir()
     (folder / "volume").mkdir(mode=0o700)
     for program in [TENDON, *(PROGRAMS / name for name in ("pfc", "language", "motor"))]:
@@ -161,7 +162,7 @@ def path_from(here: Container, key: str) -> str:
 @needs_programs
 @pytest.mark.parametrize("files, path", [([COMPOSE], "tcp"), ([COMPOSE, SHARED_MEMORY], "shm")], ids=["hosts", "shared"])
 def test_the_brain_runs_in_containers(files, path, tmp_path):
-    """Each with a runtime directory of its own, as on a host of its own, or with one that all share."""
+    """Each container has a runtime directory of its own, as on a separate host, or all share one."""
     pytest.importorskip("sklearn")
     skip_without_zenoh()
     with running(tmp_path, *files) as containers:
@@ -169,7 +170,7 @@ def test_the_brain_runs_in_containers(files, path, tmp_path):
         assert seen.returncode == 0, seen.stdout + seen.stderr
         told = json.loads(seen.stdout)
         assert set(told) == {"pfc", "language", "language-1", "vision", "motor", "sensor"}
-        # Motor refuses commands that are old, so also those from before it was there.
+        # Motor refuses old commands, including those from before it was there.
         assert {name: source["missed"] for name, status in told.items() for source in status["inbox"]
                 if name != "motor" and source["missed"]} == {}
         assert {(name, key): path_from(containers[name], key) for name, key in LINKS} == dict.fromkeys(LINKS, path)
@@ -181,15 +182,15 @@ def test_the_brain_runs_in_containers(files, path, tmp_path):
         seen = containers["beside"].exec("python3", "-c", OBSERVER, "sensor")
         assert seen.returncode == 0, seen.stdout + seen.stderr
         containers.pop("beside").kill()
-        # The router last: nodes say so when it goes.
+        # The router ends last: nodes report its end.
         for name, container in reversed(containers.items()):
             code, said = container.stop()
             assert code == 0, (name, said)
 
 
 def kustomized(kustomization: dict, documents: list[dict]) -> list[dict]:
-    """What `kubectl kustomize` makes of the documents, as far as the files here and docs/deploy.md use it: names and tags of
-    images, and values that are replaced. It knows nothing else, so that whatever else they say is an error."""
+    """Does the work of `kubectl kustomize` on the documents, as far as the files here and docs/deploy.md use it:
+    names and tags of images, and replaced values. Any other instruction in them is an error."""
     assert kustomization.keys() <= {"apiVersion", "kind", "resources", "images", "patches"}
     documents = copy.deepcopy(documents)
     for document in documents:
@@ -212,7 +213,7 @@ def kustomized(kustomization: dict, documents: list[dict]) -> list[dict]:
 
 
 def documents_of_the_cluster() -> list[dict]:
-    """What `kubectl apply -k` says to the cluster."""
+    """The documents that `kubectl apply -k` sends to the cluster."""
     folder = DEPLOY / "kubernetes"
     kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
     files = kustomization["resources"]
@@ -222,7 +223,7 @@ def documents_of_the_cluster() -> list[dict]:
 
 
 def manifests(kind: str) -> dict[str, dict]:
-    """What each document of this kind says, by its name."""
+    """The specification of each document of this kind, by its name."""
     return {document["metadata"]["name"]: document["spec"] for document in documents_of_the_cluster()
             if document["kind"] == kind}
 
@@ -253,7 +254,7 @@ def test_kubernetes_runs_what_compose_runs():
 
 
 def test_only_pods_of_the_brain_reach_its_pods():
-    """And each of them does. The name service is all else that they reach."""
+    """All of them reach each other, and otherwise only the name service."""
     [policy] = manifests("NetworkPolicy").values()
     brain = policy["podSelector"]
     for name, spec in manifests("Deployment").items():
@@ -266,7 +267,7 @@ def test_only_pods_of_the_brain_reach_its_pods():
 
 
 def test_the_image_and_its_pull_policy_are_parameters():
-    """A folder of one's own beside this one: that of docs/deploy.md."""
+    """The user's folder beside this one, from docs/deploy.md."""
     page = (ROOT / "docs" / "deploy.md").read_text()
     [overlay] = [yaml.safe_load(text) for text in re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)]
     [resource] = overlay["resources"]

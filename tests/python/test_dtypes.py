@@ -14,7 +14,7 @@ ML_TYPES = ["bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "flo
 
 
 class OnlyDLPack:
-    """An array of which nothing but DLPack is known."""
+    """An array that offers only DLPack."""
 
     def __init__(self, array, legacy=False):
         self.array = array
@@ -30,7 +30,7 @@ class OnlyDLPack:
 
 
 class OnlyInterface:
-    """An array of which nothing but __array_interface__ is known."""
+    """An array that offers only __array_interface__."""
 
     def __init__(self, array):
         self.__array_interface__ = array.__array_interface__
@@ -126,14 +126,14 @@ def test_the_dlpack_before_1_gets_a_copy_of_what_is_read_only():
     array.flags.writeable = False
     tensor = tendon.Tensor(array)
     before = tendon.copied_read_only()
-    copy = np.asarray(tendon.Tensor(OnlyDLPack(tensor, legacy=True)))  # cannot say READ_ONLY
+    copy = np.asarray(tendon.Tensor(OnlyDLPack(tensor, legacy=True)))  # this version cannot say READ_ONLY
     copy[1] = 5
     assert array[1] == 0
     assert tendon.copied_read_only() == before + 1
     with pytest.raises(BufferError, match="may be read, not written"):
         tensor.__dlpack__(copy=False)
     assert tendon.copied_read_only() == before + 1
-    tendon.Tensor(np.zeros(3)).__dlpack__()  # no copy of what may be written
+    tendon.Tensor(np.zeros(3)).__dlpack__()  # no copy of a writable array
     np.from_dlpack(tensor)
     assert tendon.copied_read_only() == before + 1
 

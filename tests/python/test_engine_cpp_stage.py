@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine with its last stage in C++: the tokens of the layout 1,2,1 are those of the one in Python."""
+"""The engine with its last stage in C++: the layout 1,2,1 computes the same tokens as the stage in Python."""
 
 import os
 import subprocess
@@ -40,7 +40,7 @@ ASKED = [{}, {"logprobs": 0}, {}, {"temperature": 0.8, "seed": 7}, {"logprobs": 
 
 
 class Stages:
-    """What scheduler.play() asks of workers: the first stage in a thread here, the last one in C++."""
+    """The workers for scheduler.play(): the first stage in a thread here, the last one in C++."""
 
     def __init__(self, checkpoint: Path) -> None:
         self._contexts = [tendon.Context(name, linger=0.1) for name in ("controller", "worker 0")]
@@ -62,7 +62,7 @@ class Stages:
         return made
 
     def close(self) -> int:
-        """The exit code of the worker in C++."""
+        """Stops the workers; returns the exit code of the worker in C++."""
         self.controller.stop(timeout=PATIENCE_S)
         self._thread.join(PATIENCE_S)
         code = self._process.wait(PATIENCE_S)
@@ -113,7 +113,7 @@ def test_tokens_are_those_of_the_plain_model(stages, tmp_path):
         assert margin > 1e-6, "another seed: rounding may choose"
         assert one.outputs == tokens
         if one.params.sampling_params.logprobs is not None:
-            np.testing.assert_allclose(one.logprobs, logprobs, rtol=1e-6)  # they travel as floats
+            np.testing.assert_allclose(one.logprobs, logprobs, rtol=1e-6)  # they are sent as floats
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine's HTTP endpoint before clients that take places and do nothing with them."""
+"""The engine's HTTP endpoint with clients that take places and do nothing with them."""
 
 import http.client
 import json
@@ -79,7 +79,7 @@ def ask(port: int, body: bytes = ASKED, address: str = "127.0.0.1") -> tuple[int
 
 
 def all_of(wire: socket.socket) -> bytes:
-    """What it says until its end."""
+    """All bytes until the end of the connection."""
     said = b""
     try:
         while part := wire.recv(1 << 16):
@@ -112,7 +112,7 @@ def test_the_oldest_half_header_makes_room_before_a_connection_between_two_reque
     wires = [connect(port_of(front), HALF_HEADER) for _ in range(20)]
     assert eventually(lambda: front.front.door.turned_away == 1 + 20 - 8)
     assert all_of(wires[0]) == b""
-    kept.request("GET", "/health")  # http.client would not connect again by itself: its socket is what it was
+    kept.request("GET", "/health")  # http.client would not reconnect by itself: the socket is the old one
     assert kept.sock is not None and kept.getresponse().status == 200
     kept.close()
     for wire in wires:
@@ -125,7 +125,7 @@ def test_a_header_has_to_arrive(start):
     said = all_of(connect(port_of(front), HALF_HEADER))
     assert said.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
     assert json.loads(said.split(b"\r\n\r\n", 1)[1])["error"]["code"] == "timeout"
-    # Also that of a second request.
+    # The header of a second request has the limit, too.
     again = connect(port_of(front), b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert again.recv(1 << 16).startswith(b"HTTP/1.1 200")
     again.sendall(HALF_HEADER)
@@ -279,7 +279,7 @@ class FakeGuest:
 
 
 @pytest.mark.parametrize("here, user, gone", [
-    # (user, phase) of those that are here, the new one's user, and which of them goes; None: the new one is refused
+    # (user, phase) of the present ones, the user of the new one, and which one is closed; None: the new one is refused
     ([(1, Phase.BODY), (1, Phase.HEADER), (2, Phase.HEADER)], 2, 1),
     ([(1, Phase.IDLE), (1, Phase.BODY), (2, Phase.HEADER)], 1, 1),
     ([(1, Phase.IDLE), (1, Phase.BUSY), (2, Phase.HEADER)], 3, 0),

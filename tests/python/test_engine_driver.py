@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make engine` without its set-up: what engine.run starts, and that nothing of it is left."""
+"""`make engine` without its set-up: the processes that engine.run starts, and that none of them is left."""
 
 import json
 import os
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(SANITIZED, reason="HTTP libraries of others, whi
 
 CONFIG = LlamaConfig(layers=2, width=48, heads=3, kv_heads=3, ffn_width=96, vocabulary=258, context=512,
                      rope_base=1e4, rms_eps=1e-5)
-# A controller whose worker is a process group of its own and does not end by itself.
+# A controller whose worker has its own process group and does not end by itself.
 CONTROLLER = f"""#!{sys.executable}
 import json, subprocess, sys, threading
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -75,7 +75,7 @@ def run(tmp_path):
 
 
 def ready(process: subprocess.Popen) -> tuple[str, dict]:
-    """Its address, and what the controller said."""
+    """Returns its address, and the report of the controller."""
     said = json.loads(process.stderr.readline())
     for line in process.stdout:
         if "OpenAI's API" in line:
@@ -138,7 +138,7 @@ def test_it_is_killed_itself(run):
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     process.kill()
     assert eventually(lambda: not any(is_there(int(child)) for child in children))
-    os.kill(said["worker"], signal.SIGKILL)  # a real one sees that the controller is gone
+    os.kill(said["worker"], signal.SIGKILL)  # a real worker notices the end of its controller
 
 
 WRONG = [
@@ -160,7 +160,7 @@ WRONG = [
 
 @pytest.fixture
 def in_one_process(run, tmp_path, monkeypatch, capsys):
-    """The program's main(): what a process of its own would print, and its exit code."""
+    """Calls the program's main(); returns the output and the exit code of a separate process."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     from engine import run as program
     monkeypatch.chdir(tmp_path)
@@ -212,7 +212,7 @@ ENDING = "engine: ending; once more ends it at once\n"
 
 
 def test_ctrl_c_while_it_is_imported(run, tmp_path):
-    """A module that says that it is being imported, and waits: the first that the program needs, before all its own."""
+    """Replaces the first module that the program imports with one that reports its import and waits."""
     (tmp_path / "tendon.py").write_text("import sys, time\nprint('importing', flush=True)\ntime.sleep(600)\n")
     process = run("--port", "0", path=str(tmp_path))
     assert process.stdout.readline() == "importing\n"
@@ -224,7 +224,7 @@ def test_ctrl_c_while_it_is_imported(run, tmp_path):
 @pytest.mark.parametrize("says", ["", "print('workers 127.0.0.1:1')", "print('front 127.0.0.1:1')"],
                          ids=["controller", "half", "front"])
 def test_ctrl_c_while_it_starts(run, tmp_path, number, says):
-    """A controller that says nothing, half of what it should, or where nobody listens."""
+    """A controller that says nothing, says half, or names an address without a listener."""
     (tmp_path / "controller").write_text(f"#!{sys.executable}\nimport os, time\n{says}\n"
                                          f"open({str(tmp_path / 'there')!r}, 'w').close()\n"
                                          "os.sys.stdout.flush()\ntime.sleep(600)\n")
@@ -254,7 +254,7 @@ def test_ctrl_c_during_a_request(run, tmp_path):
 
 @pytest.mark.parametrize("again", [1, 5])
 def test_ctrl_c_during_the_clean_up_ends_it_at_once(run, tmp_path, again):
-    """A controller that SIGTERM does not end."""
+    """A controller that ignores SIGTERM."""
     text = (tmp_path / "controller").read_text()
     (tmp_path / "controller").write_text(text.replace(
         "import json,", "import signal; signal.signal(signal.SIGTERM, lambda *_: print('draining', file=sys.stderr, "
@@ -291,6 +291,6 @@ def test_a_terminal_that_is_gone_keeps_nothing_alive(run):
     process.stdout.close()
     process.stderr.close()
     process.send_signal(signal.SIGHUP)
-    # 120 is Python's word that it could not write what its output still held.
+    # Python exits with 120 if it could not write its buffered output.
     assert process.wait(PATIENCE_S) in (0, 120)
     assert not any(map(is_there, [said["worker"], *children]))

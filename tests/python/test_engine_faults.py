@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine as processes that hang, say what is wrong, do not start or are left alone: each test has its own."""
+"""The engine as processes that hang, send wrong outputs, do not start or are left alone: each test has its own."""
 
 import json
 import os
@@ -30,7 +30,7 @@ pytestmark = [
 
 @pytest.mark.parametrize(("layout", "fault"), [((1, 1, 1), "garbage"), ((1, 1, 1), "fewer"), ((1, 1, 2), "hash")])
 def test_a_worker_whose_outputs_are_wrong_is_replaced(checkpoint, golden, tmp_path, layout, fault):
-    """With the tokens that the right outputs give, and the engine goes on. With two KV ranks that do not agree, both are."""
+    """The tokens are those of right outputs, and the engine continues. If two KV ranks disagree, both are replaced."""
     words = ",".join(map(str, layout))
     command = worker_command("{address}", words, "{rank}")
     faulty = [sys.executable, "-m", "engine_support.faulty_worker", str(tmp_path / "done"), fault, *command[3:]]
@@ -63,7 +63,7 @@ def test_a_worker_that_lives_after_an_error_is_not_named_dead(checkpoint, golden
 
 @pytest.mark.parametrize(("layout", "rank"), [((1, 1, 1), 0), ((1, 2, 1), 0), ((1, 2, 1), 1), ((3, 1, 1), 1)])
 def test_a_worker_that_hangs_is_killed_and_replaced(checkpoint, golden, layout, rank):
-    """It alone: those that wait for it, in a collective or for its message, live."""
+    """Only this worker is replaced: others that wait for it, in a collective or for its message, live."""
     engine = Engine(layout, checkpoint, "--hang-timeout", "10")
     try:
         def stop():
@@ -81,7 +81,8 @@ def test_a_worker_that_hangs_is_killed_and_replaced(checkpoint, golden, layout, 
     ((3, 1, 1), 2, SPIN, 0), ((3, 2, 1), 4, SLEEP, 4), ((1, 2, 1), 0, LEAVE_OUT, 0), ((3, 1, 1), 1, LEAVE_OUT, 4)],
     ids=["spin", "sleep", "leave-out-first", "leave-out-later"])
 def test_a_worker_whose_program_hangs_is_replaced_too(checkpoint, golden, layout, rank, fault, tokens):
-    """Under Python's lock, without it, or out of a collective that the others are in; in a prompt, or behind `tokens`."""
+    """It hangs under Python's lock, without it, or outside a collective of the others; in a prompt, or after
+    `tokens`."""
     engine = Engine(layout, checkpoint, "--hang-timeout", "10", "--nursery",
                     f"{sys.executable} -m engine_support.hanging_nursery")
     try:
@@ -97,7 +98,7 @@ def test_a_worker_whose_program_hangs_is_replaced_too(checkpoint, golden, layout
             run_golden(engine, golden, "hung", hang)
         engine.until(lambda: engine.status["roster"] > 1)
         named = [death["rank"] for death in engine.status["deaths"]]
-        # A worker that left out a step may say so at the next one, and lives.
+        # A worker that left out a step may report it at the next one, and lives.
         assert named == [rank] or (fault == LEAVE_OUT and named == [])
     finally:
         engine.close()
@@ -152,7 +153,7 @@ def test_workers_that_never_join_are_the_end(checkpoint):
 
 
 def test_an_end_before_the_first_roster_is_silent(checkpoint, tmp_path):
-    """Neither is waited for what forks workers, nor does one find that nobody listens any more."""
+    """The process that forks workers is not awaited, and no worker finds that nobody listens any more."""
     (tmp_path / "worker.py").write_text(
         "import pathlib, socket, sys, time\n"
         "host, port = sys.argv[1].rsplit(':', 1)\n"

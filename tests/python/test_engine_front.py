@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine's HTTP endpoint, as the public client of OpenAI's API and others use it, before a scripted controller."""
+"""The engine's HTTP endpoint, used by the public client of OpenAI's API and others, with a scripted controller."""
 
 import http.client
 import itertools
@@ -33,13 +33,13 @@ Start = Callable[..., tuple[ServedFront, FakeController]]
 
 
 def texts(*pieces: str | bytes) -> list[int]:
-    """A token a byte, but for "he"."""
+    """One token for each byte, except for "he"."""
     return [token for piece in pieces for token in (
         TOKENIZER.encode(piece) if isinstance(piece, str) else [2 + byte for byte in piece])]
 
 
 def says(text: str, reason: str = "stop", one_by_one: bool = True):
-    """A reply of this text to each submit; the end token is sent where the model chose to end."""
+    """Replies with this text to each submit; sends the end token where the model chose to end."""
     def reply(submit):
         request = submit["id"]
         ids = texts(text) + [EOS] * (reason == "stop")
@@ -77,7 +77,7 @@ def post(front: ServedFront, path: str = "/v1/completions", **body):
 
 
 def connection(front: ServedFront, body: dict, receive_buffer: int | None = None) -> socket.socket:
-    """A request whose reply nobody has read."""
+    """Sends a request whose reply nobody reads."""
     wire = socket.socket()
     if receive_buffer is not None:
         wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -174,7 +174,7 @@ def test_a_completion_streamed(start):
 
 
 def test_two_choices_in_one_stream(start):
-    front, controller = start(limits=Limits(keep_alive_s=0.001))  # its signs of life are nothing to the client
+    front, controller = start(limits=Limits(keep_alive_s=0.001))  # the client ignores its signs of life
     with client(front) as api, ThreadPoolExecutor(1) as threads:
         got = threads.submit(lambda: list(api.completions.create(model="tiny", prompt="p", n=2, stream=True)))
         one, other = (controller.submits.get()["id"] for _ in range(2))
@@ -256,7 +256,7 @@ def test_other_choices_go_on_after_a_stop_string(start):
         one, other = (controller.submits.get()["id"] for _ in range(2))
         controller.send(tokens(one, texts("a.")))
         assert controller.received.get(timeout=PATIENCE_S)["id"] == one
-        # What was under way when it was found is dropped.
+        # The choices drop tokens that were under way when the stop string was found.
         controller.send(tokens(one, texts("zz")), done(one, "stop"), tokens(other, texts("bc")), done(other, "length"))
         made = got.result(PATIENCE_S)
     assert [(one.text, one.finish_reason) for one in made.choices] == [("a", "stop"), ("bc", "length")]
@@ -311,7 +311,7 @@ def test_tokens_behind_a_stop_string_have_no_logprobs(start):
     assert made.choices[0].logprobs.top_logprobs is None
 
 
-# -- what is refused
+# -- refused requests
 
 
 @pytest.mark.parametrize("body, param", [
@@ -438,7 +438,7 @@ def test_a_controller_that_is_lost(start):
         controller.drop()
         with pytest.raises(openai.APIError, match="the controller was lost"):
             got.result(PATIENCE_S)
-        # It is found again.
+        # The front finds the controller again.
         controller.reply = says("b")
         assert eventually(lambda: front.link.state() == "running")
         assert api.completions.create(model="tiny", prompt="p").choices[0].text == "b"
@@ -549,7 +549,7 @@ def test_a_client_that_leaves(start, stream):
             wire.recv(100)
     cancelled = [controller.received.get(timeout=PATIENCE_S) for _ in range(2)]
     assert cancelled == [{"kind": "cancel", "id": request} for request in requests]
-    # What was under way is nobody's.
+    # Tokens that were under way belong to no client.
     controller.send(tokens(requests[1], texts("x")), *(done(request, "cancelled") for request in requests))
     assert eventually(lambda: front.front.counts.disconnected == 1)
     assert front.link.unknown == 0
@@ -604,7 +604,7 @@ def test_a_connection_of_many_requests(start):
     one.close()
 
 
-# -- what is shown of the engine
+# -- the state of the engine
 
 
 def test_metrics(start):

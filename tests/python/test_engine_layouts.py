@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine's arithmetic in all layouts: a tiny random Llama in float64 gives the tokens of a plain one."""
+"""The engine's arithmetic in all layouts: a tiny random Llama in float64 computes the same tokens as a plain one."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ from engine.step import SamplingParams, SequenceParams
 LAYOUTS = [(1, 1, 1), (3, 1, 1), (1, 2, 1), (1, 1, 2), (3, 2, 1), (1, 2, 2), (1, 3, 1), (3, 1, 2), (1, 1, 3)]
 OUTPUTS = 24
 SEED = 11
-BLOCKS = 12  # of each KV rank; KVP = 1 has twice as many
+BLOCKS = 12  # for each KV rank; KVP = 1 has twice as many
 
 
 def params() -> list[SequenceParams]:

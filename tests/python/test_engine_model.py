@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine computes SmolLM2 as `transformers` does: against engine_support/golden.safetensors.
 
-What is compared for longer (8 prompts of 64 tokens in all layouts): TENDON_TEST_LONG=1.
+TENDON_TEST_LONG=1 compares more: 8 prompts of 64 tokens in all layouts.
 """
 
 import json
@@ -53,7 +53,7 @@ def golden() -> Golden:
 
 
 def forced(workers, golden) -> dict[tuple[int, int], torch.Tensor]:
-    """The logits after each of the positions, by text and number of tokens; the tokens between are given."""
+    """The logits after each of the positions, by text and number of tokens; the tokens between are fixed."""
     texts = range(len(golden.texts))
     tokens = [golden.of("text", number, "tokens").tolist() for number in texts]
     ends = [[position + 1 for position in golden.of("text", number, "positions").tolist()] for number in texts]

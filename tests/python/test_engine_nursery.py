@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What makes the engine's workers: a process that has imported all, and forks; and the memory that it gives back."""
+"""The nursery of the engine's workers: a process that has imported everything, and forks; and the memory that it
+frees."""
 
 import ctypes
 import mmap
@@ -68,12 +69,12 @@ def test_workers_are_children_of_the_process_above(nursery, tmp_path):
     convert.save(checkpoint, TINY, {"x": np.zeros(1, np.float32)}, {})
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        # One that lives, because nobody answers it, and one whose file is not there.
+        # The first worker lives, because nobody answers it; the second has no checkpoint file.
         lives = int(nursery.ask(f"{WORKER} {address} --checkpoint {checkpoint}"))
         ends = int(nursery.ask(f"{WORKER} {address} --checkpoint {path}"))
         assert parent(lives) == os.getpid() and os.getpgid(lives) == lives
         assert os.waitstatus_to_exitcode(os.waitpid(ends, 0)[1]) == 1
-        # What was asked for by the nursery's socket is no matter of a worker.
+        # A worker must not have the socket through which the nursery gets its requests.
         assert not any("socket:" in os.readlink(f"/proc/{lives}/fd/{number}") for number in (0, 1, 2))
         os.kill(lives, 9)
         assert os.waitstatus_to_exitcode(os.waitpid(lives, 0)[1]) == -9
@@ -84,7 +85,7 @@ def test_workers_are_children_of_the_process_above(nursery, tmp_path):
 def test_it_forks_nothing_else(nursery):
     assert "starts no worker" in nursery.ask("python -m engine.front --port 0")
     wrong = int(nursery.ask("python -m engine.worker --rank 0"))
-    assert os.waitstatus_to_exitcode(os.waitpid(wrong, 0)[1]) == 2  # argparse's
+    assert os.waitstatus_to_exitcode(os.waitpid(wrong, 0)[1]) == 2  # argparse's exit code
     assert nursery.process.poll() is None
 
 

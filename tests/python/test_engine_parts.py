@@ -80,7 +80,7 @@ def tiny_checkpoint(folder: Path) -> Path:
 
 
 def test_unpermuted_rows():
-    """Pairs side by side become pairs half a head apart; heads stay."""
+    """Adjacent pairs become pairs half a head apart; heads stay."""
     rows = np.arange(2 * 8.0)[:, None] @ np.ones((1, 3))
     assert convert.unpermute(rows, 2)[:, 0].tolist() == [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15]
 
@@ -153,7 +153,7 @@ def test_other_bytes_than_those_that_were_published(tmp_path):
         gguf_file.check(tmp_path / "model.gguf")
 
 
-# Ends by SIGALRM, which Python does not see, so many seconds after the conversion began.
+# SIGALRM, which Python does not handle, ends it this many seconds after the conversion began.
 CONVERTS = """
 import signal
 import sys
@@ -178,7 +178,7 @@ def test_a_conversion_that_is_killed_leaves_nothing_that_looks_whole(program, tm
         code, _, errors = program(CONVERTS, str(ENGINE), str(path), str(after)).finish()
         assert code in (0, -signal.SIGALRM), errors
         killed += code != 0
-        if path.exists():  # then it is whole
+        if path.exists():  # it must be complete then
             assert tendon.load(path)["x"].sum() == 8_000_000
             path.unlink()
     assert killed > 0
@@ -445,11 +445,11 @@ def test_a_sequence_from_its_prompt_to_its_end(runner):
     assert runner.free_blocks == 6
     assert runner.run(a_step(3, finished=[1])).sampler_outputs == ()
     assert runner.free_blocks == 8 and len(runner.sequences) == 0
-    # After a rebuild, the tokens that were accepted come as pending outputs.
+    # After a rebuild, the accepted tokens arrive as pending outputs.
     runner.reset()
     brought_back = runner.run(a_step(4, (1, 21, 0), new=[NEW], pending=[(1, [token])]))
     assert brought_back.sampler_outputs[0].output_tokens == again.sampler_outputs[0].output_tokens
-    # What was under way when a sequence ended says nothing to anybody.
+    # Outputs that were under way when a sequence ended are ignored.
     runner.run(a_step(5, finished=[1]))
     runner.run(a_step(6, pending=[(1, [3])]))
 
@@ -520,7 +520,7 @@ def test_a_runner_goes_on_in_new_groups(members, tmp_path):
         assert its.free_blocks == 8
         after = its.run(first)
         assert its.last_step_ns.move > 0
-        world.barrier()  # one whose groups are gone has left them
+        world.barrier()  # a member whose groups were closed has left them
         return before, after
 
     (before, after), (others_before, _) = members(2).run(work)
@@ -539,7 +539,7 @@ def test_a_stage_that_is_at_another_step(members, tmp_path):
         else:
             with pytest.raises(StepError, match="the stage before sent what belongs to step 4, and step 5 runs here"):
                 its.run(step)
-        world.barrier()  # one whose groups are gone has left them
+        world.barrier()  # a member whose groups were closed has left them
 
     members(2).run(work)
 
@@ -600,7 +600,7 @@ def test_a_tokenizer_of_another_kind():
 
 
 def shown(tokenizer, text: str, stop=()) -> tuple[list[str], Detokenizer]:
-    """What is shown after each byte of a text, and at the end."""
+    """The text that is shown after each byte of a text, and at the end."""
     its = Detokenizer(tokenizer, stop)
     return [*(its.push(2 + byte) for byte in text.encode()), its.finish()], its
 

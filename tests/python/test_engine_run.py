@@ -56,7 +56,7 @@ def test_a_lost_worker_changes_no_token(engine, golden):
 
 
 def test_workers_are_forked(engine):
-    """From a process that has imported torch, as children of the controller."""
+    """The workers are forks of a process that has imported torch, and children of the controller."""
     engine.until(lambda: engine.status and all(worker["identity"] for worker in engine.status["workers"]))
     for worker in engine.status["workers"]:
         process = Path("/proc") / re.search(r"pid (\d+)", worker["identity"])[1]
@@ -73,7 +73,7 @@ def test_what_is_cancelled_gives_its_blocks_back(engine, golden):
     assert engine.said["cancelled"]["reason"] == "cancelled"
     engine.until(lambda: engine.status["kv"]["used"] == 0)
 
-    # Workers would run out of them: that is more than there are.
+    # Workers that lost blocks would run out of them: these requests need more than there are.
     deaths = len(engine.status["deaths"])
     for turn in range(1 + BLOCKS * 16 // 300):
         engine.submit(f"long {turn}", [5] * 300, max_tokens=500, ignore_eos=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the soak of the engine (engine_support/soak.py) takes for wrong: each fault that it has to find."""
+"""The faults that the soak of the engine (engine_support/soak.py) has to find, one by one."""
 
 import os
 import re

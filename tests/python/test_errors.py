@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What mistakes get: the exceptions of the one table, and messages that say what is legal."""
+"""Mistakes cause the exceptions of the one table, with messages that state the legal values."""
 
 import builtins
 import re
@@ -146,7 +146,7 @@ def test_closed_things(make_pair):
 def test_a_third_thread_is_told(make_pair):
     pair = make_pair("shm")
     waiting = pair.there.irecv()
-    # Asynchronous receives queue; it is a second blocking one that has no place.
+    # Asynchronous receives queue; only a second blocking receive has no place.
     assert not waiting.done()
     pair.here.send({"x": 1})
     assert waiting.result()["x"] == 1
@@ -158,9 +158,9 @@ BINDINGS = Path(__file__).parents[2] / "python" / "bindings"
 
 
 def test_nothing_is_pickled(package_folder):
-    """Neither the package nor its sources call pickle or its kin; `__reduce__` is called by a program that does.
+    """Neither the package nor its sources call pickle or a similar module; a program that pickles calls `__reduce__`.
 
-    The DataLoader's workers are the program's own children, which prove it before a pickle is read.
+    The DataLoader's workers are the program's own children, and prove this before a pickle is read.
     """
     between_own_processes = package_folder / "torch" / "_parcels.py"
     words = r"\b(pickle|cloudpickle|dill|marshal|shelve|eval|exec)\b\s*[.(]|\bimport\s+(pickle|marshal|shelve|dill)"

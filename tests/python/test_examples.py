@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples run, as their readers would run them."""
+"""The examples run in the same way as their readers would run them."""
 
 import os
 import subprocess

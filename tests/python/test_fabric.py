@@ -44,7 +44,7 @@ def publish_numbers(publisher: tendon.Publisher, numbers, timeout=0) -> list[ten
     return [publisher.publish({"n": n}, timeout) for n in numbers]
 
 
-# What is known of others
+# Knowledge about others
 
 
 def test_what_a_node_knows_of_another(connected):
@@ -120,7 +120,7 @@ def test_events_tell_what_happens(connected):
 def test_an_event_names_what_was_tried(start):
     motor = start("motor")
     gone = motor.events()
-    del gone  # what nobody takes goes nowhere
+    del gone  # the events are dropped with it
     twins = motor.events()
     other = start("motor")
     event = twins.recv(PATIENCE_S)
@@ -174,7 +174,7 @@ def test_events_come_while_an_event_loop_goes_on(start):
         publisher.close(PATIENCE_S)
         while witness.recv(PATIENCE_S).kind != "ended":
             pass
-        given_up.cancel()  # it has its event, and has not seen it
+        given_up.cancel()  # it has its event, but has not returned it
         with pytest.raises(asyncio.CancelledError):
             await given_up
         assert (await patient).kind == "ended", "the one that was cancelled leaves it"
@@ -229,7 +229,7 @@ VISION = """
 
 
 def read_to_the_end(subscriber):
-    """The samples of one publisher, what is missing among them and behind them, and its end."""
+    """The samples of one publisher, the samples that are missing among them and after them, and its end."""
     samples, gaps = [], []
     while True:
         sample = subscriber.recv(PATIENCE_S)
@@ -300,7 +300,7 @@ def test_samples_of_another_schema_are_in_a_gap_and_told_once(start):
         told = []
         while not told or told[-1].kind != "ended":
             told.append(events.recv(PATIENCE_S))
-        # That the publisher came may have been told before.
+        # The event about the new publisher may have been delivered before.
         assert [event.kind for event in told if event.kind != "came"] == ["schema_mismatch", "gap", "ended"]
     stats = subscriber.stats()
     assert (stats.missed, stats.schema_mismatches, stats.undecodable, stats.violations) == (2, 2, 0, 0)
@@ -566,7 +566,7 @@ def test_a_subscriber_that_the_publishing_thread_empties_lags_at_once(start):
         assert lagging[0] == [] and "vision" in lagging[1][0]
         assert "nobody has received" in next_lagging().reason
         assert subscriber.recv(PATIENCE_S).tensors["n"] == 1
-        # One is shown for the one that was taken, and the others lag.
+        # One sample takes the place of the received one, and the others lag.
         assert sum(len(publisher.publish({"n": n}).lagging) for n in (3, 4, 5)) >= 2
         assert "the thread that publishes" in next_lagging().reason
 
@@ -672,7 +672,7 @@ def test_samples_outlive_all_that_made_them(connected, transport):
 
 
 def test_dropping_samples_gives_their_memory_back(connected):
-    """Memory that never came back would stop the publisher: its cap holds only a few."""
+    """Memory that is never freed would stop the publisher: its cap holds only a few samples."""
     publisher, subscriber = connected(publish_bytes=16 * LARGE)
     for i in range(64):
         publisher.publish({"x": np.full(LARGE, i, "u1")})
@@ -683,10 +683,10 @@ def test_dropping_samples_gives_their_memory_back(connected):
 @pytest.mark.parametrize("overflow", ["drop_oldest", "block"])
 def test_publishing_lets_go_of_its_arrays(connected, overflow):
     class Watched(np.ndarray):
-        """An array that can be watched dying."""
+        """An array whose end the test can observe."""
 
     publisher, subscriber = connected({"overflow": overflow})
-    for _ in range(2):  # the second dict is known again
+    for _ in range(2):  # the second dict is recognised
         array = np.ones(LARGE, "u1").view(Watched)
         alive = weakref.ref(array)
         publisher.publish({"x": array})
@@ -789,7 +789,7 @@ WAITS = {
 
 @pytest.mark.parametrize("what", WAITS)
 def test_ctrl_c_ends(what, program, transport):
-    """The child waits for ever; were the signal lost, the parent's patience would end."""
+    """The child waits for ever; if the signal were lost, the parent's patience would end."""
     child = program(f"""
         import socket, numpy, tendon
         silence = socket.create_server(("127.0.0.1", 0))
@@ -808,7 +808,7 @@ def test_ctrl_c_ends(what, program, transport):
             print("interrupted", flush=True)
     """)
     assert child.line() == "ready"
-    # The signal may come before the wait, where Python answers it as well.
+    # The signal may arrive before the wait, where Python handles it as well.
     child.process.send_signal(signal.SIGINT)
     code, out, err = child.finish()
     assert out == "interrupted\n" and code == 0, (code, out, err)
@@ -834,7 +834,7 @@ def test_a_handler_that_does_not_raise_does_not_end_a_wait(start, program):
 
 
 def test_other_threads_run_meanwhile(start):
-    """What ends each wait is done by a thread that needs the GIL for it."""
+    """A thread that needs the GIL ends each wait."""
     vision, motor = start("vision"), start("motor")
     publisher = vision.publisher("count", overflow="block")
     subscriber = motor.subscriber("count", window=1)
@@ -916,7 +916,7 @@ def test_a_node_may_join_before_its_router():
 
 
 def test_a_node_tells_where_its_runtime_directory_is_now(monkeypatch):
-    # Not in tmp_path: paths of sockets are short.
+    # Not in tmp_path, because paths of sockets are short.
     directory = pathlib.Path(tempfile.mkdtemp(prefix="td-"))
     monkeypatch.setenv("TENDON_RUNTIME_DIR", str(directory))
     with tendon.Context() as context, tendon.Node("vision", domain="brain", peers=[], context=context) as node:
@@ -930,7 +930,7 @@ def test_a_node_tells_where_its_runtime_directory_is_now(monkeypatch):
     shutil.rmtree(directory)
 
 
-# What a caller may do wrong
+# Mistakes of a caller
 
 
 def test_errors_are_said_with_their_remedy(start):
@@ -1058,7 +1058,7 @@ OPEN_AT_THE_END = {
 
 @pytest.mark.parametrize("what", OPEN_AT_THE_END)
 def test_the_interpreter_ends_silently(what):
-    """With nanobind's own check of leaks: it prints what is still alive."""
+    """Uses nanobind's own check of leaks, which prints objects that are still alive."""
     done = run(TWO_ENDS + OPEN_AT_THE_END[what])
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FeedDataset: batches that other processes make, by number, resumed behind the last one that was taken."""
+"""FeedDataset: batches that other processes make, by number, resumed after the last one that was taken."""
 
 import json
 import pickle
@@ -89,7 +89,7 @@ def test_as_they_come_one_that_waits_stops_nobody():
 
 
 def test_as_they_come_a_fast_one_keeps_nobody_waiting(monkeypatch):
-    """Where several are ready the one that was taken last is the last to be asked."""
+    """When several are ready, the one that was taken last is asked last."""
     monkeypatch.setattr("tendon.torch._feed.first_done", lambda context, futures, timeout: 0)
     with Feeder(ANYWHERE, numbers(0, 3)) as a, Feeder(ANYWHERE, numbers(0, 3, 10)) as b:
         assert values(dataset(a.address, b.address, in_order=False)) == [0, 10, 1, 11, 2, 12]
@@ -127,7 +127,7 @@ def test_state_of_others_is_refused(state):
 
 
 class Counted:
-    """Iterable anew, without a length."""
+    """A new iterator each time, without a length."""
 
     def __iter__(self):
         return iter(numbers(0, 4))

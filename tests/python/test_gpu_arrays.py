@@ -76,7 +76,7 @@ def test_a_context_may_stage_what_it_sends(gpu, make_pair, kind):
 
 def test_an_asynchronous_send_stays_on_its_gpu(gpu, make_pair, kind):
     pair = make_pair("shm")
-    pair.here.send({"x": kind(gpu, NUMBERS)})  # the peer has answered then
+    pair.here.send({"x": kind(gpu, NUMBERS)})  # the peer has answered after this
     pair.there.recv(PATIENCE_S)
 
     async def send():
@@ -196,7 +196,7 @@ def test_sends_and_receives_in_an_event_loop(gpu, pair):
     future.result(PATIENCE_S)
     np.testing.assert_array_equal(gpu.array_of(pair.there.irecv(PATIENCE_S).result()["x"]), NUMBERS)
     taken = pair.there.stats()
-    assert taken.copies_h2d + taken.copies_d2d == 4  # those behind the peer's answer stay on the GPU
+    assert taken.copies_h2d + taken.copies_d2d == 4  # messages after the peer's answer stay on the GPU
 
 
 def test_a_trainer_awaits_batches_of_the_cpu_on_its_gpu(gpu, pair):
@@ -268,7 +268,7 @@ def test_devices_that_are_none(gpu, pair):
         pair.here.send({}, stream=-1)
     with pytest.raises(ValueError, match="^stream is given, and a 'bytes'"):
         pair.here.send(b"bytes", stream=1)
-    assert pair.there.recv(PATIENCE_S)["x"].shape == (3, 1000)  # it was not lost
+    assert pair.there.recv(PATIENCE_S)["x"].shape == (3, 1000)  # the message was not lost
 
 
 def test_arrays_with_gaps(gpu, pair, kind):
@@ -383,7 +383,7 @@ def test_an_array_is_read_behind_the_work_of_its_stream(gpu, pair):
 
 
 def test_the_stream_of_a_send(gpu, pair):
-    class Stream:  # as torch has them
+    class Stream:  # the form of torch's streams
         cuda_stream = gpu.stream()
 
     array = ByInterface(gpu, np.zeros(3))
@@ -428,7 +428,7 @@ def test_memory_is_used_again_behind_its_consumers(gpu, make_pair):
     gate = Gate(gpu, reader)
     read = []
     gpu.launch(reader, lambda: read.append(gpu.read(address, big.nbytes)))
-    del x, capsule  # as torch frees what kernels still read
+    del x, capsule  # torch frees memory like this while kernels still read it
     gc.collect()
     pair.here.send({"x": big + 1})
     with pytest.raises((tendon.Timeout, tendon.ResourceExhausted)):
@@ -470,14 +470,14 @@ def test_arrays_are_let_go_of_after_the_send(gpu, pair):
 
     def all_are_gone():
         gc.collect()
-        pair.here.send({})  # a call lets go of what other threads left
+        pair.here.send({})  # a call drops the references that other threads left
         return array.deleted == 2
 
     assert eventually(all_are_gone)
 
 
 def test_a_thread_that_holds_the_gil_does_not_stop_the_device_thread(gpu, pair):
-    """Owners are dropped by threads that never wait for the GIL."""
+    """Threads that never wait for the GIL drop the owners."""
     array = ByDlpack(gpu, np.ones(1 << 16))
     futures = [pair.here.isend({"x": array}, PATIENCE_S) for _ in range(4)]
     for _ in range(4):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loans on GPUs, on a double of the driver: programs fill them as torch and CuPy do, through __dlpack__."""
+"""Loans on GPUs, on a double of the driver: programs fill them like torch and CuPy, through __dlpack__."""
 
 import asyncio
 import gc
@@ -37,12 +37,12 @@ def address_of(tensor: tendon.Tensor) -> int:
 
 
 def exported(tensor: tendon.Tensor, stream: int) -> object:
-    """What torch.from_dlpack(tensor) keeps while `stream` is torch's current one."""
+    """The object that torch.from_dlpack(tensor) keeps while `stream` is torch's current one."""
     return tensor.__dlpack__(stream=stream, max_version=(1, 0))
 
 
 class Consumer:
-    """A tensor of torch on an entry of a loan, of which work on `stream` makes ones when the gate is open."""
+    """A tensor of torch on an entry of a loan; work on `stream` fills it with ones when the gate is open."""
 
     def __init__(self, gpu: Gpu, tensor: tendon.Tensor, stream: int) -> None:
         self.capsule = exported(tensor, stream)
@@ -58,7 +58,7 @@ def zeros(gpu: Gpu, pipe: tendon.Pipe, **options: object) -> tendon.Loan:
 
 
 def warm_up(gpu: Gpu, pair) -> None:
-    """The answer of the peer about the GPU has arrived: sends wait for nothing then."""
+    """Waits until the peer has answered about the GPU: sends wait for nothing after that."""
     pair.here.send(zeros(gpu, pair.here))
     pair.there.recv(PATIENCE_S)
 
@@ -111,13 +111,13 @@ def test_it_is_filled_by_other_libraries_on_its_stream(gpu, make_pair):
     pair = make_pair("shm")
     warm_up(gpu, pair)
 
-    class Stream:  # as torch has them
+    class Stream:  # the form of torch's streams
         cuda_stream = gpu.stream()
 
     loan = zeros(gpu, pair.here, stream=Stream())
     assert loan["x"].__cuda_array_interface__["stream"] == Stream.cuda_stream
     consumer = Consumer(gpu, loan["x"], Stream.cuda_stream)
-    pair.here.send(loan, PATIENCE_S)  # waits for no GPU
+    pair.here.send(loan, PATIENCE_S)  # it waits for no GPU
     assert nothing_arrives(pair)
     consumer.gate.open()
     assert elements(pair) == [1, 1, 1]
@@ -126,7 +126,7 @@ def test_it_is_filled_by_other_libraries_on_its_stream(gpu, make_pair):
 @pytest.mark.parametrize("how", ["send", "isend"])
 @pytest.mark.parametrize("given", [False, True], ids=["its own stream", "a stream that is given"])
 def test_a_send_is_behind_those_who_have_its_arrays(gpu, make_pair, how, given):
-    """They are held over the send, and nobody has said that their work is done."""
+    """The arrays are held over the send, and nobody has said that their work is done."""
     pair = make_pair("shm")
     warm_up(gpu, pair)
     loan = zeros(gpu, pair.here, stream=gpu.stream())
@@ -170,7 +170,7 @@ def test_an_array_that_is_kept_may_be_read_after_the_send(gpu, make_pair, how):
     assert elements(pair) == [0, 0, 0]
     gate, read = Gate(gpu, side), []
     gpu.launch(side, lambda: read.append(gpu.read(address, ONES.nbytes)))
-    del kept  # once the kernel that reads is enqueued
+    del kept  # after the kernel that reads is enqueued
     for _ in range(3):
         later = pair.here.loan(SMALL, PATIENCE_S, device="cuda:0")
         gpu.write(address_of(later["x"]), ONES)
@@ -218,9 +218,9 @@ def test_a_frozen_loan_goes_to_many_without_a_copy(gpu, make_pair):
     frozen = loan.freeze()
     assert loan.empty and frozen["step"] == 7 and frozen["x"].device == "cuda:0" and frozen["x"].readonly
     with pytest.raises(BufferError, match="may be read, not written"):
-        frozen["x"].__dlpack__(stream=1)  # without a version: it has no word for that
+        frozen["x"].__dlpack__(stream=1)  # without a version, which has no read-only flag
     assert frozen["x"].__dlpack__(stream=1, max_version=(1, 0))
-    arrays = {"x": frozen["x"], "in": {"y": frozen["in", "y"]}, "step": 7}  # the loan's, in its order
+    arrays = {"x": frozen["x"], "in": {"y": frozen["in", "y"]}, "step": 7}  # the entries of the loan, in its order
     for batch in (frozen, arrays, {**frozen, "host": NUMBERS}):
         for sender, receiver in ((pair.here, pair.there), (other, accepted)):
             sender.send(batch, PATIENCE_S)
@@ -471,7 +471,7 @@ def test_streams_that_are_being_captured(gpu, make_pair):
                     lambda: pair.here.send(loan, stream=captured)):
             with pytest.raises(tendon.InvalidArgument, match="captured"):
                 use()
-        del consumer  # its order cannot be had now, and is not forgotten
+        del consumer  # its order cannot be recorded now, and must not be forgotten
         with pytest.raises(tendon.InvalidArgument, match="captured"):
             pair.here.send(loan)
     assert not loan.empty

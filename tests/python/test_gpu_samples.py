@@ -46,7 +46,7 @@ def test_a_sample_arrives_on_the_gpu_it_was_on(gpu, topic, kind):
         np.testing.assert_array_equal(gpu.array_of(x), NUMBERS + step)
         assert tensors["host"].tolist() == [0, 1, 2] and tensors["step"] == step
     sent, received = publisher.stats(), subscriber.stats()
-    # On one host they stay on the GPU; Python hands out copies.
+    # On one host they stay on the GPU; Python returns copies.
     if sent.copies_d2d:
         assert sent.copies_d2d == 2 and sent.bytes_d2d == 2 * NUMBERS.nbytes and sent.copies_d2h == 0
         assert received.copies_d2d == 2 and received.bytes_d2d == 2 * NUMBERS.nbytes and received.copies_h2d == 0
@@ -58,7 +58,7 @@ def test_a_sample_arrives_on_the_gpu_it_was_on(gpu, topic, kind):
 def test_it_arrives_where_it_is_wanted(gpu, topic):
     publisher, subscriber = topic
     publisher.publish({"x": ByInterface(gpu, NUMBERS)})
-    assert asyncio.run(refused(subscriber)) == "UnsupportedDevice"  # it stays
+    assert asyncio.run(refused(subscriber)) == "UnsupportedDevice"  # the sample stays
     got = subscriber.recv(PATIENCE_S, device="cpu").tensors["x"]
     assert isinstance(got, np.ndarray)
     np.testing.assert_array_equal(got, NUMBERS)
@@ -123,7 +123,7 @@ def test_a_loan_is_published_behind_those_who_have_its_arrays(gpu, topic):
     for options in ({}, {"stream": gpu.stream()}):
         loan = publisher.loan({"x": ("float64", 3)}, device="cuda:0", stream=gpu.stream())
         writer = gpu.stream()
-        kept = loan["x"].__dlpack__(stream=writer, max_version=(1, 0))  # what torch.from_dlpack() keeps
+        kept = loan["x"].__dlpack__(stream=writer, max_version=(1, 0))  # torch.from_dlpack() keeps this object
         address = loan["x"].__cuda_array_interface__["data"][0]
         gate = Gate(gpu, writer)
         gpu.launch(writer, lambda address=address: gpu.write(address, np.ones(3)))
@@ -159,11 +159,11 @@ def test_an_array_of_a_loan_may_be_read_after_the_publish(gpu, topic):
 
     loan, address = filled(np.zeros(3), stream=gpu.stream())
     side = gpu.stream()
-    kept = loan["x"].__dlpack__(stream=side, max_version=(1, 0))  # what torch.from_dlpack() keeps
+    kept = loan["x"].__dlpack__(stream=side, max_version=(1, 0))  # torch.from_dlpack() keeps this object
     assert arrives(loan) == [0, 0, 0]
     gate, read = Gate(gpu, side), []
     gpu.launch(side, lambda: read.append(gpu.read(address, 24)))
-    del kept  # once the kernel that reads is enqueued
+    del kept  # after the kernel that reads is enqueued
     for _ in range(6):  # more than the history keeps
         assert arrives(filled(np.ones(3))[0]) == [1, 1, 1]
     gate.open()
@@ -216,7 +216,7 @@ def test_arrays_are_let_go_of_after_the_publish(gpu, topic):
     publisher.publish({"x": array})
 
     def is_gone():
-        publisher.publish({})  # a call lets go of what other threads left
+        publisher.publish({})  # a call drops the references that other threads left
         return array.deleted == 1
 
     assert eventually(is_gone)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups: every operation against NumPy, what goes in, failures, and processes that die."""
+"""Groups: every operation against NumPy, inputs, failures, and processes that die."""
 
 import asyncio
 import multiprocessing
@@ -122,7 +122,7 @@ def test_reduce_ops(members):
 
 
 def test_uneven_blocks(members):
-    """Nobody pads to the largest."""
+    """Nobody pads to the largest block."""
     def work(group):
         rooms = [np.zeros(3 + 2 * r, "i8") for r in range(group.size)]
         group.all_gather(np.full(3 + 2 * group.rank, group.rank), outputs=rooms)
@@ -136,7 +136,7 @@ def test_uneven_blocks(members):
         assert came == [[10 * r + rank] * (1 + r + 3 * rank) for r in range(3)]
 
 
-# What goes in
+# Inputs
 
 def test_mappings_and_lists_are_one_operation(members):
     def work(group):
@@ -232,7 +232,7 @@ def test_tensordict(members):
 
 
 def test_memory_of_the_pool(members):
-    """It is read where it lies by the others."""
+    """The others read it in place."""
     def work(group):
         array = group.context.pool.empty((1 << 20,), "f32")
         array[:] = group.rank + 1
@@ -257,7 +257,7 @@ def test_memory_of_the_pool(members):
     (np.zeros(2, ">f4"), TypeError, "byte order"),
 ])
 def test_what_is_refused(members, values, error, words):
-    """Before anything is sent: the group goes on."""
+    """The error is raised before anything is sent: the group continues."""
     alone = members(1)
     group = alone.groups[0]
     with pytest.raises(error, match=words):
@@ -292,7 +292,7 @@ def test_calls_that_are_wrong(members):
     group.barrier()
 
 
-# Now and later
+# Blocking and asynchronous calls
 
 def test_async_operations_run_in_the_order_of_the_calls(members):
     def work(group):
@@ -394,7 +394,7 @@ def test_messages(members):
 
 
 def test_a_message_that_nobody_takes_times_out(members):
-    """And is not delivered; the next is."""
+    """It is not delivered, but the next message is."""
     counts = []
     full = threading.Event()
 
@@ -497,7 +497,7 @@ def test_a_mismatch_names_both(members):
 
 
 def test_a_mismatch_shows_both_what_the_other_gave(members):
-    """Its leaves by name, with dtype and shape; whichever member notices it."""
+    """The error lists the leaves by name, with dtype and shape, on whichever member notices it."""
     def work(group):
         size = 3 + group.rank
         group.all_reduce({"net": {"weight": np.zeros((2, size), "f4")}, "bias": np.zeros(2)})
@@ -539,9 +539,9 @@ def test_a_timeout_names_who_is_missing_and_shrink_goes_on(members):
     assert errors[2] is None
     assert any(isinstance(error, tendon.Timeout) and "waits for " in str(error)
                and "rank 2 (m2" in str(error) for error in errors[:2])
-    for error in errors[:2]:  # as the text says, and as the errors of later calls do
+    for error in errors[:2]:  # as the text and the errors of later calls say
         assert error.remedy == "reconnect" and "shrink()" in str(error), error
-    # It may not have heard of that yet.
+    # This member may not know about the failure yet.
     with pytest.raises((tendon.GroupAborted, tendon.Timeout, tendon.Mismatch)):
         three.groups[2].barrier()
     with pytest.raises(tendon.GroupAborted, match="shrink"):
@@ -631,7 +631,7 @@ def test_a_monitored_barrier_lists_who_is_missing(members):
 
     errors = four.errors(late)[::2]
     assert any(isinstance(error, tendon.Timeout) for error in errors)
-    for error in errors:  # the one that gives up second may hear of the first
+    for error in errors:  # the member that times out second may learn about the first
         assert isinstance(error, (tendon.Timeout, tendon.GroupAborted)), error
         assert "rank 1 (m1" in str(error) and "rank 3 (m3" in str(error)
 
@@ -685,7 +685,7 @@ def test_inputs_may_be_the_outputs(members):
 
 
 def test_growing_where_nobody_has_come(members):
-    """It is the next epoch of the same members."""
+    """The result is the next epoch of the same members."""
     def work(group):
         for _ in range(3):
             group.all_reduce(own(group.rank))
@@ -698,7 +698,7 @@ def test_growing_where_nobody_has_come(members):
 
 
 class Interface:
-    """An array by nothing but NumPy's interface."""
+    """An array that offers only NumPy's interface."""
 
     def __init__(self, array):
         self.__array_interface__ = array.__array_interface__
@@ -765,7 +765,7 @@ def work_all_ops(group):
 
 
 def work_until_dead(group):
-    """The last rank kills itself; the others go on."""
+    """The last rank kills itself; the others continue."""
     array = np.ones(1 << 16, "f4")
     try:
         for step in range(100):
@@ -784,7 +784,7 @@ def work_until_dead(group):
 
 
 def work_until_replaced(victim, way, group):
-    """The victim kills itself after three collectives, which all have completed by then."""
+    """The victim kills itself after three collectives, which all members have completed by then."""
     for _ in range(3):
         work_all_ops(group)
     if group.rank == victim:
@@ -799,7 +799,7 @@ def work_until_replaced(victim, way, group):
         assert complete == 3
     else:
         group.shrink()
-        while group.size < 3:  # it goes on with less until somebody has come
+        while group.size < 3:  # it continues with fewer members until a newcomer arrives
             work_all_ops(group)
             complete = group.grow(timeout=PATIENCE_S)
         assert complete > 3
@@ -822,10 +822,10 @@ def spawned(work, groups, rank, environment, queue):
 
 
 def run_processes(work, size, survivors=None, replace=None, groups=1):
-    """What work(group) returns in processes started by spawn, which the environment joins.
+    """The results of work(group) in processes started by spawn, which join by the environment.
 
-    replace is a rank and its other work: of a process that is started when the first one is dead.
-    groups are made one after another by each process.
+    replace is a rank and the work of a second process, which is started when the first one is dead.
+    groups: the number of groups that each process makes, one after another.
     """
     spawn = multiprocessing.get_context("spawn")
     queue = spawn.Queue()
@@ -926,9 +926,9 @@ OTHER_WAITS = {
 
 @pytest.mark.parametrize("what", [*COLLECTIVES, *OTHER_WAITS])
 def test_ctrl_c(program, what):
-    """It ends a wait; a collective ends for the others too, with the reason.
+    """The signal ends a wait; a collective ends for the others too, with the reason.
 
-    Rank 2 never comes. The signal is answered when the call has begun, not before.
+    Rank 2 never makes the call. The signal is handled after the call has begun, not before.
     """
     call = (COLLECTIVES | OTHER_WAITS)[what]
     address = free_address()
@@ -979,7 +979,7 @@ def test_ctrl_c(program, what):
 
 
 def test_a_handler_that_does_not_raise_does_not_end_a_collective(program):
-    """Nor is the collective begun anew: its numbers would not be the parent's."""
+    """The collective does not start again: its numbers would not match the parent's."""
     address = free_address()
     child = program("""
         import os, signal, sys, numpy, tendon
@@ -1008,7 +1008,7 @@ def test_a_handler_that_does_not_raise_does_not_end_a_collective(program):
 # Stores
 
 class PlainStore:
-    """The least that a store is."""
+    """The smallest possible store."""
 
     def __init__(self) -> None:
         self._texts = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays outlive everything; what is dropped is given back; nothing leaks."""
+"""Arrays outlive everything; dropped memory is freed; nothing leaks."""
 
 import gc
 import weakref
@@ -13,7 +13,7 @@ LARGE = 1 << 20  # bytes: in a slot, not inline
 
 
 class Watched(np.ndarray):
-    """An array that can be watched dying."""
+    """An array whose end the test can observe."""
 
 
 def watched(count=LARGE):
@@ -55,7 +55,7 @@ def test_arrays_outlive_the_process_of_the_sender(program):
 
 
 def test_dropping_the_last_array_gives_the_slot_back(make_pair):
-    """A slot that is never given back would stop the sender: the cap holds only a few."""
+    """A slot that is never freed would stop the sender: the cap holds only a few."""
     pair = make_pair("shm", link_cap_bytes=8 * LARGE)
     for i in range(64):
         pair.here.send({"x": np.full(LARGE, i, "u1")})

@@ -26,7 +26,7 @@ def run(source: str) -> subprocess.CompletedProcess:
 
 
 class Lines:
-    """A callback that keeps what it gets."""
+    """A callback that keeps the lines and the threads that call it."""
 
     def __init__(self) -> None:
         self.all: list[tendon.LogLine] = []
@@ -58,11 +58,11 @@ def address() -> Iterator[str]:
 
 
 def be_a_stranger(address: str, last_byte: int) -> str:
-    """Speaks another protocol; the address that it has."""
+    """Speaks another protocol to the listener; returns its own address."""
     host, port = address.split(":")
     with socket.create_connection((host, int(port)), source_address=(f"127.0.0.{last_byte}", 0)) as peer:
         name = "{}:{}".format(*peer.getsockname())
-        peer.sendall(b"GET / HTTP/1.1\r\n")  # as much as is read: the rest would reset the connection
+        peer.sendall(b"GET / HTTP/1.1\r\n")  # the listener reads this much: more bytes would reset the connection
         while peer.recv(4096):
             pass
     return name
@@ -94,7 +94,7 @@ def test_a_callback_that_raises_gets_the_next_line(address, caplog):
         for last_byte in (102, 103):
             name = be_a_stranger(address, last_byte)
             lines.wait_for(lambda line, name=name: name in line.text)
-        tendon.set_log_callback(None)  # behind it nothing runs any more
+        tendon.set_log_callback(None)  # no callback runs after this
     assert "full disk" in caplog.text
 
 
@@ -129,7 +129,7 @@ def test_so_many_lines_wait_and_the_rest_is_counted(beyond):
     for number in range(MOST_WAITING + beyond):
         tendon._tendon._log(f"line {number}")
     go_on.set()
-    tendon.set_log_callback(None)  # waits for those that wait
+    tendon.set_log_callback(None)  # waits for waiting lines
     expected = ["first"] + [f"line {number}" for number in range(MOST_WAITING)]
     if beyond:
         expected.append(f"{beyond} lines were left out: 1024 waited for the callback")

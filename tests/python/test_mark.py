@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a peer says of a TensorDict beside its entries is checked like all of its bytes."""
+"""The mark that a peer adds to a TensorDict's entries is checked like all of its bytes."""
 
 import json
 
@@ -23,7 +23,7 @@ class Position:
 
 
 def batch(mark, entries=None, **sizes) -> tendon.TensorDict:
-    """A batch as a peer makes it that does not use this package."""
+    """A batch from a peer that does not use this package."""
     made = tendon.TensorDict({"x": np.ones((2, 3), "f4")} if entries is None else entries, **sizes)
     if mark is not None:
         made._set_value((MARK,), mark)
@@ -162,7 +162,7 @@ def test_a_device_that_holds_no_tensor_stays_here(pair):
 ], ids=["send", "isend", "nested", "batch", "sized batch", "tensordict", "nested tensordict"])
 def test_the_name_is_refused_in_what_is_sent(pair, send):
     data = {"x": torch.ones(2), MARK: torch.ones(2)}
-    for _ in range(2):  # the same dict again takes another way
+    for _ in range(2):  # the second send of the same dict takes another path
         with pytest.raises(ValueError, match=f"{MARK}' is a name that Tendon keeps for itself"):
             send(pair.here, data)
     pair.here.send({"x": np.ones(2)})
@@ -202,7 +202,7 @@ def test_what_came_for_a_plain_dict_can_be_sent_on(pair):
     pair.there.send(pair.there.recv(as_=dict))
     assert set(pair.here.recv()) == {"x", "s"}
     pair.here.send(data)
-    pair.there.send(pair.there.recv())  # as it came, with what makes a TensorDict of it
+    pair.there.send(pair.there.recv())  # unchanged, with the mark of a TensorDict
     assert isinstance(pair.here.recv(as_=TensorDict).get("s"), NonTensorStack)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A system that gives no further thread is an error of its own, and leaves nothing half made."""
+"""A system without a further thread causes an error of its own, and leaves nothing half made."""
 
 import threading
 
@@ -11,7 +11,7 @@ from conftest import PATIENCE_S, free_address
 
 @pytest.fixture
 def no_thread(monkeypatch):
-    """No thread of Python starts: what the interpreter says then."""
+    """No thread of Python starts: raises the interpreter's error."""
 
     def refuse(self):
         raise RuntimeError("can't start new thread")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The build backend: what pip shows where something is missing, and what it asks for."""
+"""The build backend: the messages of pip where something is missing, and the requirements."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ import tendon_backend as backend  # noqa: E402
 
 @pytest.fixture
 def bare(tmp_path):
-    """The environment of a machine with nothing but the tools of its shell: no compiler, no CMake, no headers."""
+    """The environment of a machine that has only the tools of its shell: no compiler, no CMake, no headers."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("bash", "sh", "env", "dirname", "sed", "sort", "cut", "apt-get"):
@@ -35,7 +35,7 @@ def pip(environment, *words):
 
 
 def test_what_is_missing_is_one_line_that_names_all_of_it(bare, tmp_path):
-    # This compiler finds no header but Python's.
+    # This compiler finds no header except Python's.
     compiler = tmp_path / "bin/blind"
     compiler.write_text(f'#!/bin/sh\nexec {shutil.which("g++")} -nostdinc "$@"\n')
     compiler.chmod(0o755)
@@ -66,7 +66,7 @@ def test_an_unknown_setting_is_refused(bare):
 
 
 def test_each_package_is_looked_for():
-    """Another one in tools/packages.txt needs a word on how it is found."""
+    """A new package in tools/packages.txt needs a rule by which it is found."""
     known = {*backend.PROGRAMS, *backend.HEADERS}
     assert {*backend.packages_of("wheel"), *backend.packages_of("control")} == known
 

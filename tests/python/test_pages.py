@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every Python program and every command of a page runs as it stands, and prints what the page says.
 
-Programs that follow each other run at one time, each in a process of its own, and the commands of a ```console block
-behind them are typed meanwhile, one after the other. A program that a command names is started by that command. Output
-that ends with "..." goes on, and the test ends it; of a command only stdout is compared.
+Programs that follow each other run at the same time, each in a process of its own. The commands of a ```console block
+after them are typed meanwhile, one after the other. A program that a command names is started by that command. Output
+that ends with "..." continues until the test ends it; of a command only stdout is compared.
 """
 
 import contextlib
@@ -28,9 +28,9 @@ import check_readme  # noqa: E402
 
 PAGES = ("README.md", "docs/python.md", "docs/fabric.md")
 GOES_ON = "...\n"
-# A program that connects says so where the other one takes more than a second to start.
+# A program reports that it waits where the other one takes more than a second to start.
 STILL_DIALS = re.compile(r"^.* tendon\[.*nobody listens at .* yet .*\n", re.MULTILINE)
-# What is measured or counted differs from run to run.
+# Measurements and counts differ from run to run.
 MEASURED = re.compile(r"(?:\b\d+(?:\.\d+)? (?:([num]?s)|(Hz))\b|#\d+\b)")
 
 
@@ -46,7 +46,7 @@ def programs() -> list:
 
 
 def of_group(source: str) -> list[dict[str, str]]:
-    """What a launcher says to each member; one process that is told nothing where there is no group."""
+    """The environment that a launcher sets for each member; one process with no variables where there is no group."""
     if "Group.join()" not in source and "init_process_group(" not in source:
         return [{}]
     address = free_address()
@@ -69,7 +69,7 @@ def has_zenoh() -> bool:
 
 
 def first_lines(process: subprocess.Popen, count: int) -> str:
-    """What a program prints that goes on; one that prints nothing is killed, which ends what it prints."""
+    """The output of a program that does not end; a program that prints nothing is killed, which ends its output."""
     patience = threading.Timer(PATIENCE_S, process.kill)
     patience.start()
     printed = "".join(process.stdout.readline() for _ in range(count))
@@ -78,13 +78,13 @@ def first_lines(process: subprocess.Popen, count: int) -> str:
 
 
 def kill_session(process: subprocess.Popen) -> None:
-    """The shell of a command, and the program that it started."""
+    """Kills the shell of a command, and the program that it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 class Stage:
-    """Where a scene is played: a folder, a runtime directory and ports of its own."""
+    """The stage of a scene: a folder, a runtime directory and ports of its own."""
 
     def __init__(self, scene: check_readme.Scene, folder: Path) -> None:
         self.scene = scene
@@ -124,7 +124,7 @@ class Stage:
             check_readme.stop_terminals(processes)
 
     def type_commands(self) -> None:
-        """A command that goes on does so until the last one has ended, as in a terminal of its own."""
+        """A command that does not end runs until the last one has ended, as in a terminal of its own."""
         back = {here: port for port, here in self.ports.items()}
         with contextlib.ExitStack() as ends:
             for command, output in self.scene.commands:
@@ -152,7 +152,7 @@ def test_page(scene):
             pytest.skip("there is no torch")
     if any("tendon.Node(" in source and "peers=" not in source for source in sources) and not has_zenoh():
         pytest.skip("this build has no Zenoh, by which the nodes find each other")
-    with tempfile.TemporaryDirectory() as folder:  # a short path: sockets lie in it
+    with tempfile.TemporaryDirectory() as folder:  # a short path, because it contains sockets
         Stage(scene, Path(folder)).play()
 
 
@@ -181,6 +181,6 @@ def test_what_is_measured_may_differ(scene):
     ids=["another word", "a line too many", "an exit code", "an error", "another output of a command",
          "another output that goes on", "an output that ends", "a program that ends before the commands"])
 def test_faults_of_a_page_are_found(scene):
-    """A test of pages that cannot fail would say nothing."""
+    """A test of pages that cannot fail would prove nothing."""
     with tempfile.TemporaryDirectory() as folder, pytest.raises(AssertionError):
         Stage(scene, Path(folder)).play()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors that require a gradient are taken as their `.data`, and generators once."""
+"""Tensors that require a gradient are accepted as their `.data`, and generators once."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 
 class Subclass(torch.Tensor):
-    """Not one of the types that torch's table is of."""
+    """A type that torch's table does not accept."""
 
 
 TENSORS = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain Zenoh peers, in both directions: the other end is eclipse-zenoh and safetensors alone."""
+"""Plain Zenoh peers, in both directions: the other end uses only eclipse-zenoh and safetensors."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def open_session(mode: str, **endpoints: str):
 
 @pytest.fixture
 def hub(monkeypatch):
-    """Where a router listens that is none of Tendon's."""
+    """The address of a router that is not Tendon's."""
     monkeypatch.delenv("ZENOH_CONFIG_OVERRIDE", raising=False)
     address = free_address()
     with open_session("router", listen=f"tcp/{address}"):
@@ -63,7 +63,7 @@ def join(hub):
 
 
 def matched(put) -> object:
-    """A publisher of Zenoh, once somebody takes what it puts."""
+    """Waits until a subscriber of the Zenoh publisher exists; returns the publisher."""
     assert eventually(lambda: put.matching_status.matching)
     return put
 
@@ -102,7 +102,7 @@ def test_a_plain_peer_gets_what_is_published(join, peer):
             "<7sBQQQ16sII16s", sample.attachment.to_bytes())
         assert (mark, version, flags) == (b"tendon\0", 1, 0)
         assert sequence > 1 and stamp > 0 and incarnation > 0
-        # Raw bytes stay what they are.
+        # Raw bytes stay raw.
         published = put_one(publisher, b"hello")
         while str((sample := came.get(timeout=PATIENCE_S)).encoding) != "zenoh/bytes":
             pass
@@ -144,7 +144,7 @@ def test_a_subscriber_hears_a_plain_peer(join, peer):
     assert repr(sample) == "tendon.Sample(of a plain Zenoh peer on 'sensors/imu')"
     np.testing.assert_array_equal(sample.tensors["b"], np.arange(4))
     np.testing.assert_array_equal(sample.tensors["a"], np.eye(2))
-    sample.tensors["b"][0] = 7  # it is this program's own
+    sample.tensors["b"][0] = 7  # it belongs to this program
     stats = subscriber.stats()
     assert (stats.received, stats.plain_received, stats.plain_refused, stats.plain_dropped) == (1, 1, 1, 0)
     with pytest.raises(tendon.InvalidArgument, match="no age"):
@@ -169,7 +169,7 @@ def test_samples_of_tendon_are_not_heard_twice(join, peer):
     publisher = vision.publisher("vision/objects", history=1000)
     subscriber = motor.subscriber("vision/*", hears_plain=True, window=256)
     publisher.wait_for_subscribers(1, PATIENCE_S)
-    last = put_one(publisher, {"n": 1}).sequence  # because of a subscriber that has it already
+    last = put_one(publisher, {"n": 1}).sequence  # it is put because of a subscriber that also gets it by its channel
     put = matched(peer.declare_publisher("vision/objects"))
     put.put(files.save({"n": np.zeros(1)}))
     plain, sequences = 0, []
@@ -257,7 +257,7 @@ def test_plain_peers_are_waited_for(join, peer):
     publisher = vision.publisher("vision/objects")
     hears = motor.subscriber("vision/*", hears_plain=True)
     publisher.wait_for_subscribers(1, PATIENCE_S)
-    assert publisher.stats().subscribers == 1  # counted by its channel
+    assert publisher.stats().subscribers == 1  # its channel counts it
     hears.close()
     assert eventually(lambda: publisher.stats().subscribers == 0)
     came: queue.Queue = queue.Queue()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes: fork, spawn, the end of the interpreter, and what an import costs."""
+"""Processes: fork, spawn, the end of the interpreter, and the cost of an import."""
 
 import asyncio
 import functools
@@ -156,7 +156,7 @@ def test_a_wait_does_not_use_a_module_that_another_thread_is_importing(monkeypat
 
 @forks
 def test_children_of_a_busy_process_connect_and_exchange():
-    """Whatever lock of the package a thread holds at the fork is free in the child."""
+    """Every lock of the package that a thread holds at the fork is free in the child."""
     done = run("""
         import asyncio, os, threading
         import numpy as np, tendon
@@ -307,7 +307,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_child_of_multiprocessing_leaves_in_order(tmp_path, method):
-    """Also one that is a fork, which runs nothing that atexit has."""
+    """A fork leaves in order too, although it runs no function of atexit."""
     (tmp_path / "leaves.py").write_text(LEAVES)
     done = subprocess.run([sys.executable, tmp_path / "leaves.py", method], capture_output=True, text=True,
                           timeout=PATIENCE_S)
@@ -356,7 +356,7 @@ OPEN_AT_THE_END = {
 
 @pytest.mark.parametrize("what", OPEN_AT_THE_END)
 def test_the_interpreter_ends_silently(what):
-    """With nanobind's own check of leaks: it prints what is still alive."""
+    """Uses nanobind's own check of leaks, which prints objects that are still alive."""
     done = run(TWO_ENDS + OPEN_AT_THE_END[what])
     assert (done.stdout, done.stderr) == ("", "")
     assert done.returncode == (1 if "unhandled" in what else 0)
@@ -364,7 +364,7 @@ def test_the_interpreter_ends_silently(what):
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_what_is_unsent_at_the_end_still_leaves(program, transport):
-    """A daemon thread keeps the pipe, so no destructor runs: the hook of the package closes it."""
+    """A daemon thread keeps the pipe, so no destructor runs: the package's hook closes it."""
     with tendon.Context("here", transport=transport, link_cap_bytes=4 << 20) as context, \
             context.listen("127.0.0.1:0") as listener:
         sender = program("""
@@ -383,7 +383,7 @@ def test_what_is_unsent_at_the_end_still_leaves(program, transport):
         """, listener.address, transport)
         with listener.accept(60) as pipe:
             assert pipe.path.startswith(transport)
-            assert sender.line() == "unsent"  # more than what a pipe lets go untaken: 64 MiB
+            assert sender.line() == "unsent"  # more than a pipe sends before the peer takes any: 64 MiB
             sums = [(int(batch["x"][0]), int(batch["x"][-1])) for batch in pipe]
         assert sums == [(i, i) for i in range(68)]
         assert sender.finish() == (0, "", "")
@@ -422,7 +422,7 @@ def test_a_handler_that_raises_gives_its_client_the_reason(make_pair, caplog):
 
 
 class Doubler:
-    """A handler that is no function."""
+    """A handler that is an object, not a function."""
 
     async def __call__(self, pipe):
         async for batch in pipe:
@@ -510,7 +510,7 @@ def test_either_side_may_start_first(program, tmp_path):
         with tendon.connect(sys.argv[1], 180) as pipe:
             print(pipe.recv(180)["n"])
     """, address)
-    # It says so once it has dialled for a second.
+    # The program reports this after it has dialled for a second.
     assert f"nobody listens at {address} yet" in early.process.stderr.readline()
     with tendon.listen(address) as listener, listener.accept(PATIENCE_S) as pipe:
         pipe.send({"n": 7})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples that others read too: who may write to them, and what a write to them says."""
+"""Samples that others read too: who may write to them, and the error of a write to them."""
 
 import asyncio
 import copy
@@ -148,12 +148,12 @@ WAYS_OUT = ("recv(mode='copy')", "recv(as_=torch)", "recv(as_=TensorDict)")
 
 @pytest.fixture(autouse=True)
 def sanitizer_without_segv(monkeypatch):
-    """AddressSanitizer, if the programs run under it, has no handler of SIGSEGV of its own."""
+    """Without this option AddressSanitizer, if the programs run under it, handles SIGSEGV itself."""
     monkeypatch.setenv("ASAN_OPTIONS", os.environ.get("ASAN_OPTIONS", "") + ":handle_segv=0")
 
 
 def written(program, source: str) -> list[str]:
-    """The lines of a program that writes where it may only read, and dies of it."""
+    """The error lines of a program that writes to read-only memory, and dies of it."""
     code, out, err = program(WRITES + source + "\nprint('lived on')").finish()
     assert (code, out) == (-signal.SIGSEGV, ""), err
     return err.splitlines()
@@ -232,7 +232,7 @@ print(is_caught())
 
 @forks
 def test_a_child_says_whose_memory_it_was(program):
-    """Its parent has the handler already; what the child receives itself has a key."""
+    """Its parent has the handler already; the child's own samples have a key."""
     code, out, err = program(WRITES + """
 sample = sample_on("parents", numbers)
 

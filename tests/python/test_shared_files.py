@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folders and files of memory-mapped tensors that tensordict and tendon read and write alike."""
+"""The folders and files of memory-mapped tensors, which tensordict and tendon read and write alike."""
 
 import signal
 import subprocess
@@ -142,7 +142,7 @@ except KeyboardInterrupt:
 
 
 def reader(path, kind: str, timeout: float = PATIENCE_S) -> subprocess.Popen:
-    """Another process, which waits there by now."""
+    """Another process, which waits there when this returns."""
     process = subprocess.Popen([sys.executable, "-c", READER, str(path), kind, str(timeout)], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "waits\n"
     return process

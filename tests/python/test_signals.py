@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A signal handler that raises, as Ctrl-C does, while something arrives, or another exception behind a receive: nothing
+"""A signal handler that raises, as for Ctrl-C, while a message arrives, or another exception after a receive: nothing
 is lost."""
 
 import os
@@ -24,8 +24,8 @@ class Raised(Exception):
 
 @pytest.fixture
 def interrupted():
-    """interrupted(call, arrive) calls until the handler's exception leaves the call. The signal and what arrives come
-    together, while the call waits without the GIL: in one slice of its wait, mostly."""
+    """interrupted(call, arrive) repeats the call until the handler's exception leaves it. The signal and the message
+    arrive together while the call waits without the GIL: mostly in one slice of its wait."""
     def handle(*_):
         raise Raised
 
@@ -33,7 +33,7 @@ def interrupted():
         main = threading.get_ident()
 
         def send():
-            # The main thread gives the GIL away only where it waits: in `start()`, and then in the call.
+            # The main thread releases the GIL only where it waits: in `start()`, and then in the call.
             while sys._current_frames()[main].f_code is not call.__code__:
                 time.sleep(0)
             os.kill(os.getpid(), signal.SIGUSR1)
@@ -146,12 +146,12 @@ def test_a_step_and_its_outputs(interrupted):
         worker.close()
 
 
-# Other exceptions behind a receive
+# Other exceptions after a receive
 
 
 @pytest.fixture
 def inconvertible(monkeypatch):
-    """Nothing can be made what as_= asks for."""
+    """The conversion that as_= asks for fails."""
     def convert(*_):
         raise Raised
 
@@ -182,7 +182,7 @@ def test_what_cannot_be_converted_stays_where_it_was(pair, start, members, incon
 
 
 class ReadOnly(dict):
-    """Has its values from elsewhere."""
+    """A mapping whose values are stored elsewhere."""
 
     def __setitem__(self, *_):
         raise Raised

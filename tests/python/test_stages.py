@@ -118,7 +118,7 @@ def test_stages_that_do_not_agree(members):
         if group.rank < 2:
             tendon.send_to_stage(group, own, np.zeros((2, 3), "f4"), peer)
         else:
-            # The one whose error ends the epoch of the stage may be quicker than the header of the other.
+            # The member whose error ends the epoch of the stage may be faster than the header of the other.
             with pytest.raises((tendon.Mismatch, tendon.GroupAborted), match=r"f32 \[2, 3\].*i32 \[6\]"):
                 tendon.recv_from_stage(group, own, np.zeros(6, "i4"), peer)
 

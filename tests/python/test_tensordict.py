@@ -24,7 +24,7 @@ class Known:
 
 @tensordict.tensorclass
 class Unknown:
-    """Never registered."""
+    """A class that is never registered."""
 
     x: torch.Tensor
 
@@ -39,7 +39,7 @@ def known():
 def same(a, b):
     assert type(a) is type(b)
     assert a.batch_size == b.batch_size and a.names == b.names and a.device == b.device
-    assert set(a.keys()) == set(b.keys())  # a message keeps no order between values and tensors
+    assert set(a.keys()) == set(b.keys())  # a message does not keep the order between values and tensors
     for key in a.keys():
         x, y = a.get(key), b.get(key)
         if isinstance(x, torch.Tensor):
@@ -184,7 +184,7 @@ def test_into_a_tensordict_with_values(pair):
 
 
 def test_values_that_fit_nowhere(pair):
-    """A peer chooses the names: of no part of a stack, or through a value of ours."""
+    """A peer chooses the names: some match no part of a stack, or lead through a value of the receiver."""
     lazy = LazyStackedTensorDict(TensorDict({"a": torch.zeros(2)}), TensorDict({"a": torch.zeros(3)}))
     pair.here.send({"0": {"a": np.ones(2, "f4")}, "1": {"a": np.ones(3, "f4")}, "2": {"s": 1}, "b": {"s": 2}})
     with pytest.warns(UserWarning, match="the values '2.s', 'b.s' came too and are dropped"):
@@ -216,7 +216,7 @@ def test_consolidated_ones_travel_from_their_one_buffer(make_pair, what, monkeyp
         pytest.skip("tensordict consolidates no empty ones")
     data = CONSOLIDATED[what]().consolidate()
     storage = data._consolidated["storage"]
-    taken = []  # no tensor is asked for its memory but the buffer
+    taken = []  # only the buffer may be asked for its memory
     for name in ("__dlpack__", "numpy", "untyped_storage"):
         real = getattr(torch.Tensor, name)
         monkeypatch.setattr(torch.Tensor, name,
@@ -224,17 +224,17 @@ def test_consolidated_ones_travel_from_their_one_buffer(make_pair, what, monkeyp
     batch = tendon.TensorDict(data)
     assert len(taken) == 1 and taken[0].data_ptr() == storage.data_ptr()
     for key, tensor in data.items(True, True):
-        if isinstance(tensor, torch.Tensor) and what not in LAZY:  # where these are made from others
+        if isinstance(tensor, torch.Tensor) and what not in LAZY:  # a lazy entry is made from others
             mine = torch.from_dlpack(batch[key])
             assert mine.data_ptr() == tensor.data_ptr() and torch.equal(mine, tensor)
     pair = make_pair("shm")
     pair.here.send(data)
     got = pair.there.recv()
     arrived = np.asarray(got._packed_bytes())
-    assert np.array_equal(arrived, storage.numpy())  # one run of bytes, as it lay, padding and all
+    assert np.array_equal(arrived, storage.numpy())  # one range of bytes, unchanged, with all padding
     same(tendon.tensordict.from_batch(got), data)
-    assert pair.here.stats().copies == 1  # into the slot
-    pair.there.send(got)  # and on
+    assert pair.here.stats().copies == 1  # the copy into the slot
+    pair.there.send(got)  # and sends it on
     same(pair.here.recv(as_=TensorDict), data)
 
 
@@ -270,14 +270,14 @@ def test_memory_that_is_read_only_is_copied_for_torch(recwarn):
         assert tendon.copied_read_only() == before + 1
         with pytest.raises(BufferError):
             torch.from_dlpack(source, copy=False)
-        assert torch.from_dlpack(source, copy=True)[0] == 0  # asked for: not counted
+        assert torch.from_dlpack(source, copy=True)[0] == 0  # an explicit copy is not counted
         assert torch.utils.dlpack.from_dlpack(source)[0] == 0
         assert tendon.copied_read_only() == before + 2
     assert not recwarn.list
 
 
 def test_memory_of_the_kernel_that_is_read_only_is_no_crash(tmp_path):
-    """Writing there would be the end of the process."""
+    """A write to it would end the process."""
     file = tmp_path / "data"
     file.write_bytes(bytes(4096))
     mapped = np.memmap(file, "u1", mode="r")

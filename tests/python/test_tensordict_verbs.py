@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tensordict's own verbs: td.send(...), td.recv(...) and its kin, by a pipe and in a process group."""
+"""tensordict's own verbs: td.send(...), td.recv(...) and related ones, by a pipe and in a process group."""
 
 import asyncio
 import threading
@@ -30,7 +30,7 @@ def test_in_a_process_group(half):
 
 
 def locks(td) -> dict:
-    """Which levels are locked, by their paths."""
+    """The locked levels, by their paths."""
     if tensordict.is_tensorclass(td):
         td = td._tensordict
     if isinstance(td, LazyStackedTensorDict):
@@ -133,7 +133,7 @@ def test_the_lock_reaches_a_member_that_knows_nothing(members):
 
 
 class Ends:
-    """Both ends of a pipe, as tensordict's programs know it."""
+    """Both ends of a pipe, in the form that tensordict's programs use."""
 
     def __init__(self, pair, **options) -> None:
         self.here = TensorDictPipe(pair.here, **options)
@@ -223,7 +223,7 @@ def test_what_changed_is_another(ends, what):
     td.clone().send(ends.here)
     first = ends.there.recv()
     td = CHANGES[what](td.clone()) if what == "a device" else (CHANGES[what](td), td)[1]
-    tendon_form = tendon.TensorDict(td)  # no send that the binding knows again
+    tendon_form = tendon.TensorDict(td)  # the binding cannot recognise this send
     ends.here.pipe.send(tendon_form)
     got = first.recv(ends.there)
     assert got is not first
@@ -240,7 +240,7 @@ def test_into_one_that_the_receiver_made(ends):
     other = TensorDict({"a": torch.zeros(5)}, [5]).consolidate()
     some().send(ends.here)
     assert other.recv(ends.there) is mine and other["a"].sum() == 0
-    plain = some().zero_()  # of one memory only what is consolidated is
+    plain = some().zero_()  # only a consolidated one lies in one memory
     some().send(ends.here)
     assert plain.recv(ends.there) is mine and plain["a"].sum() == 0
 
@@ -248,7 +248,7 @@ def test_into_one_that_the_receiver_made(ends):
 def test_one_that_was_changed_by_the_receiver_is_not_written(ends):
     some().send(ends.here)
     first = ends.there.recv()
-    first["a"] = torch.full((2, 3), 5.0)  # no longer one memory
+    first["a"] = torch.full((2, 3), 5.0)  # it is no longer in one memory
     some().send(ends.here)
     got = ends.there.recv()
     assert got is not first and first["a"].sum() == 30
@@ -289,7 +289,7 @@ def test_each_element_type(make_pair, name):
 
 @pytest.mark.parametrize("name", RESERVED)
 def test_names_that_tensordict_gives_to_its_description(make_pair, name):
-    """A peer chooses them: what cannot be consolidated under them arrives all the same."""
+    """A peer chooses these names: a TensorDict that cannot be consolidated under them still arrives."""
     ends = Ends(make_pair("shm"))
     for data in (TensorDict({name: {"x": torch.ones(2)}, "y": torch.zeros(2)}, [2]), TensorDict({name: torch.ones(2)}, [2]),
                  TensorDict({name: "text", "y": torch.ones(2)}, [2]), TensorDict({"in": {name: {name: torch.ones(2)}}}, [2])):
@@ -369,7 +369,7 @@ def port_of(address: str) -> int:
 
 
 def test_the_program_of_the_page():
-    """What tensordict's page does with two processes, in two threads."""
+    """Runs the two processes of tensordict's page in two threads."""
     port = port_of(free_address())
 
     async def receiver() -> list:
@@ -470,7 +470,7 @@ def test_a_server_is_closed_from_another_thread():
 
 
 def test_another_host_is_asked_for_by_name():
-    """What listens to all hosts is plain text for everybody, so it is never the default."""
+    """A listener for all hosts uses plain text for everybody, so it is never the default."""
     async def refused(**how) -> None:
         await TensorDictPipe.listen(0, **how)
 
@@ -480,7 +480,7 @@ def test_another_host_is_asked_for_by_name():
         asyncio.run(refused(host="0.0.0.0", profile="plaintext", timeout=0.01))
 
 
-# In a tendon.Group, and by a pipe where tensordict's own methods take none
+# In a tendon.Group, and by a pipe where tensordict's own methods accept none
 
 
 def of(number: float) -> TensorDict:
@@ -548,7 +548,7 @@ def test_isend_and_irecv_by_a_pipe(make_pair, shell):
 
 
 def test_a_member_that_knows_nothing(members):
-    """By scatter and broadcast too; each gets another form, and a class stays what it is."""
+    """The same by scatter and broadcast; each member gets another form, and a class keeps its type."""
     parts = [of(0), Known(x=torch.ones(5), text="t", batch_size=[5]), TensorDict({"y": torch.arange(3), "s": "text"})]
 
     def work(member):

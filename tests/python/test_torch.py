@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch tensors: taken and given by DLPack's table of C functions, refused where their memory does
-not hold their elements."""
+"""torch tensors: exchanged by DLPack's table of C functions, refused where their memory does not hold
+their elements."""
 
 import gc
 import json
@@ -16,11 +16,11 @@ torch = pytest.importorskip("torch")
 
 
 class Subclass(torch.Tensor):
-    """Not one of the types that the table is of."""
+    """A type that the table does not accept."""
 
 
 def negative(dtype=torch.complex64):
-    """Its memory holds 2 and -4, its elements are -2 and 4."""
+    """A tensor whose memory holds 2 and -4, and whose elements are -2 and 4."""
     return torch.tensor([1 + 2j, 3 - 4j], dtype=dtype).conj().imag
 
 
@@ -226,7 +226,7 @@ def test_one_schema_for_tensors_and_arrays_of_one_kind(pair):
 
 
 def changes_of_a_tensordict(TensorDict):
-    """Functions that change a TensorDict, each in something that the one before had."""
+    """Functions that change a TensorDict, each in a property that the one before had."""
     def rebuild(data, **arguments):
         return TensorDict({key: data[key] for key in data.keys()}, **arguments)
 
@@ -291,7 +291,7 @@ def test_a_tensordict_that_is_sent_again_is_not_taken_apart_again(make_pair, mon
     gone = weakref.ref(tensor)
     del data, tensor, taken[:]
     gc.collect()
-    assert gone() is None  # nor kept
+    assert gone() is None  # it is not kept either
 
 
 def test_a_tensordict_that_is_sent_again_is_looked_at_again(make_pair, other):
@@ -305,7 +305,7 @@ def test_a_tensordict_that_is_sent_again_is_looked_at_again(make_pair, other):
 
 
 def test_a_dict_that_is_changed_while_it_is_looked_at(make_pair):
-    """torch runs other code while it is asked for a tensor's bits: other threads, or a mode."""
+    """torch runs other code while it returns a tensor's bits: other threads, or a mode."""
     pair = make_pair()
     batch = {"x": torch.full((64,), 1.0), "y": torch.full((64,), 2.0)}
     pair.here.send(batch)
@@ -316,7 +316,7 @@ def test_a_dict_that_is_changed_while_it_is_looked_at(make_pair):
         def __torch_function__(self, function, types, arguments=(), options=None):
             said = function(*arguments, **(options or {}))
             if function is torch.Tensor.is_neg and not others:
-                batch["x"] = batch["y"]  # what is looked at has no other owner
+                batch["x"] = batch["y"]  # the checked tensor has no other owner now
                 others.extend(torch.full((64,), 9.0) for _ in range(8))
             return said
 
@@ -344,7 +344,7 @@ def test_a_tensor_that_was_sent_is_let_go(make_pair):
 def test_a_batch_keeps_its_tensors(make):
     batch = tendon.TensorDict({"x": make()})
     gc.collect()
-    torch.full((4096,), 7)  # where it was, had it been let go
+    torch.full((4096,), 7)  # would reuse its memory, had it been freed
     assert batch["x"].sum() == 4095 * 2048
 
 
@@ -354,7 +354,7 @@ def test_a_batch_keeps_the_memory_of_a_tensor_that_is_given_another(make):
     tensor = make()
     batch = tendon.TensorDict({"x": tensor})
     tensor.set_(torch.zeros(5))
-    others = [torch.full((512, 1024), 9.0) for _ in range(4)]  # where it was, had it been let go
+    others = [torch.full((512, 1024), 9.0) for _ in range(4)]  # would reuse its memory, had it been freed
     assert (batch["x"] == 7).all() and len(others) == 4
 
 
@@ -379,7 +379,7 @@ def test_a_tensor_on_the_way_out_keeps_its_memory(pair):
         made = adapter.from_batch(got)
     assert isinstance(made, tensordict.TensorDict)
     made["x"][5] = 77
-    assert got["x"][5] == 77  # one memory
+    assert got["x"][5] == 77  # both use one memory
     tensor = made["x"]
     del got, made
     for context in pair.contexts:
@@ -415,7 +415,7 @@ def test_types_that_torch_lacks_are_its_error_and_give_their_memory_back(make_pa
     assert pair.contexts[0].pool.summary().loaned_count == 0
 
 
-# What changes torch.Tensor's table before Tendon looks at it.
+# Changes of torch.Tensor's table before Tendon looks at it.
 CHANGES = {
     "a torch without the table": "del torch.Tensor.__dlpack_c_exchange_api__",
     "no capsule": "torch.Tensor.__dlpack_c_exchange_api__ = 5",
@@ -425,7 +425,7 @@ CHANGES = {
         "torch.Tensor.__dlpack_c_exchange_api__ = capsule(table(2, real), NAME)",
     "a known version without functions": "torch.Tensor.__dlpack_c_exchange_api__ = capsule(table(1), NAME)",
 }
-# Forks for each, because Tendon looks once: torch takes long to import.
+# Forks for each, because Tendon looks once, and torch takes long to import.
 WITH_CHANGES = """
 import ctypes, json, os, sys, traceback
 import numpy as np
@@ -508,7 +508,7 @@ def test_a_program_that_has_torch_imported_after_tendon(program):
 
 @forks
 def test_a_data_loader_whose_workers_are_forked(program):
-    """As docs/python.md shows it: each worker connects by itself."""
+    """The program of docs/python.md: each worker connects by itself."""
     code, out, err = program("""
         import threading
         import numpy as np, torch, tendon

@@ -13,7 +13,7 @@ from torch_support.ranks import outcomes, run  # noqa: E402
 pytestmark = pytest.mark.skipif(SANITIZED, reason="torch is not built for the sanitizer")
 
 
-# make test-long runs these too.
+# Only make test-long runs these.
 long = pytest.mark.skipif(not os.environ.get("TENDON_TEST_LONG"), reason="TENDON_TEST_LONG is not set")
 
 
@@ -67,7 +67,7 @@ def test_refuses_what_it_cannot_move(half):
 @pytest.mark.parametrize("case", ["other_sizes", "other_dtypes", "other_operations", "other_operations_of_futures"])
 def test_names_what_differs(case, half):
     for text in run(case, half=half):
-        # A mismatch on those that see it, the end of the group on one that hears of it.
+        # A member that sees the difference reports a mismatch; another one reports the end of the group.
         assert "rank 0" in text and "rank 1" in text and "TD-E" in text, text
 
 
@@ -163,7 +163,7 @@ def test_compiled_training_equals_gloo(compiler):
 
 
 def test_compressed_training():
-    """PowerSGD: its callbacks wait for operations that they start. Now and then gloo aborts in it at its end."""
+    """PowerSGD: its callbacks wait for operations that they start. Now and then gloo aborts at its end."""
     ours = run("training.compresses")
     assert ours[0] == ours[1]
     assert ours == run("training.compresses", half="python")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend "tendon" in whole programs: torchrun, the end of the interpreter, which half is loaded."""
+"""The backend "tendon" in whole programs: torchrun, the end of the interpreter, and which half is loaded."""
 
 import importlib.metadata
 import os
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(SANITIZED, reason="torch is not built for the sa
 
 
 def finished(*words: str, source: str = "", **environment: str) -> tuple[int, str]:
-    """Exit code and all that a Python program says."""
+    """Runs a Python program; returns its exit code and all of its output."""
     arguments = [*words, *(("-c", textwrap.dedent(source)) if source else ())]
     done = subprocess.run([sys.executable, *arguments], check=False, text=True, timeout=PATIENCE_S, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, env={**os.environ, **environment})
@@ -35,7 +35,7 @@ def test_torch_finds_it_by_its_name():
     assert "tendon.torch:register" in [one.value for one in found if one.name == "tendon"]
 
 
-# The first time rank 1 is killed; the second time nobody destroys the process group.
+# In the first run rank 1 is killed; in the second run nobody destroys the process group.
 RESTARTED = """
 import os, signal
 import torch, torch.distributed as dist
@@ -70,7 +70,7 @@ def test_torchrun_restarts_after_a_kill_and_ends_without_destroy(tmp_path):
 @pytest.mark.skipif(not os.environ.get("TENDON_TEST_LONG"), reason="TENDON_TEST_LONG is not set")
 @pytest.mark.parametrize("half", ["extension", "python"])
 def test_ends_without_destroy(half, tmp_path):
-    """Trained, with work pending, with a second group; and a rank that raises keeps its exit code."""
+    """Ends after training, with pending work, with a second group; a rank that raises keeps its exit code."""
     program = Path(__file__).parent / "torch_support" / "exits.py"
     code, said = finished(str(program), str(tmp_path), TENDON_TORCH_BACKEND=half, OMP_NUM_THREADS="1")
     assert code == 0, said
@@ -92,7 +92,7 @@ def test_half_in_python_says_its_gaps_once():
 
 
 def test_extension_for_another_torch_is_refused():
-    """Its file has another name; one that is named wrongly is refused when it is imported."""
+    """The extension of another release has another file name; a wrongly named one is refused at its import."""
     code, said = finished(source="""
         from tendon.torch import _extension
         path = next(place / _extension.file_name() for place in _extension.places()

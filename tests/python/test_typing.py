@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A strict type checker finds nothing in programs that use the package as its pages say."""
+"""A strict type checker finds no fault in programs that use the package as its pages say."""
 
 import json
 import shutil
@@ -17,13 +17,13 @@ pytest.importorskip("mypy")
 
 
 def strict(source: str, folder) -> str:
-    """What mypy --strict says of a program."""
+    """The output of mypy --strict for a program."""
     (folder / "program.py").write_text(source)
     return strictly(folder, folder, "program.py")
 
 
 def strictly(where, folder, *what: str) -> str:
-    """The same of what is in `where`; an empty configuration keeps mypy from any other."""
+    """The same for the files in `where`; an empty configuration keeps mypy from reading another one."""
     (folder / "mypy.ini").write_text("[mypy]\n")
     done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--config-file", folder / "mypy.ini",
                            "--cache-dir", folder.parent / "mypy", *what],
@@ -225,7 +225,7 @@ def test_results_by_the_values_of_arguments(tmp_path):
 
 
 def test_another_checker(tmp_path):
-    """pyright, of the programs of the pages, the examples and the one above."""
+    """Runs pyright on the programs of the pages, the examples and the program above."""
     pytest.importorskip("pyright")
     if shutil.which("node") is None:
         pytest.skip("node is not installed, which runs pyright")

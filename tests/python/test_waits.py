@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits: they let other threads run, end by Ctrl-C, and say Timeout."""
+"""Waits: they let other threads run, end by Ctrl-C, and raise Timeout."""
 
 import signal
 import threading
@@ -25,7 +25,7 @@ WAITS = {
 
 @pytest.mark.parametrize("what", WAITS)
 def test_ctrl_c_ends(what, program, transport):
-    """The child waits for ever; were the signal lost, the parent's patience would end."""
+    """The child waits for ever; if the signal were lost, the parent's patience would end."""
     child = program(f"""
         import numpy, tendon
         context = tendon.Context(transport={transport!r}, link_cap_bytes=256 << 20, linger=0)
@@ -40,7 +40,7 @@ def test_ctrl_c_ends(what, program, transport):
             print("interrupted", flush=True)
     """)
     assert child.line() == "ready"
-    # The signal may come before the wait, where Python answers it as well.
+    # The signal may arrive before the wait, where Python handles it as well.
     child.process.send_signal(signal.SIGINT)
     code, out, err = child.finish()
     assert out == "interrupted\n" and code == 0, (code, out, err)
@@ -69,7 +69,7 @@ def test_a_handler_that_does_not_raise_does_not_end_a_wait(program):
     lambda pair: pair.there.recv_into({"x": np.zeros(1)}, None),
 ])
 def test_other_threads_run_meanwhile(pair, wait):
-    """The message that ends the wait is sent by a thread that needs the GIL for it."""
+    """A thread that needs the GIL sends the message that ends the wait."""
     sender = threading.Timer(0.05, lambda: pair.here.send({"x": np.ones(1)}))
     sender.start()
     wait(pair)
@@ -114,7 +114,7 @@ def test_the_timeout_of_the_context(make_pair):
 
 
 def test_many_threads(pair):
-    """Eight pipes' worth of threads over one pair of Contexts, all at once."""
+    """Eight pipes with a thread at each end, over one pair of Contexts, all at once."""
     with pair.contexts[1].listen("127.0.0.1:0") as listener:
         pipes = [(pair.contexts[0].connect(listener.address), listener.accept()) for _ in range(8)]
     sums = [0] * len(pipes)

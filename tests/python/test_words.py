@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What messages name: the missing socket, the other protocol, the level of a key; and that nothing is dropped silently."""
+"""The names in error messages: the missing socket, the other protocol, the level of a key. Nothing is dropped
+silently."""
 
 import contextlib
 import enum
@@ -61,7 +62,7 @@ def test_one_that_is_made_while_it_is_dialled(tmp_path):
 
 
 def answering(answer: bytes) -> str:
-    """The address of something that answers so, once."""
+    """The address of a listener that sends this answer once."""
     listening = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -139,7 +140,7 @@ def test_a_tag_or_header_of_a_batch_is_refused(pair):
 @pytest.mark.parametrize("value", [Colour.RED, Flag.A, Word.YES, Ratio.HALF, signal.SIGINT, http.HTTPStatus.OK])
 def test_an_enumeration_is_refused_not_made_a_number(pair, value):
     for batch in ({"in": {"x": value}}, {"in": {"x": [1, [value]]}}):
-        for _ in range(2):  # also where a dict was sent before
+        for _ in range(2):  # the second send follows a dict that was sent before
             with pytest.raises(TypeError, match=r"^'in/x'.* is <.*>, a '.*', whose class would be lost; legal is what it stands for"):
                 pair.here.send(batch)
             pair.here.send({"in": {"x": 1}})

@@ -38,11 +38,11 @@ def status(state: str = "running", **changed: object) -> Message:
 
 
 class FakeController:
-    """One front at a time; statuses every 20 ms, so that nobody waits for one."""
+    """Serves one front at a time; sends a status every 20 ms, so that nobody waits for one."""
 
     def __init__(self, reply: Reply | None = None) -> None:
         self.reply: Reply = reply or (lambda submit: [accepted(str(submit["id"]))])
-        self.received: Queue[Message] = Queue()  # all but submits
+        self.received: Queue[Message] = Queue()  # all except submits
         self.submits: Queue[Message] = Queue()
         self.status = status()
         self.silent = False
@@ -63,7 +63,7 @@ class FakeController:
                 self._pipe.send(message if isinstance(message, bytes) else json.dumps(message).encode())
 
     def drop(self) -> None:
-        """The front loses its controller; the next one it finds is this one again."""
+        """Makes the front lose its controller; the next controller that it finds is this one again."""
         pipe, self._pipe = self._pipe, None
         pipe.cancel()
 
@@ -102,4 +102,4 @@ class FakeController:
                 try:
                     self.send(self.status)
                 except (tendon.Error, AssertionError):
-                    pass  # lost meanwhile
+                    pass  # the front was lost meanwhile

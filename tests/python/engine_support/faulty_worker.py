@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker of the engine whose outputs are wrong once: `engine.worker`, with two words before its own, a file that
-does not exist while the fault is still to come, and the fault.
+"""A worker of the engine whose outputs are wrong once: `engine.worker` with two more arguments in front, a file that
+does not exist before the fault has happened, and the fault.
 
     garbage    bytes that are no message
     fewer      no token for the sequences that want one
@@ -33,7 +33,7 @@ class _Fault:
         if self.steps <= _GOOD_STEPS:
             return False
         try:
-            self.done.touch(exist_ok=False)  # one worker alone, of those that are here at the same step
+            self.done.touch(exist_ok=False)  # only one of the workers that are at the same step
         except FileExistsError:
             return False
         return True

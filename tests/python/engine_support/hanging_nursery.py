@@ -2,8 +2,8 @@
 """The nursery of the engine, whose workers hang when a signal tells them to.
 
     SPIN       a loop that never leaves Python's lock
-    SLEEP      the program's thread sleeps, and all others go on
-    LEAVE_OUT  the next step is passed over: the other ranks wait in its collectives
+    SLEEP      the program's thread sleeps, and all others continue
+    LEAVE_OUT  the worker skips the next step: the other ranks wait in its collectives
 """
 
 import signal

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes golden.safetensors: what `transformers` computes of SmolLM2, for test_engine_model.py.
+"""Writes golden.safetensors: the results of `transformers` on SmolLM2, for test_engine_model.py.
 
     python3 -m venv golden
     golden/bin/pip install -r tests/python/engine_support/golden_requirements.txt
     golden/bin/pip install --no-deps -r examples/engine/requirements.txt
     golden/bin/python tests/python/engine_support/make_golden.py
 
-Nothing of the engine computes here: `transformers` reads the GGUF file, dequantizes it and runs the model in
-float32, one thread. The engine's tokenizer makes the prompts; what the tokenizer of `transformers` makes of the texts
-is written beside it.
+The engine computes nothing here: `transformers` reads the GGUF file, dequantizes it and runs the model in float32, on
+one thread. The engine's tokenizer makes the prompts; the file also has the tokens that the tokenizer of `transformers`
+makes from the texts.
 """
 
 import importlib.util
@@ -28,7 +28,7 @@ from engine.convert import TOKENIZER_KEYS  # noqa: E402
 from engine.tokenizer import Tokenizer  # noqa: E402
 
 POSITIONS = 8  # of each text
-STRIDE = 64  # every so many-th logit is kept, the 16 largest, and the logarithm of the sum of all
+STRIDE = 64  # the golden file keeps each STRIDE-th logit, the 16 largest, and the logarithm of the sum of all
 FREE_TOKENS = 64
 FREE_PROMPTS = 8
 MARGIN = 5e-4
@@ -102,7 +102,8 @@ def main() -> None:
 
 
 def free_run(model: torch.nn.Module, tokens: list[int]) -> tuple[list[int], list[float]]:
-    """FREE_TOKENS tokens, each that of the largest logit, ends ignored; and how far the next one was behind."""
+    """Chooses FREE_TOKENS tokens by the largest logit and ignores ends; also returns the margins to the second
+    largest."""
     outputs: list[int] = []
     margins: list[float] = []
     cache = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults that the tests must find, planted from outside into a running worker."""
+"""Faults that the tests must find. Each is planted from outside into a running worker."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from engine.kv_cache import BLOCK_SIZE, KvCache, Reading
 
 
 def missing_block() -> Callable[[], None]:
-    """The second block of a sequence is not read; the first is read in its place."""
+    """Reads the first block of a sequence in place of the second."""
     read = KvCache.reading
 
     def reading(self: KvCache, seq_id: int, length: int) -> Reading:
@@ -25,7 +25,7 @@ def missing_block() -> Callable[[], None]:
 
 
 def mean_instead_of_lse() -> Callable[[], None]:
-    """KV ranks that see keys count alike, however much their keys weigh."""
+    """Weighs all KV ranks that see keys alike, however much their keys weigh."""
     merge = attention.merge
 
     def mean(parts: torch.Tensor) -> torch.Tensor:

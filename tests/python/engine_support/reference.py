@@ -13,7 +13,7 @@ TINY = LlamaConfig(layers=5, width=48, heads=6, kv_heads=3, ffn_width=96, vocabu
 
 
 def random_tensors(config: LlamaConfig, seed: int) -> dict[str, np.ndarray]:
-    """float64, by the names of GGUF."""
+    """The weights in float64, by the names of GGUF."""
     random = np.random.default_rng(seed)
 
     def matrix(rows: int, columns: int) -> np.ndarray:
@@ -34,12 +34,12 @@ def random_tensors(config: LlamaConfig, seed: int) -> dict[str, np.ndarray]:
 
 
 def logits_after(config: LlamaConfig, tensors: dict[str, np.ndarray], tokens: list[int]) -> np.ndarray:
-    """[vocabulary], after the last of the tokens."""
+    """The logits [vocabulary] after the last of the tokens."""
     def norm(rows: np.ndarray, name: str) -> np.ndarray:
         return rows / np.sqrt((rows**2).mean(1, keepdims=True) + config.rms_eps) * tensors[f"{name}.weight"]
 
     def rope(rows: np.ndarray) -> np.ndarray:
-        """Pairs side by side, as complex numbers."""
+        """Rotates adjacent pairs, as complex numbers."""
         count, heads, width = rows.shape
         speeds = config.rope_base ** (-np.arange(width // 2) / (width // 2))
         turned = np.exp(1j * np.arange(count)[:, None, None] * speeds)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine as processes: its controller, the workers that it starts, and a pipe to it as the HTTP front has one."""
+"""The engine as processes: its controller, the workers that it starts, and a pipe to it like that of the HTTP front."""
 
 import json
 import os
@@ -78,7 +78,7 @@ class Engine:
         self.send(kind="submit", id=id, prompt=prompt, sampling={"max_tokens": max_tokens, **sampling})
 
     def until(self, condition) -> None:
-        """Reads messages until it holds."""
+        """Reads messages until the condition holds."""
         late_s = time.monotonic() + 5 * PATIENCE_S
         while not condition():
             assert time.monotonic() < late_s, f"the engine says {self.status}"
@@ -108,7 +108,7 @@ class Engine:
         return os.readlink(f"/proc/{self.pid_of(rank)}/exe")
 
     def close(self) -> None:
-        """What was accepted is brought to its end, and nothing else is accepted any more."""
+        """Ends the engine: it finishes the accepted requests, and accepts no others any more."""
         self.submit("last", [1, 2, 3], ignore_eos=True)
         self.until(lambda: "last" in self.said)
         self.process.send_signal(signal.SIGTERM)
@@ -136,7 +136,7 @@ class Engine:
 
 
 def golden_runs() -> list[tuple[list[int], list[int]]]:
-    """Prompts, and the tokens that `transformers` gives after them."""
+    """Prompts, and the tokens that `transformers` computes after them."""
     with safe_open(Path(__file__).with_name("golden.safetensors"), "pt") as file:
         return [(file.get_tensor(f"free.{number}.prompt").tolist(),
                  file.get_tensor(f"free.{number}.output")[:OUTPUTS].tolist()) for number in range(PROMPTS)]

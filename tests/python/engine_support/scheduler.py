@@ -13,8 +13,8 @@ from .workers import Workers
 @dataclass
 class Request:
     params: SequenceParams
-    arrival: int = 0  # the step in which it is new
-    preempted_after: int | None = None  # outputs, when it begins anew
+    arrival: int = 0  # the step in which it starts
+    preempted_after: int | None = None  # the number of outputs after which it starts again
     outputs: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     position: int = 0
@@ -34,7 +34,7 @@ class Request:
 
 def play(workers: Workers, requests: list[Request], *, kv_size: int, in_flight: int = 1,
          budget: int = 24) -> int:
-    """Runs all requests to their ends, and says in how many steps. Numbers of steps begin with 1, as a Controller's."""
+    """Runs all requests to their ends; returns the number of steps. Steps are numbered from 1, as by a Controller."""
     under_way: deque[SchedulerOutput] = deque()
     pending: list[PendingStepOutput] = []
     schedule_id = 1

@@ -39,7 +39,7 @@ class ServedFront:
             self._started.set()
 
     def close(self) -> None:
-        """May be repeated."""
+        """Ends the front; may be repeated."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._ended.set)
             self._thread.join()

@@ -4,9 +4,9 @@
     python -m engine_support.soak --controller-program FILE [--layout 3,2,1] [--seconds 600] [--seed N]
                                   [--hang-timeout 10] [--clients 3]
 
-Clients ask all the time. Workers are killed, stopped for ever and for a while, made to spin under Python's lock, to
-sleep and to leave out a step, at random moments, several at once and also while a roster is formed. The exit code is
-0 if nothing was wrong; `make engine-soak` sets it up.
+Clients send requests all the time. Workers are killed, stopped for ever and for a while, made to spin under Python's
+lock, to sleep and to leave out a step, at random moments, several at once and also while a roster is formed. The exit
+code is 0 if nothing was wrong; `make engine-soak` sets it up.
 """
 
 import argparse
@@ -32,11 +32,11 @@ MODEL = "SmolLM2-135M-Instruct"
 MARK = "TENDON_SOAK_MARK"
 PROMPTS = (("Once upon a time", 40), ("The capital of France is", 24), ("Water boils at", 60),
            ("word " * 400, 12), ("def fibonacci(n):\n", 48))
-PATIENCE_S = 300.0  # for an answer, or for an engine that runs again: beyond it something hangs for good
-# What is done to a worker; how often, in parts of all; whether the engine has to kill it.
+PATIENCE_S = 300.0  # for an answer, or for an engine that runs again: if it takes longer, something hangs for good
+# The faults of a worker: how often each happens, in parts of all, and the signal.
 KINDS = {"kill": (8, signal.SIGKILL), "stop": (3, signal.SIGSTOP), "spin": (2, SPIN), "sleep": (2, SLEEP),
          "leave out": (2, LEAVE_OUT), "pause": (2, signal.SIGSTOP)}
-# A real controller, whose workers hang when they are told to.
+# Starts a real controller, whose workers hang on demand.
 CONTROLLER = """#!{python}
 import os, sys
 words = sys.argv[1:]
@@ -47,7 +47,7 @@ os.execv({program!r}, [{program!r}, *words])
 
 
 class Failed(Exception):
-    """The engine is not there, or did not come back."""
+    """The engine has ended, or did not recover."""
 
 
 class Soaked:
@@ -84,7 +84,7 @@ class Soaked:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
 
     def status(self) -> dict:
-        """The next one that the live page is sent."""
+        """The next status that is sent to the live page."""
         connection = self.connection()
         try:
             connection.request("GET", "/events")
@@ -116,7 +116,7 @@ class Soaked:
         return self.until(ledger, lambda status: status["state"] == "running", "running")
 
     def end(self, ledger: Ledger) -> None:
-        """Nothing of it may be left."""
+        """Ends the engine; nothing of it may be left."""
         self.process.send_signal(signal.SIGINT)
         try:
             code = self.process.wait(PATIENCE_S)
@@ -133,7 +133,7 @@ class Soaked:
                     os.kill(pid, signal.SIGKILL)
 
     def processes(self) -> dict[int, str]:
-        """All that were started by it, by a mark in their environment."""
+        """All processes that the engine started, found by a mark in their environment."""
         found = {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdecimal() and is_alive(int(entry.name)):
@@ -144,7 +144,7 @@ class Soaked:
 
 
 def ask(engine: Soaked, prompt: str, tokens: int, ledger: Ledger) -> str | None:
-    """The text of a stream; None where it ended by an error, which the ledger has."""
+    """The text of a stream; None where it ended with an error, which the ledger has."""
     connection = engine.connection()
     text, code, message = "", "no_end", "the stream ended before [DONE]"
     begun = time.monotonic()
@@ -194,7 +194,7 @@ def pids_of(status: dict) -> dict[int, int]:
 
 
 def disturb(engine: Soaked, status: dict, chance: random.Random, hang_timeout: float, ledger: Ledger) -> str:
-    """Does one thing to one worker, or kills several. Returns what was done."""
+    """Disturbs one worker, or kills several. Returns a description."""
     pids = pids_of(status)
     if not pids:
         return "nobody is there"
@@ -202,7 +202,7 @@ def disturb(engine: Soaked, status: dict, chance: random.Random, hang_timeout: f
     count = chance.randint(2, len(pids)) if kind == "kill" and chance.random() < 0.25 and len(pids) > 1 else 1
     ranks = sorted(chance.sample(sorted(pids), count))
     name = kind if count == 1 else "kill several"
-    # A worker that hears of a roster's end before its step does not hang in it.
+    # A worker that learns of a roster's end before its step does not hang in it.
     ledger.on_event(name, ranks, may_die=kind != "pause", must_die=kind in ("kill", "stop"))
     for rank in ranks:
         with contextlib.suppress(ProcessLookupError):
@@ -233,14 +233,14 @@ def soak(engine: Soaked, arguments: argparse.Namespace, ledger: Ledger) -> None:
             status = engine.running(ledger)
             roster = status["roster"]
             did = [disturb(engine, status, chance, arguments.hang_timeout, ledger)]
-            if chance.random() < 0.2:  # another one before it is over
+            if chance.random() < 0.2:  # another one before the first is over
                 time.sleep(chance.uniform(0, arguments.hang_timeout + 2))
                 did.append(disturb(engine, engine.status(), chance, arguments.hang_timeout, ledger))
             owed = ledger.owes()
             engine.until(ledger, lambda status: status["state"] == "running" and not ledger.owes(), "over it")
             if owed:
                 ledger.on_back()
-            # A step needs all workers: none of them hangs any more when an answer is whole that began after all that.
+            # A step needs all workers. After all the faults, one complete answer proves that no worker hangs any more.
             while not answered(engine, chance, wanted, ledger):
                 pass
             status = engine.running(ledger)
@@ -254,7 +254,7 @@ def soak(engine: Soaked, arguments: argparse.Namespace, ledger: Ledger) -> None:
 
 
 def answered(engine: Soaked, chance: random.Random, wanted: dict[str, str], ledger: Ledger) -> bool:
-    """Asks once; an engine that is gone is Failed."""
+    """Sends one request; raises Failed if the engine has ended."""
     engine.running(ledger)
     prompt, tokens = chance.choice(PROMPTS)
     text = ask(engine, prompt, tokens, ledger)

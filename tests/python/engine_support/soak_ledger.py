@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a soak of the engine counts, and what it takes for wrong."""
+"""The counts of a soak of the engine, and the faults that it finds."""
 
 import re
 import threading
@@ -20,25 +20,25 @@ def is_alive(pid: int) -> bool:
 
 
 class Ledger:
-    """Any thread's. `faults` says in words what was wrong; an empty one is a soak that passed."""
+    """Any thread may use it. `faults` has the faults in words; without faults the soak has passed."""
 
     def __init__(self, hang_timeout: float, say: Callable[[str], None] = print) -> None:
         self._lock = threading.Lock()
         self._say = say
         self._hang_timeout = hang_timeout
         self._blamed: set[int] = set()  # ranks that may die
-        self._owed: set[int] = set()  # ranks that must, and were not named yet
-        self._at = 0.0  # of the last death that was looked at
-        self._done: list[str] = []  # since it was quiet
-        self._done_at = 0.0  # the last of it, by the clock on the wall
+        self._owed: set[int] = set()  # ranks that must die, and were not named yet
+        self._at = 0.0  # the time of the last death that was looked at
+        self._done: list[str] = []  # disturbances since the engine was quiet
+        self._done_at = 0.0  # the time of the last of them, by the wall clock
         self.answers = 0
         self.errors: Counter[str] = Counter()
         self.events: Counter[str] = Counter()
         self.deaths = 0
         self.longest_pause = 0.0
-        self.late_pauses = 0  # longer than hang_timeout + 5 s, where one thing was done
-        self.found_after: dict[str, float] = {}  # the longest time to a death, where one thing was done
-        self.back_after: dict[str, float] = {}  # and until the engine ran again
+        self.late_pauses = 0  # longer than hang_timeout + 5 s, with one disturbance
+        self.found_after: dict[str, float] = {}  # the longest time to a death, with one disturbance
+        self.back_after: dict[str, float] = {}  # the longest time until the engine ran again
         self.faults: list[str] = []
 
     def on_answer(self, prompt: str, text: str, wanted: str) -> None:
@@ -54,7 +54,7 @@ class Ledger:
                 self._fault(f"{prompt[:40]!r}: the error {code}: {message}")
 
     def on_pause(self, seconds: float) -> None:
-        """Between two pieces of one answer, or before its first."""
+        """Notes a pause between two pieces of one answer, or before its first."""
         with self._lock:
             self.longest_pause = max(self.longest_pause, seconds)
             self.late_pauses += seconds > self._hang_timeout + 5 and len(self._done) < 2
@@ -70,7 +70,7 @@ class Ledger:
                 self._owed.update(ranks)
 
     def on_deaths(self, deaths: list[dict]) -> None:
-        """Those of a status; each is looked at once."""
+        """Notes the deaths of a status; looks at each once."""
         with self._lock:
             for death in deaths:
                 if death["at"] <= self._at:
@@ -91,12 +91,12 @@ class Ledger:
             return set(self._owed)
 
     def on_back(self) -> None:
-        """The engine runs, and has named those that it had to."""
+        """Notes that the engine runs again, and has named the ranks that had to die."""
         with self._lock:
             self._note(self.back_after, time.time())
 
     def on_quiet(self) -> None:
-        """Nothing is disturbed any more: who was blamed before is not to blame from here on."""
+        """Notes that no disturbance is left: ranks that were blamed before are not to blame from here on."""
         with self._lock:
             if self._owed:
                 self._fault(f"ranks {sorted(self._owed)} died, and were not named")

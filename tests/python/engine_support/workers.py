@@ -20,7 +20,7 @@ PATIENCE_S = 180
 
 
 class Workers:
-    """Six of them, or so. What one raises is raised here."""
+    """About six processes. An exception of one is raised here."""
 
     def __init__(self, size: int, address: str) -> None:
         context = multiprocessing.get_context("forkserver")
@@ -48,14 +48,14 @@ class Workers:
             pipe.send(("run", step))
 
     def finish(self) -> list[StepOutputs]:
-        """The outputs of the step that was started first, from the ranks that give some."""
+        """The outputs of the oldest step, from the ranks that send some."""
         return [output for output in self._answers(self.active) if output is not None]
 
     def free_blocks(self) -> list[int]:
         return self._all("free_blocks", ranks=self.active)
 
     def captured(self) -> dict[tuple[int, int], torch.Tensor]:
-        """By seq_id and number of tokens before."""
+        """The captured logits by seq_id and number of tokens before."""
         return next(its for its in self._all("captured", ranks=self.active) if its)
 
     def close(self) -> None:

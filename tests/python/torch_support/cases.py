@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in the tests of tendon.torch: each is called as case(rank, size, ...) on every rank."""
+"""The work of the ranks in the tests of tendon.torch: each case is called as case(rank, size, ...) on every rank."""
 
 import json
 import os
@@ -19,7 +19,7 @@ RedOp = dist.ReduceOp.RedOpType
 
 
 def refused(call) -> str:
-    """The text of the DistBackendError that the call ends with, in the call or in wait()."""
+    """The text of the DistBackendError that ends the call, in the call or in wait()."""
     try:
         work = call()
         if work is not None:
@@ -30,14 +30,14 @@ def refused(call) -> str:
 
 
 def behind_the_end():
-    """An operation after the other rank's group has ended: what that rank gave to the first one may be here before the
-    word of its end, so that is done."""
+    """Calls an operation after the other rank's group has ended. That rank's part of the first operation may arrive
+    before the word of its end, so the first one may complete."""
     dist.all_reduce(torch.ones(1))
     return dist.all_reduce(torch.ones(1), async_op=True)
 
 
 def same(got, wanted) -> None:
-    """torch.testing.assert_close would import for seconds."""
+    """Compares like torch.testing.assert_close, which would import for seconds."""
     assert got.dtype == wanted.dtype and torch.equal(got, wanted), f"{got} is not {wanted}"
 
 
@@ -101,7 +101,7 @@ def gathers(rank, size) -> None:
     whole = torch.empty(size, 3)
     dist.all_gather_into_tensor(whole, mine)
     same(whole, wanted)
-    # In place, as FSDP does it.
+    # In place, as in FSDP.
     whole = torch.zeros(size, 3)
     whole[rank] = mine
     dist.all_gather_into_tensor(whole, whole[rank])
@@ -131,7 +131,7 @@ def scatters(rank, size) -> None:
     whole = torch.arange(2.0 * size) * (rank + 1)
     dist.reduce_scatter_tensor(mine, whole)
     same(mine, torch.arange(2.0 * size)[2 * rank:2 * rank + 2] * total)
-    # In place, as FSDP does it.
+    # In place, as in FSDP.
     dist.reduce_scatter_tensor(whole[2 * rank:2 * rank + 2], whole.clone())
     same(whole[2 * rank:2 * rank + 2], mine)
     with warnings.catch_warnings():
@@ -150,7 +150,7 @@ def exchanges(rank, size) -> None:
     whole = torch.empty(size, 2)
     dist.all_to_all_single(whole, torch.arange(2.0 * size).reshape(size, 2) + 100 * rank)
     same(whole[:, 0], torch.tensor([2.0 * rank + 100 * i for i in range(size)]))
-    # Rank r gives i rows to rank i, so that rank 0 gets none.
+    # Rank r sends i rows to rank i, so that rank 0 gets none.
     into = torch.empty(rank * size, 2)
     dist.all_to_all_single(into, torch.full((sum(range(size)), 2), float(rank)), [rank] * size,
                            list(range(size)))
@@ -175,7 +175,7 @@ def messages(rank, size) -> None:
             dist.recv(one, 0)
             same(one, torch.tensor([float(i)]))
     dist.barrier()
-    # Both ways at once, and more than a window.
+    # Both directions at once, and more than a window.
     mine, theirs = torch.full((1 << 20,), float(rank)), torch.empty(1 << 20)
     for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, mine, (rank + 1) % size),
                                         dist.P2POp(dist.irecv, theirs, (rank - 1) % size)]):
@@ -184,7 +184,7 @@ def messages(rank, size) -> None:
 
 
 def from_anybody(rank, size) -> int:
-    """With a source that is not named, the rank that sent."""
+    """Receives without a source; returns the rank that sent."""
     if rank != 0:
         dist.send(torch.tensor([float(rank)]), 0)
         return 0
@@ -250,7 +250,7 @@ def scatter_from(inputs, output) -> dist.Work:
 
 def other_sizes(rank, size) -> str:
     text = refused(lambda: dist.all_reduce(torch.ones(2 + rank), async_op=True))
-    # The group stays over: no later call waits for a rank that has gone another way.
+    # The group stays over: no later call waits for a rank that has taken another path.
     refused(lambda: dist.barrier(async_op=True))
     return text
 
@@ -266,12 +266,12 @@ def other_operations(rank, size) -> str:
         dist.all_reduce(x) if rank else dist.broadcast(x, 0)
     except dist.DistBackendError as error:
         return str(error)
-    # The root of a broadcast has nothing to wait for.
+    # The root of a broadcast waits for nothing.
     return refused(lambda: dist.barrier(async_op=True))
 
 
 def other_operations_of_futures(rank, size) -> str:
-    """What C++ that has the future sees is an error as well."""
+    """C++ code that has the future gets an error as well."""
     future = dist.all_reduce(torch.ones(2 + rank), async_op=True).get_future()
     try:
         future.wait()
@@ -287,14 +287,14 @@ def nobody_comes(rank, size) -> str:
         text = refused(lambda: dist.all_reduce(torch.ones(1), async_op=True))
     else:
         text = ""
-    # Rank 1 comes behind: its group is over, and it waits for nobody.
+    # Rank 1 is late: its group is over, and it waits for nobody.
     dist.distributed_c10d._get_default_store().wait(["left"], timedelta(seconds=60)) if rank else \
         dist.distributed_c10d._get_default_store().set("left", "1")
     return text or refused(behind_the_end)
 
 
 def future_of_nobody(rank, size) -> str:
-    """No thread waits: the timeout ends it all the same."""
+    """No thread waits, but the timeout still ends it."""
     store = dist.distributed_c10d._get_default_store()
     if rank == 1:
         store.wait(["left"], timedelta(seconds=60))
@@ -368,7 +368,7 @@ def futures(rank, size) -> None:
 
 
 def waits_in_futures(rank, size) -> None:
-    """A callback may start an operation and wait for it, also where another callback waits: PowerSGD does it."""
+    """A callback may start an operation and wait for it, also where another callback waits: PowerSGD does this."""
     def again(future, depth: int):
         x = future.value()[0]
         if depth == 0:
@@ -446,12 +446,12 @@ def subgroups(rank, size) -> None:
 
 
 def crossing_groups(rank, size) -> None:
-    """Rows and columns of a square of ranks, whose operations begin and end in another order on each rank."""
+    """Rows and columns of a square of ranks, whose operations start and end in a different order on each rank."""
     side = 2
     rows = [dist.new_group([row * side + i for i in range(side)]) for row in range(side)]
     columns = [dist.new_group([i * side + column for i in range(side)]) for column in range(side)]
     row, column = divmod(rank, side)
-    # Only its members make this one.
+    # Only its members make this group.
     alone = dist.new_group([row * side, row * side + 1], use_local_synchronization=True)
     whole = dist.group.WORLD
     groups = [rows[row], columns[column], alone, whole]
@@ -501,7 +501,7 @@ def again(rank, size) -> None:
 
 
 def ends_with_work_pending(rank, size) -> None:
-    """What was issued is finished, also what nobody waited for, and messages that nobody has taken yet."""
+    """Issued operations complete, also those without a waiter, and messages that nobody has received yet."""
     x = torch.ones(1 << 18)
     work = dist.all_reduce(x, async_op=True)
     if rank == 0:
@@ -574,7 +574,7 @@ def trains_embedding(rank, size) -> None:
 
 
 def peer_dies(rank, size) -> str:
-    """DDP whose peer is killed in its backward."""
+    """Trains with DDP; the peer is killed in its backward pass."""
     model = DistributedDataParallel(model_of_all())
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     for step in range(100):
@@ -615,7 +615,7 @@ def forks(rank, size) -> None:
 
 
 def in_detail(rank, size, folder) -> str:
-    """TORCH_DISTRIBUTED_DEBUG=DETAIL, as torch reads it at its import."""
+    """Sets TORCH_DISTRIBUTED_DEBUG=DETAIL, which torch reads at its import."""
     dist.set_debug_level(dist.DebugLevel.DETAIL)
     dist.init_process_group("tendon", store=dist.FileStore(f"{folder}/store", size), rank=rank,
                             world_size=size, timeout=timedelta(seconds=60))
@@ -654,7 +654,7 @@ def flight_recorded(rank, size) -> list[dict]:
 
 
 def large(rank, size) -> None:
-    """More bytes than 31 bits count."""
+    """Sends more bytes than 31 bits count."""
     count = (1 << 31) + 5
     x = torch.full((count,), rank + 1, dtype=torch.uint8)
     dist.all_reduce(x, RedOp.MAX)
@@ -666,7 +666,7 @@ def large(rank, size) -> None:
     x.fill_(rank + 3)
     dist.recv(x, 0) if rank else dist.send(x, 1)
     assert x.min() == x.max() == 3
-    # In place, and in order with a small one of the same tag.
+    # In place, and in order with a small message of the same tag.
     for work in dist.batch_isend_irecv([dist.P2POp(dist.irecv if rank else dist.isend, part, 1 - rank)
                                         for part in (x.fill_(rank + 4), torch.full((3,), rank))]):
         work.wait()
@@ -686,7 +686,7 @@ def seen_from_outside(rank, size) -> tuple:
 
 
 def beside_gloo(rank, size) -> None:
-    """The group of all processes is gloo's: those of this one meet through the Store."""
+    """The group of all processes is gloo's: the members of this one meet through the Store."""
     for _ in range(2):
         group = dist.new_group([0, 1], backend="tendon")
         x = torch.ones(1)
@@ -696,7 +696,7 @@ def beside_gloo(rank, size) -> None:
 
 
 def interrupted(rank, size) -> str:
-    """A signal handler that raises ends the wait, as Ctrl-C does, and the operation for everybody."""
+    """A signal handler that raises ends the wait, like Ctrl-C, and ends the operation for all ranks."""
     if rank == 1:
         dist.distributed_c10d._get_default_store().wait(["left"], timedelta(seconds=60))
         return refused(behind_the_end)
@@ -730,6 +730,6 @@ def checks_nan(rank, size, folder) -> str:
 
 
 def verbs(rank, size) -> None:
-    from . import verbs as of_tensordict  # imports tensordict, which the other cases need not
+    from . import verbs as of_tensordict  # imports tensordict, which the other cases do not need
 
     of_tensordict.run(rank, size)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program whose ranks end without destroy_process_group(), in each of several ways. exits.py FOLDER
 
-They are forks of it that leave by the end of the interpreter, where modules go while threads of torch and Tendon may run.
-It prints how each ended.
+The ranks are forks of the program. They end with the interpreter, which removes modules while threads of torch and
+Tendon may run. The program prints how each ended.
 """
 
 import os
@@ -17,7 +17,7 @@ WAYS = ["trained", "pending", "group", "error"]
 
 
 def start() -> tuple[str, int]:
-    """In a rank the way and its number; the program itself does not return."""
+    """Returns in a rank, with the way and its number; the program itself does not return."""
     for way in WAYS:
         ranks: dict[int, int] = {}
         for rank in range(2):
@@ -41,7 +41,7 @@ if way == "trained":
     model = DistributedDataParallel(torch.nn.Linear(4, 4))
     model(torch.ones(2, 4)).sum().backward()
 elif way == "pending":
-    # Nobody waits for these, and nobody sends what the last one wants.
+    # Nobody waits for these, and nobody sends the message that the last one wants.
     works = [dist.all_reduce(x, async_op=True) for _ in range(10)]
     future = works[-1].get_future().then(lambda done: done.value())
     receive = dist.irecv(torch.ones(1), 1 - rank)
@@ -49,7 +49,7 @@ elif way == "group":
     part = dist.new_group([0, 1])
     dist.all_reduce(x, group=part)
 elif way == "error":
-    # Not before the other one has its result: a rank that leaves ends what is under way.
+    # Waits until the other rank has its result: a rank that leaves ends operations under way.
     dist.barrier()
     if rank == 1:
         raise RuntimeError("wanted")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs one function on each rank of a process group, in processes of their own.
 
-They are forks of one process that has imported torch, so each takes some 50 ms instead of seconds.
+The ranks are forks of one process that has imported torch, so each takes some 50 ms instead of seconds.
 """
 
 import contextlib
@@ -17,13 +17,13 @@ from typing import Any
 
 from conftest import PATIENCE_S
 
-# Nothing waits longer for a rank that does not come.
+# No call waits longer for an absent rank.
 GROUP_TIMEOUT = timedelta(seconds=60)
 
 
 @dataclass
 class Outcome:
-    """What one rank returned, or how it ended."""
+    """The result of one rank, or how it ended."""
 
     value: Any = None
     error: str = ""
@@ -59,7 +59,7 @@ def _enter(case: str, rank: int, size: int, folder: str, half: str, backend: str
 
 
 _context = multiprocessing.get_context("forkserver")
-# What the cases import otherwise, each for seconds.
+# Modules that the cases would otherwise import, each for seconds.
 _context.set_forkserver_preload(["torch", "torch._dynamo", "torch.profiler", "torch.distributed.fsdp",
                                  "torch.distributed.optim", "torch.distributed.pipelining", "torch.distributed.tensor", "tendon.torch"])
 
@@ -97,7 +97,7 @@ def outcomes(case: str, *arguments: Any, size: int = 2, half: str = "extension",
 
 
 def run(case: str, *arguments: Any, **how: Any) -> list[Any]:
-    """What each rank returned, if all did."""
+    """The result of each rank, if all succeeded."""
     found = outcomes(case, *arguments, **how)
     errors = [f"rank {rank} (exit {one.exit_code}): {one.error}" for rank, one in enumerate(found)
               if one.error or one.exit_code]

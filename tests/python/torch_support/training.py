@@ -11,9 +11,9 @@ from .cases import model_of_all, same
 
 
 def compiles(rank, size, compiler) -> list[str]:
-    """Digests of the parameters after some steps of data-parallel training, whose buckets are compiled apart."""
+    """Digests of the parameters after some steps of data-parallel training, whose buckets are compiled separately."""
     torch.manual_seed(7)
-    # The least that torch puts in a bucket is 1 MiB: one for each layer.
+    # The smallest bucket of torch is 1 MiB: one for each layer.
     layers = [layer for _ in range(3) for layer in (torch.nn.Linear(512, 512), torch.nn.ReLU())]
     model = DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=1)
     compiled = torch.compile(model, backend=compiler)
@@ -43,7 +43,7 @@ def compresses(rank, size) -> list[list[float]]:
 
 
 def pipelines(rank, size) -> None:
-    """The gradients of each schedule are those of the whole model in one process."""
+    """The gradients of each schedule equal those of the whole model in one process."""
     from torch.distributed import pipelining
 
     torch.manual_seed(7)
@@ -71,7 +71,7 @@ def pipelines(rank, size) -> None:
 
 
 def sharded(rank, size) -> list[list[float]]:
-    """FSDP2, DTensor, functional collectives and ZeroRedundancyOptimizer; the parameters after some steps."""
+    """FSDP2, DTensor, functional collectives and ZeroRedundancyOptimizer; returns the parameters after some steps."""
     import torch.distributed._functional_collectives as functional
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tensordict's own verbs on a process group: what its documentation page does, on every rank."""
+"""tensordict's own verbs on a process group: the steps of its documentation page, on every rank."""
 
 import tensordict
 import torch
@@ -14,7 +14,7 @@ class Rollout:
 
 
 def given(rank: int) -> TensorDict:
-    """Nested, with names, text and several element types."""
+    """A nested TensorDict, with names, text and several element types."""
     return TensorDict({"a": torch.arange(4.0) + rank, "n": {"b": torch.ones(4, 3, dtype=torch.bfloat16) * rank},
                        "i": torch.arange(4) * rank, "text": NonTensorData(f"of {rank}")}, [4], names=["time"])
 
@@ -54,7 +54,7 @@ def sends(rank, size, group=None) -> None:
 
 
 def sends_in_the_group(rank, size, group=None) -> None:
-    """Ranks of the group, straight to its backend."""
+    """Sends to ranks of the group directly through its backend."""
     group = group or dist.group.WORLD
     if rank == 0:
         tensors(7).send(group=group, group_dst=1)
@@ -68,7 +68,7 @@ def sends_in_the_group(rank, size, group=None) -> None:
 
 
 def cold_start(rank, size, group=None) -> None:
-    """The receiver knows nothing; then both know what travels."""
+    """The receiver first knows nothing; then both know the layout."""
     if rank == 0:
         td = given(5).consolidate(metadata=True)
         td.init_remote(dst=1, group=group)
@@ -104,7 +104,7 @@ def broadcasts(rank, size, group=None) -> None:
 
 
 def scatters(rank, size, group=None) -> None:
-    """To members that know nothing of it; each has other shapes."""
+    """To members that know nothing about it; each has other shapes."""
     def part(of: int) -> TensorDict:
         return TensorDict({"x": torch.full((of + 1, 2), float(of)), "text": f"to {of}"}, [of + 1])
 
