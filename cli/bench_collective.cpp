@@ -188,7 +188,7 @@ const Table& table() {
   return kTable;
 }
 
-/// Whether a rank keeps to a CPU, and to which.
+/// The CPU that a rank is pinned to, if there is one.
 struct Place {
   std::optional<std::size_t> cpu;
   std::string_view says;

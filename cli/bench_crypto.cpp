@@ -26,7 +26,7 @@ using State = TlsHandshake::State;
 constexpr std::size_t kSealedBytes = std::size_t{64} << 20;  // in one round
 constexpr std::uint64_t kHandshakes = 20;                    // in one round
 
-/// Calls `work`; the CPU time that it took is added to `spent_s`.
+/// Calls `work`, and adds its CPU time to `spent_s`.
 template <class F>
 auto timed(double& spent_s, F work) {
   const double start = cpu_seconds(CLOCK_THREAD_CPUTIME_ID);

@@ -25,7 +25,7 @@ namespace {
 constexpr std::string_view kWhere = "cli.bench.secure";
 
 struct LinkRate {
-  std::string_view rate;   // as tc writes it
+  std::string_view rate;   // as tc spells it
   std::string_view burst;  // the bytes that leave at once: a tick of the rate, at least
 };
 LinkRate rate_of(BenchLink link) {

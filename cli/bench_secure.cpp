@@ -42,7 +42,7 @@ bool is_rate(std::uint64_t size_bytes) { return size_bytes >= kTensorBytes; }
 /// One step of the second process.
 struct Order {
   enum class Task : std::uint8_t {
-    open,      ///< connects a way
+    open,      ///< connects
     exchange,  ///< count times: receives a message, sends one
     stream,    ///< a word both ways, then count messages, then a word back
     end,
@@ -69,7 +69,7 @@ struct Order {
   }
 };
 
-/// How the second process did it.
+/// The results of the second process for one order.
 struct Report {
   double cpu_s = 0;
   std::uint64_t wrong = 0;  // messages with other bytes than the input has

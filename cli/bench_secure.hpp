@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tendon bench secure`: what the encryption of a link costs, beside a link without it and beside
-// SSL_read and SSL_write.
+// `tendon bench secure`: the cost of encrypting a link, compared with a link without encryption and
+// with SSL_read and SSL_write.
 #pragma once
 
 #include <cstdint>

@@ -22,7 +22,7 @@ namespace tendon::cli {
 namespace {
 
 constexpr std::string_view kWhere = "cli.bench";
-/// The longest a peer may take to start and connect.
+/// The longest time that a peer may take to start and connect.
 constexpr std::chrono::seconds kStartLimit{30};
 
 /// Adds the options from which the second process makes the same Security.

@@ -19,7 +19,7 @@ namespace tendon::cli {
 namespace {
 
 constexpr std::string_view kWhere = "cli.bench.collective";
-/// The longest the ranks of a stage may wait for each other.
+/// The longest time that the ranks of a stage may wait for each other.
 constexpr std::chrono::seconds kStageJoinLimit{30};
 /// The numbers of a check are not larger, so that they fit in an integer of eight bits.
 constexpr std::int64_t kMaxNumber = 100;

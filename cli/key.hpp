@@ -56,7 +56,7 @@ struct KeyCertificateOptions {
   std::vector<std::string> dns;
   std::vector<std::string> addresses;
   int days = 90;
-  std::string directory;  ///< for the files
+  std::string directory;  ///< for the new files
   Format format = Format::text;
 };
 [[nodiscard]] int run_key_cert(const KeyCertificateOptions& options);

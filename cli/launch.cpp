@@ -116,8 +116,7 @@ Result<int> run_jobs(const LaunchOptions& options, const std::string& program, O
                  .out = out,
                  .err = err});
     TENDON_CHECK(job.run());
-    // Takes the orders that arrived when nothing was left to write, or that said nobody waits for
-    // the end.
+    // Takes the signals that arrived after the last write, and notices the end of the pipe.
     while (orders.take()) {
     }
     const int code = job.exit_code();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the words of a command line to a running rank of a launched program.
+// Starts a rank of a launched program from the words of a command line.
 #pragma once
 
 #include <signal.h>

@@ -34,7 +34,7 @@ TENDON_WORDS(WayKind, plaintext, records, socket, ssl);
 /// Messages of at least this size are sent as tensors and received into them.
 inline constexpr std::uint64_t kTensorBytes = std::uint64_t{1} << 20;
 
-/// One end of a connection. Both ends know which message comes next.
+/// One end of a connection. Both ends know which message is next.
 ///
 /// Owns:    the connection.
 /// Threads: one at a time.

@@ -39,7 +39,7 @@ Value::Map document_of_publisher(const EntityInfo& entity) {
   return document;
 }
 
-/// Whether `keys` contains the key; true for every key without them.
+/// Whether `keys` includes the key of the entity; without `keys` every key counts.
 bool concerns(const std::optional<KeyExpression>& keys, const EntityInfo& entity) {
   if (!keys) return true;
   const auto own = KeyExpression::parse(entity.key);

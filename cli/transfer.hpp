@@ -85,7 +85,7 @@ class FileWalk {
   [[nodiscard]] std::vector<Piece> next(std::uint64_t limit_bytes);
   /// Returns the bytes of a received leaf, if it is the next piece.
   [[nodiscard]] Result<Bytes> accept(const std::string& path, const Tensor& tensor);
-  /// Tensor bytes walked past.
+  /// The tensor bytes that the walk has passed.
   [[nodiscard]] std::uint64_t done_bytes() const noexcept { return done_bytes_; }
 
  private:

@@ -233,7 +233,7 @@ TEST_P(Fabric, OnOneHostALeaseEndsNothing) {
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(2, kPatience)));
   s.signal(SIGSTOP);
   ASSERT_TRUE(members_.wait_for(MemberEventKind::suspect, "s"));
-  t.signal(SIGSTOP);  // has the same lease
+  t.signal(SIGSTOP);  // it has the same lease
   publish(publisher, size().published);
   ASSERT_TRUE(members_.wait_for(MemberEventKind::lost, "t"));
   EXPECT_EQ(publisher.stats().subscribers, 1u);

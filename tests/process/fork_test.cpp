@@ -53,7 +53,7 @@ TEST_P(Fork, AKilledReceiverFreesItsSlotsAlthoughItsChildLives) {
     return slots.sent_count + slots.quarantined_count == 0;
   }));
   EXPECT_EQ(kill(child, 0), 0) << "the child must still live";
-  EXPECT_TRUE(is_ok(peer.line()));  // it takes over
+  EXPECT_TRUE(is_ok(peer.line()));  // the child takes over
   if (is_shm()) {
     peer.tell("touch");
     EXPECT_TRUE(killed_by(wait_for(child), SIGSEGV)) << "a received array is not mapped in a child";

@@ -42,7 +42,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint32_t kHosts = 3;
 constexpr int kFirstPort = 7800;
 
-// The check of the checker
+// Tests of the StreamLedger itself
 
 Sample sample_of(std::uint64_t sequence, std::vector<Gap> gaps = {}) {
   Sample sample;

@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def runtime_directory(tmp_path_factory) -> None:
-    """Gives each process of tests its own runtime directory: nodes that share one find each other."""
+    """Sets a runtime directory for each process of tests: nodes that share one would find each other."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         os.environ["TENDON_RUNTIME_DIR"] = str(tmp_path_factory.mktemp("run", numbered=False))
 
@@ -100,7 +100,7 @@ ANSWERS_CTRL_C = "import signal\nsignal.signal(signal.SIGINT, signal.default_int
 
 
 class Program:
-    """A Python program in a process of its own, talked to line by line."""
+    """A Python program in a process of its own; the test talks to it line by line."""
 
     def __init__(self, source: str, *arguments: str) -> None:
         self.process = subprocess.Popen(

@@ -81,8 +81,8 @@ constexpr OutdatedCase kOutdated[] = {
 INSTANTIATE_TEST_SUITE_P(All, OutdatedRebuild, testing::ValuesIn(kOutdated),
                          [](const auto& tested) { return tested.param.name; });
 
-// Rank 1 dies, and so does each of its replacements. Meanwhile rank 2 enters the roster. Rank 0,
-// which has said that it is done with the one before, is not in rebuild().
+// Rank 1 dies, and so does each of its replacements. Meanwhile rank 2 enters the roster. Rank 0
+// has said that it is done with the previous roster, and is not in rebuild().
 TEST_P(OutdatedRebuild, IsAbandonedForTheNext) {
   const OutdatedCase& tested = GetParam();
   const WorkerOptions options{.security = {tested.profile}};

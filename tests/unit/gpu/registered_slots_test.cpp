@@ -41,7 +41,7 @@ class RegisteredSlotsTest : public StagedGpuPipeTest {
     if (auto sent = pair.client.send(std::move(batch), kPatience); !sent) return succeeds(sent);
     auto received = pair.server.recv({.device = kGpu0}, kPatience);
     if (!received) {
-      EXPECT_TRUE(succeeds(pair.server.recv({.device = cpu()}, kPatience)));  // it stayed
+      EXPECT_TRUE(succeeds(pair.server.recv({.device = cpu()}, kPatience)));  // it is still there
       return succeeds(received);
     }
     const Tensor there = read((*received)["x"]);
