@@ -80,8 +80,7 @@ TEST(BrainSpikes, BytesThatNobodyEncodesAreRefused) {
       bytes_of({1, 0, 0, 0, 10, 0, 0, 0, 255, 255, 255, 255, 7, 2}),  // more than there are
       bytes_of({2, 0, 0, 0, 80, 0, 0, 0, 2, 0, 0, 0, 0b10000011, 0b00000001}),  // 3 twice
       bytes_of({2, 0, 0, 0, 80, 0, 0, 0, 2, 0, 0, 0, 0b00000011, 0b00101000}),  // 3, 80
-      bytes_of(
-          {2, 0, 0, 0, 80, 0, 0, 0, 2, 0, 0, 0, 0b10000011, 0b11100111}),  // bits after the end
+      bytes_of({2, 0, 0, 0, 80, 0, 0, 0, 2, 0, 0, 0, 0b10000011, 0b11100111}),  // extra bits
   };
   for (std::size_t each = 0; each < hostile.size(); ++each) {
     const auto refused = decode(hostile[each]);
