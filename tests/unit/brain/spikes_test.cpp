@@ -67,16 +67,16 @@ TEST(BrainSpikes, WhatIsEncodedIsDecoded) {
 TEST(BrainSpikes, BytesThatNobodyEncodesAreRefused) {
   const std::vector<std::vector<std::byte>> hostile = {
       {},
-      bytes_of({1, 0, 0, 0, 10, 0, 0, 0, 4, 0, 0}),              // no complete head
-      bytes_of({1, 0, 0, 0, 10, 0, 0, 0, 4, 0, 0, 0, 7}),        // one byte less
-      bytes_of({1, 0, 0, 0, 10, 0, 0, 0, 4, 0, 0, 0, 7, 2, 0}),  // one byte more
-      bytes_of({2, 0, 0, 0, 10, 0, 0, 0, 4, 0, 0, 0, 7, 2}),     // the other code
-      bytes_of({3, 0, 0, 0, 10, 0, 0, 0, 4, 0, 0, 0, 7, 2}),     // no code
-      bytes_of({1, 1, 0, 0, 10, 0, 0, 0, 4, 0, 0, 0, 7, 2}),     // a reserved byte that is not zero
-      bytes_of({1, 0, 0, 0, 10, 0, 0, 0, 5, 0, 0, 0, 7, 2}),     // another count
-      bytes_of({1, 0, 0, 0, 10, 0, 0, 0, 4, 0, 0, 0, 7, 6}),     // a bit beyond
-      bytes_of({1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}),            // no neurons
-      bytes_of({2, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0}),            // too many
+      bytes_of({1, 0, 0, 0, 10, 0, 0, 0, 4, 0, 0}),                   // no complete head
+      bytes_of({1, 0, 0, 0, 10, 0, 0, 0, 4, 0, 0, 0, 7}),             // one byte less
+      bytes_of({1, 0, 0, 0, 10, 0, 0, 0, 4, 0, 0, 0, 7, 2, 0}),       // one byte more
+      bytes_of({2, 0, 0, 0, 10, 0, 0, 0, 4, 0, 0, 0, 7, 2}),          // the other code
+      bytes_of({3, 0, 0, 0, 10, 0, 0, 0, 4, 0, 0, 0, 7, 2}),          // no code
+      bytes_of({1, 1, 0, 0, 10, 0, 0, 0, 4, 0, 0, 0, 7, 2}),          // a reserved byte
+      bytes_of({1, 0, 0, 0, 10, 0, 0, 0, 5, 0, 0, 0, 7, 2}),          // another count
+      bytes_of({1, 0, 0, 0, 10, 0, 0, 0, 4, 0, 0, 0, 7, 6}),          // a bit beyond
+      bytes_of({1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}),                 // no neurons
+      bytes_of({2, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0}),                 // too many
       bytes_of({1, 0, 0, 0, 10, 0, 0, 0, 255, 255, 255, 255, 7, 2}),  // more than there are
       bytes_of({2, 0, 0, 0, 80, 0, 0, 0, 2, 0, 0, 0, 0b10000011, 0b00000001}),  // 3 twice
       bytes_of({2, 0, 0, 0, 80, 0, 0, 0, 2, 0, 0, 0, 0b00000011, 0b00101000}),  // 3, 80
