@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers of everything that starts a program and talks to it.
+// The parts of everything that starts a program and talks to it.
 #pragma once
 
 #include <fcntl.h>

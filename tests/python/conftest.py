@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers that the tests share: a pair of pipes on each path, a group, and programs that run beside the test."""
+"""The parts that the tests share: a pair of pipes on each path, a group, and programs that run beside the test."""
 
 import contextlib
 import itertools

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers that the tests of examples/engine share: workers, a small scheduler, a plain model, and faults to plant."""
+"""The parts that the tests of examples/engine share: workers, a small scheduler, a plain model, and faults to plant."""
 
 import sys
 from pathlib import Path
