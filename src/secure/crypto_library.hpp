@@ -42,6 +42,7 @@ using CryptoOwned = std::unique_ptr<T, FreeCrypto>;
 
 /// libcrypto has one error queue per thread, which belongs to the program. Errors added within this
 /// scope are removed at its end.
+/// Only a handshake of TLS takes more: SSL_do_handshake() empties the queue before it begins.
 ///
 /// Owns:    a mark in the queue of its thread.
 /// Threads: that of its scope.
