@@ -6,10 +6,10 @@ affected_tests.py cpp|python|tidy [--base COMMIT]   prints the chosen files, one
 affected_tests.py --self-test                       plants changes and expects the right choice
 
 The change is all that differs from the newest commit that is over a day old, or from --base, in more than comments. The
-distance of a file is the number of steps from it to a changed one. A file depends on the headers that it includes, a header on the sources that
-implement it (same layer, same beginning of the name), a test in Python on the binding that registers a name it uses. The nearest files are
-chosen first, up to N lines of them together (KINDS); files that were changed themselves up to 2 N lines, so that a change of half
-the tree ends in time too. Then all files are cut into K parts of like size, and one part is added: the number of commits
+distance of a file is the number of steps from it to a changed one. A file depends on the headers that it includes, a header
+on the sources that implement it (same layer, same beginning of the name), a test in Python on the binding that registers a
+name it uses. The nearest files are chosen first, up to N lines of them together (KINDS), so that a change of half the tree
+ends in time too. Then all files are cut into K parts of like size, and one part is added: the number of commits
 says which. stderr says what was left out.
 
   cpp      tests/unit and tests/conformance, for the sanitizers
@@ -40,9 +40,7 @@ KINDS = {"cpp": (re.compile(r"tests/(unit/.*|conformance)/[^/]*_test\.cpp"), 300
          "python": (re.compile(r"tests/python/test_(?!packaging|typing|pages|examples|deploy|brain|engine)\w+\.py"), 1000),
          "tidy": (re.compile(r"(src|cli|python/bindings)/.*\.cpp"), 6000)}
 # A prime: landings of any number of commits meet every part.
-PARTS = 11
-# What a file that was changed itself may take of the lines: so many times as much.
-CHANGED = 2
+PARTS = 13
 
 
 class Graph:
@@ -129,7 +127,7 @@ def choose(sizes: dict[str, int], far: dict[str, int], lines: int, part: set[str
     chosen, left, total = [], [], 0
     for name in near:
         total += sizes[name]
-        (chosen if total <= (CHANGED * lines if far[name] == 0 else lines) else left).append(name)
+        (chosen if total <= lines else left).append(name)
     chosen += sorted(part - set(chosen))
     return chosen, [name for name in left if name not in part]
 
@@ -223,8 +221,8 @@ def self_test() -> None:
     sizes = {"a": 10, "b": 10, "c": 10, "d": 10}
     assert choose(sizes, {"a": 1, "b": 2}, 20, set()) == (["a", "b"], [])
     assert choose(sizes, {"a": 2, "b": 1}, 19, set()) == (["b"], ["a"]), "the nearest first"
-    assert choose(sizes, {"a": 0, "b": 0, "c": 0, "d": 0}, 10, set()) == (["a", "b"], ["c", "d"]), "changed themselves"
-    assert choose(sizes, {"a": 0, "b": 1}, 10, set()) == (["a"], ["b"]), "changed, then near"
+    assert choose(sizes, {"a": 0, "b": 0, "c": 0, "d": 0}, 20, set()) == (["a", "b"], ["c", "d"]), "so many lines"
+    assert choose(sizes, {"a": 1, "b": 0}, 10, set()) == (["b"], ["a"]), "changed, then near"
     assert choose(sizes, {"a": 1}, 0, {"a", "c"}) == (["a", "c"], []), "the part that rotates"
     parts = parts_of(sizes, 2)
     assert set.union(*parts) == set(sizes) and not parts[0] & parts[1] and len(parts[0]) == 2, parts

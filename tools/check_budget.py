@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds the CPU time that the steps of .ci/run took against their budget.
 
-check_budget.py BUDGET TIMES   prints each step's minutes beside its budget; exit code 1 if any takes half as much
-                               again
+check_budget.py BUDGET TIMES   prints each step's minutes beside its budget; exit code 1 if all together take half as
+                               much again as they may have
 check_budget.py --self-test    plants one fault per rule and expects each to be reported
 
 BUDGET has lines `step: minutes of CPU`, and `speed: seconds`: what tools/machine_speed.sh printed on the machine
@@ -68,16 +68,17 @@ def check(budget: tuple[dict[str, list[float]], float],
         rows.append(row(step, wall, cpu, allowed))
         if allowed is None:
             faults.append(f"the step '{step}' has no budget")
-        elif minutes > allowed * TOLERANCE:
-            faults.append(f"over budget: the step '{step}' took {minutes:.1f} min of CPU, of {allowed:g}; give it less "
-                          "to do, or raise its budget, take the time from another step, and say why in the commit")
         elif minutes > allowed:
-            rows.append(f"  note: the step '{step}' is above its budget; it fails the run above {allowed * TOLERANCE:g}")
+            rows.append(f"  note: the step '{step}' is above its budget; give it less to do, or take the time from another "
+                        "step, and say why in the commit")
     faults += [f"'{step}' has a budget, and no step has that name" for step in limits if step not in steps]
     total = sum(limit[0] for limit in limits.values())
     if total > RUN_MINUTES:
         faults.append(f"the budgets add up to {total:g} min of CPU; together they have {RUN_MINUTES}")
-    rows.append(row("all", sum(wall for wall, _ in steps.values()), sum(cpu for _, cpu in steps.values()), total))
+    all_cpu = sum(cpu for _, cpu in steps.values())
+    rows.append(row("all", sum(wall for wall, _ in steps.values()), all_cpu, total))
+    if all_cpu / slower / 60 > RUN_MINUTES * TOLERANCE:
+        faults.append(f"over budget: all steps together took {all_cpu / slower / 60:.1f} min of CPU, of {RUN_MINUTES}")
     return rows, faults
 
 
@@ -92,7 +93,7 @@ def self_test() -> None:
     rows, faults = check(budget, ({"test": [400, 899], "lint": [6, 6]}, 2.0))
     assert not faults and "note: the step 'test'" in rows[3], rows
     planted = [
-        (budget, {"test": [1, 901], "lint": [1, 6]}, "the step 'test' took"),
+        (budget, {"test": [1, RUN_MINUTES * 90], "lint": [1, 6]}, "all steps together took"),
         (budget, {"test": [1, 600], "lint": [1, 6], "tsan": [1, 1]}, "'tsan' has no budget"),
         (budget, {"test": [1, 600]}, "no step has that name"),
         (({"test": [RUN_MINUTES + 1.0]}, 2.0), {"test": [1, 1]}, f"add up to {RUN_MINUTES + 1} min"),
