@@ -12,7 +12,7 @@ import tendon
 import torch
 from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict, TensorDictBase
 
-from conftest import PATIENCE_S
+from conftest import ANSWERS_CTRL_C, PATIENCE_S
 
 KINDS = ["memmap", "consolidated"]
 
@@ -127,7 +127,7 @@ def test_a_mapped_batch_is_sent_from_where_it_lies(kind, tmp_path):
 
 # A folder on a shared file system as a meeting point
 
-READER = """
+READER = ANSWERS_CTRL_C + """
 import sys
 import tendon
 
