@@ -363,10 +363,10 @@ LinkRenewalOptions test_renewals(Role role, std::shared_ptr<const secure::Creden
                                  int lanes) {
   LinkRenewalOptions options;
   options.terms.role = role;
+  if (credentials != nullptr)
+    options.terms.credential = key_id(*credentials->find_key("fleet")).value();
   options.terms.credentials = std::move(credentials);
   options.terms.own_identity = options.terms.identity = "key:fleet";
-  if (const auto* const key = options.terms.credentials->find_key("fleet"))
-    options.terms.credential = key_id(*key).value();
   options.lanes = static_cast<std::uint32_t>(lanes);
   return options;
 }

@@ -397,6 +397,7 @@ TEST(Renewal, UnderAnotherKeyIsRefused) {
 TEST(Renewal, UnderAnotherLabelIsRefused) {
   RenewalTerms of_client = terms_of(Role::client, fleet_keys({{"fleet", 'a'}, {"other", 'b'}}));
   of_client.own_identity = of_client.identity = "key:other";
+  of_client.credential = key_id(*of_client.credentials->find_key("other")).value();
   RenewingLink link(of_client,
                     terms_of(Role::server, fleet_keys({{"fleet", 'a'}, {"other", 'b'}})));
   expect_refused(link, link.server, "proved to be 'key:other' (key), and was 'key:fleet' (key)");
@@ -407,7 +408,7 @@ TEST(Renewal, UnderAnotherKeyOfTheSameLabelIsRefused) {
   RenewingLink link;
   link.client.renewal.use(fleet_keys({{"fleet", 'b'}}));
   link.server.renewal.use(fleet_keys({{"fleet", 'b'}}));
-  expect_refused(link, link.server, "the key behind 'key:fleet' (key) has changed");
+  expect_refused(link, link.client, "the key behind 'key:fleet' (key) has changed");
 }
 
 // A rotation makes another key the first to dial with, but the link keeps its own.
