@@ -45,6 +45,12 @@ std::string hidden_name(const std::string& name) {
   return hidden;
 }
 
+// Less the umask.
+mode_t mode_for(FileReaders readers) {
+  if (readers == FileReaders::owner_only) return 0600;
+  return readers == FileReaders::everybody ? 0644 : 0666;
+}
+
 }  // namespace
 
 struct AtomicFile::State {
@@ -73,7 +79,7 @@ struct AtomicFile::State {
 
 // Opens a nameless file, or a hidden one if there are none.
 Result<void> AtomicFile::State::open_file() {
-  const mode_t mode = readers == FileReaders::owner_only ? 0600 : 0666;  // less the umask
+  const mode_t mode = mode_for(readers);
   // A nameless file gets its name through /proc.
   if (access("/proc/self/fd", X_OK) == 0 && !TENDON_FAILPOINT("atomic_file.nameless"))
     fd = detail::OwnedFd(openat(directory.get(), ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, mode));

@@ -15,9 +15,10 @@ inline namespace v0 {
 /// How a file that has the name already is treated.
 enum class ExistingFile : std::uint8_t { replace, keep };
 
-/// The users that may read a file: those that the umask allows (0666 less the umask), or its owner
-/// alone (mode 0600), for files of keys.
-enum class FileReaders : std::uint8_t { by_umask, owner_only };
+/// The users that may read a file: those that the umask allows (0666 less the umask); its owner
+/// alone (mode 0600), for files of keys; or, for certificates, all that the umask allows, while
+/// only its owner may write it (0644 less the umask).
+enum class FileReaders : std::uint8_t { by_umask, owner_only, everybody };
 
 /// A file that appears under its name only when it is whole. Bytes are written to a nameless file
 /// in the same directory (to a hidden one if the file system has none), and commit() names it.

@@ -162,6 +162,21 @@ TEST(AtomicFile, IsForItsOwnerAloneWhereThatIsAsked) {
   EXPECT_EQ(status.st_mode & 07777, 0600u);
 }
 
+TEST(AtomicFile, IsReadByEverybodyAndWrittenByItsOwnerWhereThatIsAsked) {
+  const ScratchDir dir;
+  const auto path = dir.path() / "file";
+  for (const auto& [mask, mode] : {std::pair{0u, 0644u}, {002u, 0644u}, {077u, 0600u}}) {
+    const mode_t before = umask(mask);
+    AtomicFile file =
+        AtomicFile::create(path, ExistingFile::replace, FileReaders::everybody).value();
+    umask(before);
+    ASSERT_TRUE(succeeds(file.commit()));
+    struct stat status {};
+    ASSERT_EQ(stat(path.c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 07777, mode) << std::oct << mask;
+  }
+}
+
 TEST(AtomicFile, NamesWhereItCannotBe) {
   const ScratchDir dir;
   EXPECT_TRUE(fails_with(AtomicFile::create(dir.path() / "no" / "file"), ErrorCode::file_not_found,
