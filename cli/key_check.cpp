@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "cli/key.hpp"
 #include "cli/key_check_peer.hpp"
@@ -51,9 +53,10 @@ void read_text(Bytes bytes, const detail::CredentialFile& opened, CheckedFile& f
   const std::string_view text = as_text(bytes);
   const bool has_certificate = text.find("-----BEGIN CERTIFICATE-----") != std::string_view::npos;
   const bool has_private_key = text.find("PRIVATE KEY-----") != std::string_view::npos;
-  // A file that only has the wrong name here keeps its mode without a complaint.
-  const bool is_secret = has_private_key || text.find("tendon-key-") != std::string_view::npos;
-  note(opened.check_access(is_secret ? FileReaders::owner_only : FileReaders::by_umask), file);
+  // Nobody is told to change the mode of a file that only has the wrong name here.
+  note(opened.check_access(detail::has_secrets(bytes) ? FileReaders::owner_only
+                                                      : FileReaders::everybody),
+       file);
   if (has_certificate)
     if (auto chain = taken(detail::parse_certificates(bytes, file.name), file))
       file.chain = *std::move(chain);
@@ -166,7 +169,8 @@ Result<CredentialFiles> credentials_of(const std::vector<CheckedFile>& files) {
   CredentialFiles found;
   for (const CheckedFile& file : files) {
     const auto use = [&](std::string& place, bool holds) -> Result<void> {
-      if (!holds) return {};
+      std::error_code ignored;
+      if (!holds || std::filesystem::equivalent(place, file.name, ignored)) return {};
       if (place.empty()) {
         place = file.name;
         return {};

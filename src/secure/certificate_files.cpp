@@ -85,14 +85,9 @@ Result<std::vector<NewFile>> files_of(const CertificateFiles& paths, const Crede
   TENDON_TRY(key, pem_of(credential.key.get()));
   std::vector<NewFile> files;
   files.push_back({paths.key, std::move(key), FileReaders::owner_only});
-  files.push_back({paths.certificate, std::move(certificate), FileReaders::by_umask});
+  // Group or others may write no certificate that is to be read again, whatever the umask is.
+  files.push_back({paths.certificate, std::move(certificate), FileReaders::everybody});
   return files;
-}
-
-Result<SecretBytes> read_checked(const std::filesystem::path& path, FileReaders readers) {
-  TENDON_TRY(file, CredentialFile::open(path));
-  TENDON_CHECK(file.check_access(readers));
-  return file.read();
 }
 
 }  // namespace
@@ -110,10 +105,8 @@ Result<CertificateFiles> save_authority(const std::filesystem::path& directory,
 Result<Credential> load_authority(const std::filesystem::path& directory) {
   const auto certificate_file = directory / kAuthorityCertificate;
   const auto key_file = directory / kAuthorityKey;
-  TENDON_TRY(certificate_text, read_checked(certificate_file, FileReaders::by_umask));
-  TENDON_TRY(chain, parse_certificates(certificate_text.bytes(), certificate_file));
-  TENDON_TRY(key_text, read_checked(key_file, FileReaders::owner_only));
-  TENDON_TRY(key, parse_private_key(key_text.bytes(), key_file));
+  TENDON_TRY(chain, parse_file(certificate_file, FileReaders::everybody, parse_certificates));
+  TENDON_TRY(key, parse_file(key_file, FileReaders::owner_only, parse_private_key));
   const CryptoErrors errors;
   if (!is_authority(chain.front().get()) ||
       X509_check_private_key(chain.front().get(), key.get()) != 1) {
@@ -139,10 +132,12 @@ Result<CertificateFiles> save_certificate(const std::filesystem::path& directory
   TENDON_TRY(authority_text, pem_of(authority));
   std::error_code ignored;
   if (!std::filesystem::exists(paths.authority, ignored)) {
-    files.push_back({paths.authority, std::move(authority_text), FileReaders::by_umask});
+    files.push_back({paths.authority, std::move(authority_text), FileReaders::everybody});
   } else {
-    TENDON_TRY(there, read_checked(paths.authority, FileReaders::by_umask));
-    if (!std::ranges::equal(there.bytes(), authority_text.bytes())) {
+    TENDON_TRY(there, CredentialFile::open(paths.authority));
+    TENDON_CHECK(there.check_access(FileReaders::everybody));
+    TENDON_TRY(text, there.read());
+    if (!std::ranges::equal(text.bytes(), authority_text.bytes())) {
       return Error{
           ErrorCode::permission_denied, kWhere,
           "'" + paths.authority.string() + "' exists, and is of another CA: name another folder"};

@@ -10,7 +10,9 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -18,6 +20,7 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "secure.file";
+constexpr int kMostLinks = 40;  // as in the kernel
 
 std::string quoted(const std::filesystem::path& path) { return "'" + path.string() + "'"; }
 
@@ -36,17 +39,28 @@ Error foreign_owner(const std::string& what, uid_t owner) {
                    " and root: move it, or change its owner (chown)"};
 }
 
-Result<std::filesystem::path> real_path(const std::filesystem::path& path) {
-  std::error_code failure;
-  auto real = std::filesystem::canonical(path, failure);
-  if (failure) return system_error(kWhere, "realpath(" + quoted(path) + ")", failure.value());
-  return real;
+Error too_many_links(const std::filesystem::path& path) {
+  return Error{ErrorCode::invalid_argument, kWhere,
+               quoted(path) + " leads through symbolic links in a circle, or through more than " +
+                   std::to_string(kMostLinks) + "; legal is a file, or links that lead to one"};
+}
+
+Error not_regular(const std::filesystem::path& path, bool is_directory) {
+  return Error{ErrorCode::invalid_argument, kWhere,
+               quoted(path) + " is " + (is_directory ? "a folder, and " : "") +
+                   "no regular file; legal is one on a disk" +
+                   (is_directory ? "" : " (shared keys may also be piped: --key-fd)")};
+}
+
+Result<struct stat> link_facts_of(const std::filesystem::path& path) {
+  struct stat facts {};
+  if (lstat(path.c_str(), &facts) != 0)
+    return system_error(kWhere, "lstat(" + quoted(path) + ")", errno);
+  return facts;
 }
 
 Result<void> check_one_directory(const std::filesystem::path& directory) {
-  struct stat facts {};
-  if (stat(directory.c_str(), &facts) != 0)
-    return system_error(kWhere, "stat(" + quoted(directory) + ")", errno);
+  TENDON_TRY(facts, link_facts_of(directory));
   const std::string what = "directory " + quoted(directory);
   if (!is_trusted(facts.st_uid)) return foreign_owner(what, facts.st_uid);
   if ((facts.st_mode & (S_IWGRP | S_IWOTH)) == 0 || (facts.st_mode & S_ISVTX) != 0) return {};
@@ -73,6 +87,23 @@ Result<std::vector<gid_t>> own_groups() {
   return groups;
 }
 
+/// The names of a path, the first one last.
+std::vector<std::filesystem::path> names_of(const std::filesystem::path& path) {
+  const auto relative = path.relative_path();
+  std::vector<std::filesystem::path> names(relative.begin(), relative.end());
+  std::ranges::reverse(names);
+  return names;
+}
+
+/// Where a symbolic link leads, which nobody else may change.
+Result<std::filesystem::path> target_of(const std::filesystem::path& link, uid_t owner) {
+  if (!is_trusted(owner)) return foreign_owner("symbolic link " + quoted(link), owner);
+  std::error_code failure;
+  auto target = std::filesystem::read_symlink(link, failure);
+  if (failure) return system_error(kWhere, "readlink(" + quoted(link) + ")", failure.value());
+  return target;
+}
+
 }  // namespace
 
 bool is_for_group(const struct stat& file, uid_t user, std::span<const gid_t> groups_of_user) {
@@ -88,27 +119,52 @@ Result<void> check_size(Bytes text, const std::filesystem::path& file) {
           " bytes, the most that a file of keys or certificates has: is it the right one?"};
 }
 
-Result<void> check_directories(const std::filesystem::path& directory) {
-  TENDON_TRY(one, real_path(directory.empty() ? "." : directory));
-  for (;; one = one.parent_path()) {
-    TENDON_CHECK(check_one_directory(one));
-    if (one == one.root_path()) return {};
+bool has_secrets(Bytes text) {
+  return as_text(text).find("PRIVATE KEY-----") != std::string_view::npos ||
+         as_text(text).find("tendon-key-") != std::string_view::npos;
+}
+
+// Looks the path up as the kernel does, a name at a time. A link in a folder that another user may
+// write could lead elsewhere the next time, wherever it leads now.
+Result<void> check_directories(const std::filesystem::path& path) {
+  std::error_code failure;
+  const auto whole = std::filesystem::absolute(path.empty() ? "." : path, failure);
+  if (failure) return system_error(kWhere, "getcwd for " + quoted(path), failure.value());
+  std::filesystem::path here = whole.root_path();
+  TENDON_CHECK(check_one_directory(here));
+  int links = 0;
+  for (auto names = names_of(whole); !names.empty();) {
+    const auto name = std::move(names.back());
+    names.pop_back();
+    if (name == "..") here = here.parent_path();
+    if (name.empty() || name == "." || name == "..") continue;
+    const auto next = here / name;
+    TENDON_TRY(facts, link_facts_of(next));
+    if (S_ISLNK(facts.st_mode)) {
+      if (++links > kMostLinks) return too_many_links(path);
+      TENDON_TRY(target, target_of(next, facts.st_uid));
+      if (target.is_absolute()) here = target.root_path();
+      std::ranges::move(names_of(target), std::back_inserter(names));
+      continue;
+    }
+    if (S_ISDIR(facts.st_mode)) TENDON_CHECK(check_one_directory(next));
+    here = next;
   }
+  return {};
 }
 
 Result<CredentialFile> CredentialFile::open(const std::filesystem::path& path) {
   // Without O_NONBLOCK, open() would wait for the writer of a FIFO.
   OwnedFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!fd && errno == ELOOP) return too_many_links(path);
+  if (!fd && errno == ENXIO) return not_regular(path, false);  // a socket
   if (!fd) return system_error(kWhere, "open(" + quoted(path) + ")", errno);
   TENDON_TRY(facts, facts_of(fd.get(), path));
-  if (!S_ISREG(facts.st_mode)) {
-    return Error{ErrorCode::invalid_argument, kWhere,
-                 quoted(path) + " is no regular file; legal is one on a disk"};
-  }
+  if (!S_ISREG(facts.st_mode)) return not_regular(path, S_ISDIR(facts.st_mode));
   return CredentialFile(path, std::move(fd));
 }
 
-Result<void> CredentialFile::check_access(FileReaders readers) const {
+Result<void> CredentialFile::check_access(FileReaders readers, std::string_view exposed) const {
   TENDON_TRY(facts, facts_of(fd_.get(), path_));
   if (!is_trusted(facts.st_uid)) return foreign_owner(quoted(path_), facts.st_uid);
   TENDON_TRY(groups, own_groups());
@@ -117,17 +173,14 @@ Result<void> CredentialFile::check_access(FileReaders readers) const {
     return Error{ErrorCode::permission_denied, kWhere,
                  quoted(path_) + " has mode " + mode_text(facts.st_mode) +
                      ": others may read or write it; legal is 0600 or less: chmod 600 " +
-                     quoted(path_) + ", and make a new key if anybody may have read this one"};
+                     quoted(path_) + ", and " + std::string(exposed)};
   }
   if ((facts.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return Error{ErrorCode::permission_denied, kWhere,
                  quoted(path_) + " has mode " + mode_text(facts.st_mode) +
                      ": others may write it; let nobody else: chmod go-w " + quoted(path_)};
   }
-  // Checks the directory of the file and, for a symbolic link, also that of the link.
-  TENDON_TRY(real, real_path(path_));
-  TENDON_CHECK(check_directories(real.parent_path()));
-  return check_directories(path_.parent_path());
+  return check_directories(path_);
 }
 
 Result<SecretBytes> CredentialFile::read() const {

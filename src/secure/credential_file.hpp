@@ -7,8 +7,12 @@
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <string_view>
+#include <tendon/core/bytes.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/tensor/atomic_file.hpp>
+#include <type_traits>
+#include <utility>
 
 #include "core/fd.hpp"
 #include "secure/secret_bytes.hpp"
@@ -21,10 +25,15 @@ inline constexpr std::size_t kMaxCredentialFileBytes = std::size_t{64} << 10;
 /// limit_exceeded beyond kMaxCredentialFileBytes.
 [[nodiscard]] Result<void> check_size(Bytes text, const std::filesystem::path& file);
 
-/// Checks that no other user can change a file in `directory`, or put another in its place. Like
-/// sshd, it checks the directory and those above it. Each must belong to this user or to root, and
-/// nobody else may write it, except for one like /tmp, where only owners can remove files.
-[[nodiscard]] Result<void> check_directories(const std::filesystem::path& directory);
+/// Does the text of a file have a key that hosts share, or the private key of a certificate?
+[[nodiscard]] bool has_secrets(Bytes text);
+
+/// Could another user put another file or folder in the place of `path`? Looks at each directory
+/// that is passed, and at `path` if it is one, as sshd does: each belongs to this user or to root,
+/// and nobody else may write it, but for one like /tmp, where files can be removed by their owners
+/// only. Symbolic links are followed one after the other: the same is true where each lies, and
+/// each belongs to this user or to root.
+[[nodiscard]] Result<void> check_directories(const std::filesystem::path& path);
 
 /// The one case in which a group may read a file of secrets: root has made it for the group alone
 /// (0440), and this user is not root, but in that group. Kubernetes passes a secret to the user of
@@ -33,7 +42,11 @@ inline constexpr std::size_t kMaxCredentialFileBytes = std::size_t{64} << 10;
 [[nodiscard]] bool is_for_group(const struct stat& file, uid_t user,
                                 std::span<const gid_t> groups_of_user);
 
-/// An open file of keys or of certificates that no other user may read or write.
+/// A Result.
+template <class Parse>
+using Parsed = std::invoke_result_t<const Parse&, Bytes, const std::filesystem::path&>;
+
+/// An open file of keys or of certificates, which the rest of the machine may not read or write.
 ///
 /// Owns:    the descriptor.
 /// Threads: one at a time.
@@ -43,18 +56,35 @@ inline constexpr std::size_t kMaxCredentialFileBytes = std::size_t{64} << 10;
 /// Cost:    some system calls for each directory of its path.
 class CredentialFile {
  public:
-  /// Opens the file; a symbolic link is followed.
+  static constexpr std::string_view kNewKey = "make a new key if anybody may have read this one";
+
+  /// A symbolic link is followed.
   [[nodiscard]] static Result<CredentialFile> open(const std::filesystem::path& path);
 
-  /// Checks that only this user and root may write the file and, with `owner_only`, read it, except
-  /// for is_for_group(). Errors: permission_denied, which says who has access and how to correct
-  /// it.
-  [[nodiscard]] Result<void> check_access(FileReaders readers) const;
-  /// Reads from the beginning: limit_exceeded beyond kMaxCredentialFileBytes.
+  /// Nobody but this user and root may write the file, or, with `owner_only`, read it, but for
+  /// is_for_group(): permission_denied, which says who could and what to do. `exposed`: what to do
+  /// besides where anybody may have read it.
+  [[nodiscard]] Result<void> check_access(FileReaders readers,
+                                          std::string_view exposed = kNewKey) const;
+  /// From its beginning: limit_exceeded beyond kMaxCredentialFileBytes.
   [[nodiscard]] Result<SecretBytes> read() const;
   /// Makes this process the only one that changes the file, until the object is destroyed. Errors:
   /// `busy` where another process does so, or has replaced the file meanwhile.
   [[nodiscard]] Result<void> claim() const;
+
+  /// What `parse` makes of the text, where check_access() finds nothing. A file of another kind is
+  /// named as such first: nobody is told to change the mode of one that only has the wrong name.
+  template <class Parse>
+  [[nodiscard]] Parsed<Parse> parse(Bytes text, FileReaders readers, const Parse& parse) const {
+    const Result<void> access = check_access(readers);
+    const bool is_of_its_kind = readers == FileReaders::owner_only
+                                    ? has_secrets(text)
+                                    : as_text(text).find("-----BEGIN") != std::string_view::npos;
+    if (!access && is_of_its_kind) return access.error();
+    auto parsed = parse(text, path_);
+    if (parsed && !access) return access.error();
+    return parsed;
+  }
 
  private:
   CredentialFile(std::filesystem::path path, OwnedFd fd)
@@ -63,5 +93,14 @@ class CredentialFile {
   std::filesystem::path path_;  // as the caller wrote it
   OwnedFd fd_;
 };
+
+/// The same of a file that is opened and read for it.
+template <class Parse>
+[[nodiscard]] Parsed<Parse> parse_file(const std::filesystem::path& path, FileReaders readers,
+                                       const Parse& parse) {
+  TENDON_TRY(file, CredentialFile::open(path));
+  TENDON_TRY(text, file.read());
+  return file.parse(text.bytes(), readers, parse);
+}
 
 }  // namespace tendon::v0::detail

@@ -40,6 +40,12 @@ Result<void> wait_for_bytes(int descriptor, const std::string& name, Deadline de
 
 Result<std::vector<SharedKey>> read_inherited_keys(int descriptor, Deadline deadline) {
   const std::string name = "descriptor " + std::to_string(descriptor);
+  if (descriptor == STDOUT_FILENO || descriptor == STDERR_FILENO) {
+    return Error{ErrorCode::invalid_argument, kWhere,
+                 name +
+                     " is where this program writes (stdout or stderr); legal are 0, which is "
+                     "stdin, and those from 3 on"};
+  }
   const int flags = fcntl(descriptor, F_GETFD);
   // This process opens its descriptors with close-on-exec, which no inherited descriptor has.
   if (flags < 0 || (flags & FD_CLOEXEC) != 0) {

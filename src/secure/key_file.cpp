@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <climits>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -121,7 +122,8 @@ Result<void> KeyReader::read_key(const Words& found) {
   const auto& [format, label, base64, rest] = found.words;
   if (format.starts_with("-----BEGIN")) {
     return wrong(
-        "begins with '-----BEGIN', as keys of certificates do; a file of keys has lines '" +
+        "begins with '-----BEGIN', as certificates and their keys do (--cert, --cert-key, --ca); a "
+        "file of keys has lines '" +
         std::string(kFormat) + " LABEL BASE64'");
   }
   if (format != kFormat) {
@@ -193,9 +195,11 @@ Result<void> write_file(const std::filesystem::path& file, ExistingFile existing
   return written.commit();
 }
 
-Error no_label(const std::string& label) {
+/// `origin`: of a label that nobody has written.
+Error no_label(const std::string& label, std::string_view origin = "") {
   return Error{ErrorCode::invalid_argument, kWhere,
-               "the label '" + escaped(label, kMaxLabelBytes) + "' is none; " + legal_label() +
+               "the label '" + escaped(label, NAME_MAX) + "'" + std::string(origin) + " (" +
+                   std::to_string(label.size()) + " bytes) is none; " + legal_label() +
                    ": give one by --label"};
 }
 
@@ -221,15 +225,13 @@ Result<std::vector<SharedKey>> parse_keys(Bytes text, const std::filesystem::pat
 }
 
 Result<std::vector<SharedKey>> load_keys(const std::filesystem::path& file) {
-  TENDON_TRY(opened, CredentialFile::open(file));
-  TENDON_CHECK(opened.check_access(FileReaders::owner_only));
-  TENDON_TRY(text, opened.read());
-  return parse_keys(text.bytes(), file);
+  return parse_file(file, FileReaders::owner_only, parse_keys);
 }
 
 Result<SharedKey> make_key_file(const std::filesystem::path& file, std::string label) {
-  if (label.empty()) label = file.stem().string();
-  if (!is_label(label)) return no_label(label);
+  const bool is_of_file = label.empty();
+  if (is_of_file) label = file.stem().string();
+  if (!is_label(label)) return no_label(label, is_of_file ? ", from the name of the file," : "");
   TENDON_CHECK(check_directories(file.parent_path()));
   TENDON_TRY(key, make_shared_key(std::move(label)));
   const SecretBytes lines = lines_of(key);
@@ -242,10 +244,9 @@ Result<SharedKey> make_key_file(const std::filesystem::path& file, std::string l
 
 Result<SharedKey> add_key(const std::filesystem::path& file, std::string label) {
   TENDON_TRY(opened, CredentialFile::open(file));
-  TENDON_CHECK(opened.check_access(FileReaders::owner_only));
   TENDON_CHECK(opened.claim());
   TENDON_TRY(text, opened.read());
-  TENDON_TRY(keys, parse_keys(text.bytes(), file));
+  TENDON_TRY(keys, opened.parse(text.bytes(), FileReaders::owner_only, parse_keys));
   if (label.empty()) label = numbered_label(keys);
   if (!is_label(label)) return no_label(label);
   if (std::ranges::find(keys, label, &SharedKey::label) != keys.end()) {

@@ -15,6 +15,8 @@ namespace tendon::v0::detail::secure {
 namespace {
 
 constexpr std::string_view kWhere = "secure.keylog";
+constexpr std::string_view kNewFile =
+    "whoever has read it reads the links of which it has the secrets";
 
 }  // namespace
 
@@ -23,13 +25,16 @@ Result<std::shared_ptr<const KeyLog>> KeyLog::open(const std::string& path) {
   OwnedFd fd(::open(path.c_str(),
                     O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
                     S_IRUSR | S_IWUSR));
-  if (!fd && errno == ELOOP) {
+  const int failure = fd ? 0 : errno;
+  if (failure == ELOOP) {
     return Error{ErrorCode::permission_denied, kWhere,
                  "'" + path + "' is a symbolic link, and nothing secret is written behind one"};
   }
-  if (!fd) return system_error(kWhere, "open('" + path + "')", errno);
+  // What is no file is named as for a file that is read.
+  if (failure == EISDIR || failure == ENXIO) TENDON_CHECK(CredentialFile::open(path));
+  if (failure != 0) return system_error(kWhere, "open('" + path + "')", failure);
   TENDON_TRY(file, CredentialFile::open(path));
-  TENDON_CHECK(file.check_access(FileReaders::owner_only));
+  TENDON_CHECK(file.check_access(FileReaders::owner_only, kNewFile));
   log(LogLevel::warn, kWhere,
       "'" + path + "' gets the secrets of secure links: anyone who has it reads all they carry");
   return std::shared_ptr<const KeyLog>(new KeyLog(std::move(fd)));

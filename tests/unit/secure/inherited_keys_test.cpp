@@ -79,6 +79,14 @@ TEST(InheritedKeys, AWriterThatNeverClosesIsATimeout) {
   EXPECT_FALSE(is_open(pipe.reading));
 }
 
+TEST(InheritedKeys, AreNotBehindStdoutOrStderr) {
+  for (const int descriptor : {STDOUT_FILENO, STDERR_FILENO}) {
+    EXPECT_TRUE(fails_with(detail::read_inherited_keys(descriptor, kPatience),
+                           ErrorCode::invalid_argument, "where this program writes"));
+    EXPECT_TRUE(is_open(descriptor));
+  }
+}
+
 TEST(InheritedKeys, ADescriptorOfThisProcessIsNone) {
   const ScratchDir folder;
   const detail::OwnedFd own(open(folder.path().c_str(), O_RDONLY | O_CLOEXEC));

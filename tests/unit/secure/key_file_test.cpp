@@ -78,7 +78,7 @@ TEST(KeyFile, ALineThatIsNoneIsNamed) {
   EXPECT_TRUE(refused("\n" + kOne + "\n", 2, "does not begin with 'tendon-key-v1'"));
   EXPECT_TRUE(refused("tendon-key-v2 a " + kOne, 1, "the only version that this build reads"));
   EXPECT_TRUE(refused("Tendon-key-v1 a " + kOne, 1, "does not begin"));
-  EXPECT_TRUE(refused("-----BEGIN PRIVATE KEY-----\n", 1, "as keys of certificates do"));
+  EXPECT_TRUE(refused("-----BEGIN PRIVATE KEY-----\n", 1, "as certificates and their keys do"));
   EXPECT_TRUE(refused("tendon-key-v1 " + kOne, 1, "has not three words"));
   EXPECT_TRUE(refused("tendon-key-v1 a " + kOne + " # mine", 1, "has not three words"));
   EXPECT_TRUE(refused("tendon-key-v1 " + kOne + " a\n", 1, "its second word is no label"));
@@ -182,6 +182,15 @@ TEST_F(KeyFiles, ALabelThatTheNameDoesNotGiveIsAskedFor) {
   EXPECT_TRUE(fails_with(detail::make_key_file(path("my key"), ""), ErrorCode::invalid_argument,
                          "--label"));
   EXPECT_TRUE(succeeds(detail::make_key_file(path("my key"), "mine")));
+}
+
+TEST_F(KeyFiles, ALabelThatIsTooLongIsShownWhole) {
+  const std::string label(detail::kMaxLabelBytes + 1, 'a');
+  EXPECT_TRUE(fails_with(detail::make_key_file(path(), label), ErrorCode::invalid_argument,
+                         "'" + label + "' (65 bytes)"));
+  EXPECT_TRUE(fails_with(detail::make_key_file(path(label + ".key"), ""),
+                         ErrorCode::invalid_argument,
+                         "'" + label + "', from the name of the file, (65 bytes)"));
 }
 
 TEST_F(KeyFiles, AnAddedKeyStandsBehindTheOthers) {
@@ -347,12 +356,51 @@ TEST_F(KeyFiles, ASymbolicLinkIsAsGoodAsItsTwoDirectories) {
   EXPECT_TRUE(fails_with(detail::load_keys(path("dangling")), ErrorCode::file_not_found));
 }
 
+TEST_F(KeyFiles, ASymbolicLinkIsAsGoodAsEachDirectoryThatItPasses) {
+  for (const char* const folder : {"safe", "evil"}) std::filesystem::create_directory(path(folder));
+  ASSERT_TRUE(succeeds(detail::make_key_file(path("safe/c.key"), "")));
+  std::filesystem::create_symlink("../evil/b.key", path("safe/a.key"));
+  std::filesystem::create_symlink(path("safe/c.key"), path("evil/b.key"));
+  std::filesystem::create_symlink(path("evil/folder"), path("safe/folder"));
+  std::filesystem::create_symlink("../safe", path("evil/folder"));
+  // Links in the middle, of files and of folders.
+  for (const std::string name : {"safe/a.key", "safe/folder/c.key", "evil/folder/c.key"}) {
+    EXPECT_TRUE(succeeds(detail::load_keys(path(name)))) << name;
+    set_mode(path("evil"), 0777);
+    EXPECT_TRUE(fails_with(detail::load_keys(path(name)), ErrorCode::permission_denied,
+                           "directory '" + path("evil").string() + "'"))
+        << name;
+    set_mode(path("evil"), 0755);
+  }
+}
+
+TEST_F(KeyFiles, ASymbolicLinkOfAnotherUserIsNamed) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a link away";
+  ASSERT_TRUE(succeeds(detail::make_key_file(path("key"), "")));
+  set_mode(folder_.path(), 01777);
+  std::filesystem::create_symlink("key", path("link"));
+  EXPECT_TRUE(succeeds(detail::load_keys(path("link"))));
+  ASSERT_EQ(lchown(path("link").c_str(), 65534, 0), 0);
+  EXPECT_TRUE(fails_with(detail::load_keys(path("link")), ErrorCode::permission_denied,
+                         "symbolic link '" + path("link").string() + "' belongs to uid 65534"));
+}
+
+TEST_F(KeyFiles, LinksInACircleAreNamed) {
+  std::filesystem::create_symlink("b", path("a"));
+  std::filesystem::create_symlink("a", path("b"));
+  EXPECT_TRUE(fails_with(detail::load_keys(path("a")), ErrorCode::invalid_argument, "in a circle"));
+  EXPECT_TRUE(fails_with(detail::make_key_file(path("a/key"), ""), ErrorCode::invalid_argument,
+                         "in a circle"));
+}
+
 TEST_F(KeyFiles, WhatIsNoFileIsRefusedWithoutAWait) {
   ASSERT_EQ(mkfifo(path("fifo").c_str(), 0600), 0);
   for (const std::string& name :
        {path("fifo").string(), path("").string(), std::string("/dev/zero")})
     EXPECT_TRUE(fails_with(detail::load_keys(name), ErrorCode::invalid_argument, "no regular file"))
         << name;
+  EXPECT_TRUE(fails_with(detail::load_keys(path("fifo")), ErrorCode::invalid_argument, "--key-fd"));
+  EXPECT_TRUE(fails_with(detail::load_keys(path("")), ErrorCode::invalid_argument, "a folder"));
   EXPECT_TRUE(fails_with(detail::load_keys(path("none")), ErrorCode::file_not_found));
 }
 
