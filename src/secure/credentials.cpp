@@ -4,6 +4,10 @@
 #include <openssl/ssl.h>
 
 #include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string>
+#include <system_error>
 
 #include "secure/credential_file.hpp"
 #include "secure/key_file.hpp"
@@ -41,33 +45,70 @@ CryptoOwned<SSL_CTX> make_context() {
   return made;
 }
 
-// Nobody else may write the file, or read it if it holds a secret.
-Result<SecretBytes> read_file(const std::string& path, FileReaders readers) {
-  TENDON_TRY(file, CredentialFile::open(path));
-  TENDON_CHECK(file.check_access(readers));
-  return file.read();
+// The same files, whatever the working directory becomes before they are read again.
+Result<CredentialFiles> absolute(CredentialFiles files) {
+  for (std::string* file : {&files.key, &files.cert, &files.cert_key, &files.ca, &files.keylog}) {
+    if (file->empty()) continue;
+    std::error_code failure;
+    const auto whole = std::filesystem::absolute(*file, failure);
+    if (failure) return system_error(kWhere, "getcwd for '" + *file + "'", failure.value());
+    *file = whole.string();
+  }
+  return files;
+}
+
+std::string quoted(const std::string& file) { return file.empty() ? "" : " '" + file + "'"; }
+
+// A certificate, its key and the CA are given together, or not at all.
+Result<void> check_complete(const CredentialParts& parts, const CredentialFiles& files) {
+  struct Part {
+    std::string_view name;
+    std::string_view flag_and_variable;
+    const std::string& file;
+    bool is_given;
+  };
+  const std::array<Part, 3> all{{{"cert", "--cert, TENDON_CERT", files.cert, !parts.chain.empty()},
+                                 {"cert_key", "--cert-key, TENDON_CERT_KEY", files.cert_key,
+                                  parts.certificate_key != nullptr},
+                                 {"ca", "--ca, TENDON_CA", files.ca, !parts.authorities.empty()}}};
+  std::string given;
+  std::string missing;
+  for (const auto& [name, flag_and_variable, file, is_given] : all) {
+    std::string& list = is_given ? given : missing;
+    if (!list.empty()) list += " and ";
+    list += name;
+    list += is_given ? quoted(file) : " (" + std::string(flag_and_variable) + ")";
+  }
+  if (given.empty() || missing.empty()) return {};
+  const bool is_one = std::ranges::count(all, true, &Part::is_given) == 1;
+  return wrong(given + (is_one ? " is" : " are") + " given without " + missing +
+               ": name a certificate, its key and the CA of the peers, or none of the three");
 }
 
 }  // namespace
 
 Result<std::shared_ptr<const Credentials>> Credentials::make(CredentialParts parts) {
-  return make(std::move(parts), nullptr);
+  TENDON_TRY(made, make(std::move(parts), {}));
+  return std::shared_ptr<const Credentials>(std::move(made));
 }
 
-Result<std::shared_ptr<const Credentials>> Credentials::make(
-    CredentialParts parts, std::shared_ptr<CredentialSource> source) {
-  const std::shared_ptr<Credentials> made(new Credentials);
-  if (parts.keys.empty() && parts.chain.empty())
-    return wrong("secure links need a key, or a certificate with its key and an authority");
+Result<std::shared_ptr<Credentials>> Credentials::make(CredentialParts parts,
+                                                       const CredentialFiles& files) {
+  std::shared_ptr<Credentials> made(new Credentials);
+  TENDON_CHECK(check_complete(parts, files));
+  if (parts.keys.empty() && parts.chain.empty()) {
+    return wrong(
+        "secure links need a key (--key, TENDON_KEY), or a certificate with its key and the CA of "
+        "the peers (cert, cert_key and ca)");
+  }
   const CryptoErrors errors;
   made->context_ = make_context();
   if (made->context_ == nullptr) return errors.failed(kWhere, "offer TLS 1.3 with AES-256-GCM");
-  TENDON_CHECK(made->take_certificates(parts));
+  TENDON_CHECK(made->take_certificates(parts, files));
   made->keys_ = std::move(parts.keys);
   made->key_log_ = std::move(parts.key_log);
   made->rotation_ = parts.rotation;
-  made->source_ = std::move(source);
-  return std::shared_ptr<const Credentials>(made);
+  return made;
 }
 
 std::shared_ptr<const Credentials> Credentials::latest(
@@ -78,8 +119,9 @@ std::shared_ptr<const Credentials> Credentials::latest(
 
 Result<std::shared_ptr<const Credentials>> Credentials::load(const CredentialFiles& files,
                                                              const RotationLimits& rotation) {
-  return load(files, {}, rotation,
-              std::make_shared<CredentialSource>(files, [rotation](const CredentialFiles& again) {
+  TENDON_TRY(whole, absolute(files));
+  return load(whole, {}, rotation,
+              std::make_shared<CredentialSource>(whole, [rotation](const CredentialFiles& again) {
                 return load(again, rotation);
               }));
 }
@@ -102,25 +144,24 @@ Result<std::shared_ptr<const Credentials>> Credentials::load(
     parts.keys = std::move(loaded);
   }
   if (!files.cert.empty()) {
-    TENDON_TRY(text, read_file(files.cert, FileReaders::by_umask));
-    TENDON_TRY(chain, parse_certificates(text.bytes(), files.cert));
+    TENDON_TRY(chain, parse_file(files.cert, FileReaders::everybody, parse_certificates));
     parts.chain = std::move(chain);
   }
   if (!files.cert_key.empty()) {
-    TENDON_TRY(text, read_file(files.cert_key, FileReaders::owner_only));
-    TENDON_TRY(key, parse_private_key(text.bytes(), files.cert_key));
+    TENDON_TRY(key, parse_file(files.cert_key, FileReaders::owner_only, parse_private_key));
     parts.certificate_key = std::move(key);
   }
   if (!files.ca.empty()) {
-    TENDON_TRY(text, read_file(files.ca, FileReaders::by_umask));
-    TENDON_TRY(authorities, parse_certificates(text.bytes(), files.ca));
+    TENDON_TRY(authorities, parse_file(files.ca, FileReaders::everybody, parse_certificates));
     parts.authorities = std::move(authorities);
   }
-  if (!files.keylog.empty()) {
+  TENDON_TRY(made, make(std::move(parts), files));
+  if (!files.keylog.empty()) {  // last: none is made for credentials that are refused
     TENDON_TRY(opened, KeyLog::open(files.keylog));
-    parts.key_log = std::move(opened);
+    made->key_log_ = std::move(opened);
   }
-  return make(std::move(parts), std::move(source));
+  made->source_ = std::move(source);
+  return std::shared_ptr<const Credentials>(std::move(made));
 }
 
 const SharedKey* Credentials::find_key(std::string_view label) const noexcept {
@@ -134,31 +175,28 @@ Result<void> Credentials::check_process(std::string_view where) const {
                "the credentials were loaded before this process was forked: load them again"};
 }
 
-Result<void> Credentials::take_certificates(const CredentialParts& parts) {
-  if (parts.chain.empty()) {
-    if (parts.certificate_key != nullptr) return wrong("a certificate's key has no certificate");
-    if (!parts.authorities.empty())
-      return wrong("a CA is given for the certificates of peers, and no certificate to show them");
-    return {};
-  }
-  if (parts.certificate_key == nullptr) return wrong("a certificate has no key");
-  if (parts.authorities.empty())
-    return wrong("a certificate is given, and no CA that signs those of the peers");
-
+Result<void> Credentials::take_certificates(const CredentialParts& parts,
+                                            const CredentialFiles& files) {
+  if (parts.chain.empty()) return {};
   const CryptoErrors errors;
   SSL_CTX* context = context_.get();
   if (SSL_CTX_use_certificate(context, parts.chain.front().get()) != 1)
-    return wrong("the certificate cannot be used: " + errors.reason());
+    return wrong("the certificate" + quoted(files.cert) + " cannot be used: " + errors.reason());
   for (std::size_t n = 1; n < parts.chain.size(); ++n)
     if (SSL_CTX_add1_chain_cert(context, parts.chain[n].get()) != 1)
-      return wrong("certificate " + std::to_string(n + 1) +
-                   " of the chain cannot be used: " + errors.reason());
-  if (SSL_CTX_use_PrivateKey(context, parts.certificate_key.get()) != 1)
-    return wrong("the key is not that of the certificate: " + errors.reason());
+      return wrong("certificate " + std::to_string(n + 1) + " of the chain" + quoted(files.cert) +
+                   " cannot be used: " + errors.reason());
+  if (SSL_CTX_use_PrivateKey(context, parts.certificate_key.get()) != 1) {
+    return wrong("the key" + quoted(files.cert_key) +
+                 " (--cert-key, TENDON_CERT_KEY) is not that "
+                 "of the certificate" +
+                 quoted(files.cert) + " (--cert, TENDON_CERT): " + errors.reason());
+  }
   X509_STORE* store = SSL_CTX_get_cert_store(context);
   for (const auto& authority : parts.authorities)
     if (X509_STORE_add_cert(store, authority.get()) != 1)
-      return wrong("the certificate of a CA cannot be used: " + errors.reason());
+      return wrong("the certificate of a CA" + quoted(files.ca) +
+                   " cannot be used: " + errors.reason());
   return {};
 }
 

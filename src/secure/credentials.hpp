@@ -71,9 +71,11 @@ class Credentials {
   [[nodiscard]] static Result<std::shared_ptr<const Credentials>> load(
       const CredentialFiles& files, std::vector<SharedKey> keys, const RotationLimits& rotation,
       std::shared_ptr<CredentialSource> source);
-  [[nodiscard]] static Result<std::shared_ptr<const Credentials>> make(
-      CredentialParts parts, std::shared_ptr<CredentialSource> source);
-  [[nodiscard]] Result<void> take_certificates(const CredentialParts& parts);
+  /// `files`: where the parts are from, for errors.
+  [[nodiscard]] static Result<std::shared_ptr<Credentials>> make(CredentialParts parts,
+                                                                 const CredentialFiles& files);
+  [[nodiscard]] Result<void> take_certificates(const CredentialParts& parts,
+                                               const CredentialFiles& files);
 
   const std::uint32_t process_ = process_number();
   std::vector<SharedKey> keys_;

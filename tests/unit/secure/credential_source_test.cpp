@@ -8,9 +8,13 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
+#include "secure/certificate_files.hpp"
+#include "secure/certificate_maker.hpp"
 #include "secure/credentials.hpp"
 #include "secure/key_file.hpp"
+#include "secure/utc_text.hpp"
 #include "support/scratch_dir.hpp"
 
 namespace tendon::test {
@@ -81,6 +85,50 @@ TEST_F(ChangedFiles, ThatCannotBeUsedChangeNothing) {
   ASSERT_EQ(chmod(path().c_str(), 0600), 0);
   loaded->look(now_);
   EXPECT_EQ(label_of(loaded), "second");
+}
+
+/// The working directory, for the length of a test.
+class WorkingDirectory {
+ public:
+  explicit WorkingDirectory(const std::filesystem::path& path) {
+    std::filesystem::current_path(path);
+  }
+  WorkingDirectory(const WorkingDirectory&) = delete;
+  WorkingDirectory& operator=(const WorkingDirectory&) = delete;
+  ~WorkingDirectory() { std::filesystem::current_path(before_); }
+
+ private:
+  const std::filesystem::path before_ = std::filesystem::current_path();
+};
+
+TEST_F(ChangedFiles, AreTheSameOnesInAnotherWorkingDirectory) {
+  make("first");
+  const auto now = utc_now();
+  const Validity validity{now - 1min, now + std::chrono::days(1)};
+  const Credential ca = make_authority(validity).value();
+  ASSERT_TRUE(save_certificate(scratch_.path(), "a",
+                               make_certificate(ca, {"a", {}, {}}, validity).value(),
+                               ca.certificate.get()));
+  const ScratchDir elsewhere;
+  const WorkingDirectory here(scratch_.path());
+  RotationLimits limits;
+  limits.looks_every = 0ns;
+  const auto loaded = Credentials::load({.key = "fleet.key",
+                                         .cert = "a.crt",
+                                         .cert_key = "a.key",
+                                         .ca = "ca.crt",
+                                         .keylog = "log"},
+                                        limits)
+                          .value();
+  // A key of the same name that is not meant.
+  (void)make_key_file(elsewhere.path() / "fleet.key", "wrong").value();
+  std::filesystem::current_path(elsewhere.path());
+  loaded->look(now_);
+  EXPECT_EQ(label_of(loaded), "first");
+  make("second");
+  loaded->look(now_);
+  EXPECT_EQ(label_of(loaded), "second");
+  EXPECT_EQ(elsewhere.names(), std::vector<std::string>({"fleet.key"}));
 }
 
 TEST_F(ChangedFiles, CredentialsFromNoFileStay) {

@@ -522,17 +522,20 @@ TEST(Credentials, SayWhichPartIsWrong) {
   EXPECT_THAT(why({}), HasSubstr("need a key"));
   CredentialParts no_key = parts_of(own, {}, authority);
   no_key.certificate_key.reset();
-  EXPECT_THAT(why(std::move(no_key)), HasSubstr("a certificate has no key"));
+  EXPECT_THAT(why(std::move(no_key)),
+              HasSubstr("cert and ca are given without cert_key (--cert-key, TENDON_CERT_KEY)"));
   CredentialParts no_authority = parts_of(own, {}, authority);
   no_authority.authorities.clear();
-  EXPECT_THAT(why(std::move(no_authority)), HasSubstr("no CA"));
+  EXPECT_THAT(why(std::move(no_authority)),
+              HasSubstr("cert and cert_key are given without ca (--ca, TENDON_CA)"));
   CredentialParts other_key = parts_of(own, {}, authority);
   other_key.certificate_key = authority.key();
   EXPECT_THAT(why(std::move(other_key)), HasSubstr("not that of the certificate"));
   CredentialParts key_alone;
   key_alone.keys.push_back(shared_key("fleet", 'a'));
   key_alone.certificate_key = own.key();
-  EXPECT_THAT(why(std::move(key_alone)), HasSubstr("has no certificate"));
+  EXPECT_THAT(why(std::move(key_alone)),
+              HasSubstr("cert_key is given without cert (--cert, TENDON_CERT)"));
   EXPECT_EQ(why(parts_of(own, {}, authority)), "nothing");
 }
 
