@@ -19,6 +19,7 @@
 #include "cli/bench_credentials.hpp"
 #include "cli/bench_crypto.hpp"
 #include "cli/benchmark.hpp"
+#include "cli/key.hpp"
 #include "cli/output.hpp"
 #include "cli/secure_ways.hpp"
 #include "core/thread.hpp"
@@ -487,6 +488,7 @@ Result<void> check(const BenchSecureOptions& options) {
 
 int run_bench_secure(const BenchSecureOptions& options) {
   if (const auto checked = check(options); !checked) return report(checked.error(), options.format);
+  forbid_dumps();
   const auto findings = measure(options);
   if (!findings) return report(findings.error(), options.format);
   if (options.format == Format::text) {
@@ -503,6 +505,7 @@ int run_bench_secure(const BenchSecureOptions& options) {
 }
 
 Result<void> play_secure_peer(const Value& parameters) {
+  forbid_dumps();
   const auto text = [&](std::string_view key) { return parameter(parameters, key).as_string(); };
   detail::secure::prefer_sealer(choice<SealerKind>(parameters, "sealer"));
   TENDON_TRY(parent, connect_to_parent(parameters));

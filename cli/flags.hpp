@@ -25,6 +25,17 @@ inline CLI::Validator size_value() {
   return {checked, read.get_description()};
 }
 
+/// Refuses the empty text that a variable of the shell leaves where it is not set.
+inline CLI::Validator filled() {
+  const auto check = [](const std::string& text) {
+    return text.empty() ? std::string(
+                              "the value is empty: leave the flag out, or say one (is a "
+                              "variable of the shell not set?)")
+                        : std::string();
+  };
+  return {check, ""};
+}
+
 template <class T>
 using Names = std::map<std::string, T>;
 inline const Names<Transport> kPaths = {{"shm", Transport::shm}, {"tcp", Transport::tcp}};

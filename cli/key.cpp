@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <chrono>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "secure/certificate_files.hpp"
 #include "secure/certificate_maker.hpp"
@@ -39,12 +41,17 @@ Result<std::vector<ShownKey>> load_shown(const std::string& file) {
   return shown;
 }
 
+/// Says what else there is to do where a file exists.
+template <class T>
+Result<T> kept(Result<T> made, std::string_view otherwise) {
+  if (!made && made.error().system_errno == EEXIST)
+    made.error().detail += fmt::format(", and nothing replaces it; {}", otherwise);
+  return made;
+}
+
 Result<SharedKey> new_key(const KeyNewOptions& options) {
   if (options.place == KeyPlace::added) return detail::add_key(options.file, options.label);
-  auto made = detail::make_key_file(options.file, options.label);
-  if (!made && made.error().system_errno == EEXIST)
-    made.error().detail += ", and nothing replaces it; --add adds a key to a file";
-  return made;
+  return kept(detail::make_key_file(options.file, options.label), "--add adds a key to a file");
 }
 
 /// Makes a CA; returns where its files are, and how long it is valid.
@@ -52,7 +59,9 @@ Result<std::pair<detail::CertificateFiles, detail::Validity>> new_authority(
     const KeyAuthorityOptions& options) {
   const auto validity = from_now(kAuthorityLife);
   TENDON_TRY(authority, detail::make_authority(validity));
-  TENDON_TRY(files, detail::save_authority(options.directory, authority));
+  TENDON_TRY(files, kept(detail::save_authority(options.directory, authority),
+                         "`tendon key cert --ca DIR` uses the CA of a folder, and another folder "
+                         "takes another CA"));
   return std::pair(files, validity);
 }
 
@@ -62,8 +71,10 @@ Result<std::pair<detail::CertificateFiles, detail::Validity>> new_certificate(
   TENDON_TRY(authority, detail::load_authority(options.authority));
   TENDON_TRY(member, detail::make_certificate(
                          authority, {options.name, options.dns, options.addresses}, validity));
-  TENDON_TRY(files, detail::save_certificate(options.directory, options.name, member,
-                                             authority.certificate.get()));
+  TENDON_TRY(files, kept(detail::save_certificate(options.directory, options.name, member,
+                                                  authority.certificate.get()),
+                         "another folder takes a renewed certificate of this name, and --name "
+                         "makes that of another member"));
   return std::pair(files, validity);
 }
 

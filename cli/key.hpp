@@ -14,8 +14,8 @@
 
 namespace tendon::cli {
 
-/// Prevents core files of this process, and prevents unprivileged programs from reading its memory.
-/// Called before each of these verbs.
+/// No core file, and no program without privileges, may have the memory of this process. Before
+/// each of these verbs, and each other one that reads or makes a key.
 void forbid_dumps();
 
 /// The facts of a key that are no secret.

@@ -68,11 +68,14 @@ inline void add_key(CLI::App& app, int& exit_code) {
       ->add_option("FILE", checked_options->files,
                    "Files of keys, certificates, keys of these, and the CA that is trusted")
       ->required();
-  CLI::Option* peer = checked->add_option("--peer", checked_options->address,
-                                          "A listener, HOST:PORT, that is dialled with them");
+  CLI::Option* peer = checked
+                          ->add_option("--peer", checked_options->address,
+                                       "A listener, HOST:PORT, that is dialled with them")
+                          ->check(filled());
   checked
       ->add_option("--peer-name", checked_options->peer,
                    "A name that its certificate has [the host of --peer]")
+      ->check(filled())
       ->needs(peer);
   checked
       ->add_option("--timeout", checked_options->timeout_s, "Seconds for the answer of --peer [5]")

@@ -47,7 +47,8 @@ void add_send(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(0.0, kMaxTimeoutSeconds));
   verb->add_option("--name", options->name, "The file's name at the receiver [that of FILE]");
   verb->add_option("--peer", options->security.peer,
-                   "A name that the receiver's certificate has [the host of ADDR]");
+                   "A name that the receiver's certificate has [the host of ADDR]")
+      ->check(filled());
   add_choice<SendMode>(
       verb, "--mode", options->mode,
       "loan: written where the peer reads; copy: sent from the mapped file [loan]");
@@ -367,7 +368,8 @@ void add_bench_pipe(CLI::App* bench, int& exit_code) {
   add_switch(verb, "--no-pin", options->pinning, Pinning::none, "Leave both processes unpinned");
   verb->add_option("--device", options->device, "A GPU that batches are sent from and arrive on");
   add_credential_flags(verb, options->security);
-  verb->add_option("--peer", options->security.peer, "A name that the certificate has [127.0.0.1]");
+  verb->add_option("--peer", options->security.peer, "A name that the certificate has [127.0.0.1]")
+      ->check(filled());
   add_json(verb, options->format);
   verb->callback([options, &exit_code] { exit_code = run_bench_pipe(*options); });
 }

@@ -27,11 +27,13 @@ inline constexpr std::chrono::seconds kKeyPatience{60};
 inline void add_credential_flags(CLI::App* verb, SecurityOptions& options) {
   add_switch(verb, "--insecure-plaintext", options.profile, Profile::plaintext,
              "Other users and machines too; nothing is encrypted");
-  verb->add_option("--key", options.files.key,
-                   "Keys that both ends have: the link is encrypted [TENDON_KEY]");
-  verb->add_option("--cert", options.files.cert, "This end's certificate [TENDON_CERT]");
-  verb->add_option("--cert-key", options.files.cert_key, "Its private key [TENDON_CERT_KEY]");
-  verb->add_option("--ca", options.files.ca, "The CA of the peers' certificates [TENDON_CA]");
+  const auto add = [verb](const std::string& flag, std::string& file, const std::string& help) {
+    verb->add_option(flag, file, help)->check(filled());
+  };
+  add("--key", options.files.key, "Keys that both ends have: the link is encrypted [TENDON_KEY]");
+  add("--cert", options.files.cert, "This end's certificate [TENDON_CERT]");
+  add("--cert-key", options.files.cert_key, "Its private key [TENDON_CERT_KEY]");
+  add("--ca", options.files.ca, "The CA of the peers' certificates [TENDON_CA]");
 }
 
 /// Adds the same with --key-fd and --tls-keylog, for verbs that are one process. A descriptor can
@@ -43,7 +45,8 @@ inline void add_security_flags(CLI::App* verb, SecurityOptions& options) {
       ->check(CLI::Range(0, std::numeric_limits<int>::max()))
       ->excludes("--key");
   verb->add_option("--tls-keylog", options.files.keylog,
-                   "Append the link's secrets here, for Wireshark: who has them reads everything");
+                   "Append the link's secrets here, for Wireshark: who has them reads everything")
+      ->check(filled());
 }
 
 /// Reads the files that were asked for. Called first, before this process has descriptors of its
@@ -67,14 +70,18 @@ inline void add_security_flags(CLI::App* verb, SecurityOptions& options) {
   use(files.ca, detail::environment_variable("TENDON_CA"));
   if (files == CredentialFiles{} && !options.key_descriptor) return Security{options.profile};
   forbid_dumps();
-  if (!files.keylog.empty()) {
+  const auto load = [&]() -> Result<Security> {
+    if (!options.key_descriptor) return Security::load(files, options.peer);
+    TENDON_TRY(keys, detail::read_inherited_keys(*options.key_descriptor, kKeyPatience));
+    TENDON_TRY(credentials, detail::secure::Credentials::load(files, std::move(keys)));
+    return Security{Profile::secure, std::move(credentials), options.peer};
+  };
+  auto security = load();
+  if (security && !files.keylog.empty()) {
     say("tendon: anyone who has " + files.keylog +
         " reads everything that the link carries: it gets the link's secrets (--tls-keylog)");
   }
-  if (!options.key_descriptor) return Security::load(files, options.peer);
-  TENDON_TRY(keys, detail::read_inherited_keys(*options.key_descriptor, kKeyPatience));
-  TENDON_TRY(credentials, detail::secure::Credentials::load(files, std::move(keys)));
-  return Security{Profile::secure, std::move(credentials), options.peer};
+  return security;
 }
 
 }  // namespace tendon::cli

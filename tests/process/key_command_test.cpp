@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "core/failpoint.hpp"
@@ -156,6 +158,15 @@ TEST_F(KeyCommand, ACertificateOfAPrivateAuthorityPassesItsCheck) {
   EXPECT_TRUE(files.at("files").at(0).at("faults").empty());
 }
 
+TEST_F(KeyCommand, UnderAUmaskForGroupsCertificatesAreTakenToo) {
+  const mode_t before = umask(002);
+  make_ca_and_member();
+  umask(before);
+  for (const char* const name : {"ca/ca.crt", "out/ca.crt", "out/worker-3.crt"})
+    EXPECT_EQ(mode_of(name), 0644u) << name;
+  EXPECT_EQ(key({"check", path("out/worker-3.crt"), path("out/ca.crt")}).code, 0);
+}
+
 TEST_F(KeyCommand, CheckSaysWhyAPeerWouldRefuse) {
   make_ca_and_member();
   ASSERT_EQ(key({"ca", path("other")}).code, 0);
@@ -204,7 +215,10 @@ TEST_F(KeyCommand, CertRefusesWhatItCannotKeep) {
     more.insert(more.begin(), {"cert", "--ca", path("ca"), "--name", name, path("out")});
     return key(more);
   };
-  EXPECT_TRUE(failed(cert("worker-3"), ErrorCode::permission_denied, "worker-3.key' exists"));
+  EXPECT_TRUE(failed(cert("worker-3"), ErrorCode::permission_denied,
+                     "worker-3.key' exists, and nothing replaces it; another folder takes"));
+  EXPECT_TRUE(failed(key({"ca", path("ca")}), ErrorCode::permission_denied,
+                     "ca.key' exists, and nothing replaces it; `tendon key cert --ca DIR`"));
   EXPECT_TRUE(failed(cert("a b"), ErrorCode::invalid_argument, "the name 'a b'"));
   EXPECT_TRUE(failed(cert("a", {"--dns", "*.example"}), ErrorCode::invalid_argument, "wildcards"));
   EXPECT_TRUE(failed(cert("a", {"--ip", "10.0.0"}), ErrorCode::invalid_argument, "10.0.0.5"));
@@ -265,6 +279,29 @@ TEST_F(KeyCommand, WhatListensWithAKeyLeavesNoDump) {
   Command without({"-c", in_a_group_of_its_own(recv)}, "/bin/sh");
   without.wait_for_err("tendon: listening on ");
   EXPECT_TRUE(leaves_dumps(without.pid())) << "it has nothing to hide";
+}
+
+/// The processes that a process has started; its own id first.
+std::vector<pid_t> family_of(pid_t parent) {
+  std::vector<pid_t> all{parent};
+  const std::string tasks = "/proc/" + std::to_string(parent) + "/task";
+  std::error_code gone;
+  for (std::filesystem::directory_iterator task(tasks, gone), end; !gone && task != end;
+       task.increment(gone)) {
+    std::ifstream children(task->path() / "children");
+    for (pid_t child = 0; children >> child;) all.push_back(child);
+  }
+  return all;
+}
+
+TEST_F(KeyCommand, BothEndsOfABenchmarkWithKeysLeaveNoDump) {
+  if (!may_change_group()) GTEST_SKIP() << "only root can change its group, by setpriv";
+  Command bench({"-c", in_a_group_of_its_own("bench secure --messages 64 --rounds 1 -n 10000000")},
+                "/bin/sh");
+  EXPECT_TRUE(eventually([&] {
+    const auto family = family_of(bench.pid());
+    return family.size() == 2 && std::ranges::none_of(family, leaves_dumps);
+  })) << "a process may be dumped";
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "process/command.hpp"
 #include "support/expect.hpp"
 #include "support/scratch_dir.hpp"
+#include "support/variable.hpp"
 
 namespace tendon::test {
 namespace {
@@ -115,10 +116,60 @@ TEST_F(SecureCommand, KeysComeByADescriptor) {
   EXPECT_EQ(receiver.finish().code, 0);
 }
 
+TEST_F(SecureCommand, AKeyMayBeThatOfTheEnvironment) {
+  const Variable key("TENDON_KEY", path("fleet.key").c_str());
+  auto receiver = start_recv({"--json"});
+  EXPECT_TRUE(failed(send({"--key", path("other.key")}), ErrorCode::authentication_failed, ""))
+      << "a flag is before a variable";
+  EXPECT_EQ(Json::parse(send({"--json"}).out).at("peer_identity"), "key:fleet");
+  EXPECT_EQ(Json::parse(receiver->finish().out).at("peer_identity"), "key:fleet");
+  receiver = start_recv({"--insecure-plaintext"});
+  EXPECT_THAT(send({"--insecure-plaintext"}).out, Not(HasSubstr("key:fleet")));
+  EXPECT_EQ(receiver->finish().code, 0);
+}
+
+TEST_F(SecureCommand, CertificatesMayBeThoseOfTheEnvironment) {
+  ASSERT_EQ(run_tendon({"key", "ca", path("ca")}).code, 0);
+  ASSERT_EQ(run_tendon({"key", "cert", "--ca", path("ca"), "--name", "worker-3", path("out")}).code,
+            0);
+  const Variable cert("TENDON_CERT", path("out/worker-3.crt").c_str());
+  const Variable cert_key("TENDON_CERT_KEY", path("out/worker-3.key").c_str());
+  const Variable ca("TENDON_CA", path("out/ca.crt").c_str());
+  const Variable no_key("TENDON_KEY", "");
+  auto receiver = start_recv({"--json"});
+  const Ended sent = send({"--json", "--peer", "worker-3"});
+  ASSERT_EQ(sent.code, 0) << testing::PrintToString(sent);
+  EXPECT_EQ(Json::parse(sent.out).at("peer_identity"), "tendon:worker-3");
+  EXPECT_EQ(Json::parse(receiver->finish().out).at("peer_identity"), "tendon:worker-3");
+}
+
+// A link without them would be made for a variable of the shell that is not set.
+TEST_F(SecureCommand, AnEmptyFileOrNameIsNoneLeftOut) {
+  address_ = "127.0.0.1:1";
+  for (const std::string flag :
+       {"--key", "--cert", "--cert-key", "--ca", "--tls-keylog", "--peer"}) {
+    EXPECT_TRUE(
+        failed(send({flag, ""}), ErrorCode::invalid_argument, flag + ": the value is empty"));
+    EXPECT_TRUE(failed(send({"--insecure-plaintext", flag, ""}), ErrorCode::invalid_argument,
+                       flag + ": the value is empty"));
+  }
+  EXPECT_TRUE(failed(run_tendon({"recv", "127.0.0.1:0", "--key", "", "--timeout", "0"}),
+                     ErrorCode::invalid_argument, "--key: the value is empty"));
+  EXPECT_TRUE(failed(run_tendon({"bench", "pipe", "--peer", ""}), ErrorCode::invalid_argument,
+                     "--peer: the value is empty"));
+  EXPECT_TRUE(failed(check({path("fleet.key"), "--peer", ""}), ErrorCode::invalid_argument,
+                     "--peer: the value is empty"));
+  EXPECT_TRUE(failed(check({path("fleet.key"), "--peer", address_, "--peer-name", ""}),
+                     ErrorCode::invalid_argument, "--peer-name: the value is empty"));
+}
+
 TEST_F(SecureCommand, ADescriptorThatHasNoKeysIsNamed) {
   address_ = "127.0.0.1:1";
   EXPECT_TRUE(failed(send({"--key-fd", "77"}), ErrorCode::invalid_argument,
                      "descriptor 77 was not inherited"));
+  for (const std::string output : {"1", "2"})
+    EXPECT_TRUE(failed(send({"--key-fd", output}), ErrorCode::invalid_argument,
+                       "descriptor " + output + " is where this program writes"));
   EXPECT_TRUE(failed(send({"--key-fd", "77", "--key", path("fleet.key")}),
                      ErrorCode::invalid_argument, "--key"));
   EXPECT_TRUE(failed(send({"--key-fd", "77", "--insecure-plaintext"}), ErrorCode::invalid_argument,
@@ -140,7 +191,10 @@ TEST_F(SecureCommand, AKeyLogIsForItsOwnerAndNobodyGetsOneUnawares) {
   EXPECT_EQ(receiver->finish().code, 0);
   EXPECT_THAT(text_of("log"), HasSubstr("CLIENT_TRAFFIC_SECRET_0 "));
   EXPECT_EQ(std::filesystem::status(path("log")).permissions(), std::filesystem::perms(0600));
-  EXPECT_TRUE(failed(send({"--tls-keylog", path("log")}), ErrorCode::invalid_argument, "a key"));
+  const Ended alone = send({"--tls-keylog", path("log2")});
+  EXPECT_TRUE(failed(alone, ErrorCode::invalid_argument, "a key"));
+  EXPECT_THAT(alone.err, Not(HasSubstr("reads everything")));
+  EXPECT_FALSE(std::filesystem::exists(path("log2")));
   EXPECT_TRUE(failed(send({"--tls-keylog", path("log"), "--insecure-plaintext"}),
                      ErrorCode::invalid_argument, "leave one"));
 }
@@ -167,7 +221,9 @@ TEST_F(SecureCommand, ACheckAsksAPeerThatHasTheKey) {
       Json::parse(check({path("other.key"), "--peer", address_, "--json"}).out).at("peer");
   EXPECT_EQ(fault.at("accepts"), false);
   EXPECT_EQ(fault.at("fault").at("name"), "authentication_failed");
-  // The program there has seen nothing of the check.
+  const Ended twice = check({path("fleet.key"), path("fleet.key"), "--peer", address_});
+  EXPECT_EQ(twice.code, 0) << testing::PrintToString(twice);
+  // The program there has seen nothing of it.
   EXPECT_EQ(send({"--key", path("fleet.key")}).code, 0);
   EXPECT_EQ(receiver->finish().code, 0);
 }
