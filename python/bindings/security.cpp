@@ -31,14 +31,18 @@ constexpr const char* kSecurityDoc =
 void make_security(Security* self, const nb::object& key, const nb::object& cert,
                    const nb::object& cert_key, const nb::object& ca, std::string peer,
                    const nb::object& keylog) {
-  const auto name_of = [](const nb::object& file) {
-    return file.is_none() ? std::string() : file_name(file);
+  // An empty name is a variable that was not set, and no wish for a link without it.
+  const auto name_of = [](const nb::object& file, const std::string& argument) {
+    if (file.is_none()) return std::string();
+    std::string name = file_name(file, argument);
+    if (name.empty()) raise_value_error(argument + " is empty; legal are a file's name and None");
+    return name;
   };
-  const CredentialFiles files{.key = name_of(key),
-                              .cert = name_of(cert),
-                              .cert_key = name_of(cert_key),
-                              .ca = name_of(ca),
-                              .keylog = name_of(keylog)};
+  const CredentialFiles files{.key = name_of(key, "key"),
+                              .cert = name_of(cert, "cert"),
+                              .cert_key = name_of(cert_key, "cert_key"),
+                              .ca = name_of(ca, "ca"),
+                              .keylog = name_of(keylog, "keylog")};
   auto loaded = [&] {
     const WithoutGil unlocked;
     return Security::load(files, std::move(peer));
@@ -55,6 +59,9 @@ Security security_from(const std::string& profile, nb::handle security) {
     raise_type_error("security is a " + quoted_type(security) +
                      "; legal are a tendon.Security and None");
   }
+  if (!nb::inst_ready(security))
+    raise_type_error(
+        "security is a tendon.Security without files; legal is tendon.Security(key=...)");
   if (word != Profile::local && word != Profile::secure) {
     raise_value_error("profile is '" + profile +
                       "' and a security is given, which it would not use: leave one of them out");
@@ -67,10 +74,11 @@ void bind_security(nb::module_& module) {
       .def("__init__", make_security, nb::kw_only(), nb::arg("key") = nb::none(),
            nb::arg("cert") = nb::none(), nb::arg("cert_key") = nb::none(),
            nb::arg("ca") = nb::none(), nb::arg("peer") = "", nb::arg("keylog") = nb::none(),
-           nb::sig("def __init__(self, *, key: str | os.PathLike[str] | None = None, cert: str | "
-                   "os.PathLike[str] | None = None, cert_key: str | os.PathLike[str] | None = "
-                   "None, ca: str | os.PathLike[str] | None = None, peer: str = '', keylog: str | "
-                   "os.PathLike[str] | None = None) -> None"));
+           nb::sig("def __init__(self, *, key: str | bytes | os.PathLike[str] | None = None, "
+                   "cert: str | bytes | os.PathLike[str] | None = None, cert_key: str | bytes | "
+                   "os.PathLike[str] | None = None, ca: str | bytes | os.PathLike[str] | None = "
+                   "None, peer: str = '', keylog: str | bytes | os.PathLike[str] | None = None) "
+                   "-> None"));
 }
 
 }  // namespace tendon::python

@@ -90,6 +90,24 @@ def test_serve(fleet):
         assert pipe.recv()["x"].sum() == 3
 
 
+def test_arguments_are_named(fleet, tmp_path):
+    for argument in "key", "cert", "cert_key", "ca", "keylog":
+        for value, raised, said in (
+            (5, TypeError, "is 5, a 'int'; legal are a str, bytes or os.PathLike$"),
+            ("a\0b", ValueError, "legal are names without null characters$"),
+            ("a\ud800", ValueError, "no name of a file has"),
+            ("", ValueError, "is empty; legal are a file's name and None$"),
+        ):
+            with pytest.raises(raised, match=f"^{argument} .*{said}"):
+                tendon.Security(**{argument: value})
+    tendon.Security(key=str(fleet).encode())
+    with pytest.raises(tendon.InvalidArgument, match="need a key"):
+        tendon.Security(keylog=tmp_path / "log")
+    assert not (tmp_path / "log").exists()
+    with pytest.raises(TypeError, match="^security is .* without files"):
+        tendon.listen("127.0.0.1:0", security=tendon.Security.__new__(tendon.Security))
+
+
 def test_what_is_refused(fleet, tmp_path):
     with pytest.raises(FileNotFoundError):
         tendon.Security(key=tmp_path / "none.key")
