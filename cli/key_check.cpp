@@ -54,9 +54,9 @@ void read_text(Bytes bytes, const detail::CredentialFile& opened, CheckedFile& f
   const bool has_certificate = text.find("-----BEGIN CERTIFICATE-----") != std::string_view::npos;
   const bool has_private_key = text.find("PRIVATE KEY-----") != std::string_view::npos;
   // Nobody is told to change the mode of a file that only has the wrong name here.
-  note(opened.check_access(detail::has_secrets(bytes) ? FileReaders::owner_only
-                                                      : FileReaders::everybody),
-       file);
+  const bool is_secret = detail::has_secrets(bytes);
+  if (is_secret || has_certificate)
+    note(opened.check_access(is_secret ? FileReaders::owner_only : FileReaders::everybody), file);
   if (has_certificate)
     if (auto chain = taken(detail::parse_certificates(bytes, file.name), file))
       file.chain = *std::move(chain);

@@ -189,6 +189,9 @@ TEST_F(KeyCommand, CheckSaysWhyAPeerWouldRefuse) {
     EXPECT_EQ(open.code, denied) << name;
     EXPECT_THAT(open.out, HasSubstr("TD-E0104 permission_denied: '" + path(name) + "' has mode"));
   }
+  std::ofstream(path("weights")) << "no key\n";
+  chmod(path("weights").c_str(), 0666);
+  EXPECT_THAT(key({"check", path("weights")}).out, Not(HasSubstr("has mode")));
   std::ofstream(path("fleet.key")) << "tendon-key-v1 a b\n";
   chmod(path("fleet.key").c_str(), 0600);
   const Ended bent = key({"check", path("fleet.key"), path("none"), "--json"});
