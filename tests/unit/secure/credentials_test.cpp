@@ -61,7 +61,7 @@ TEST_F(LoadedCredentials, WhatIsMissingIsNamedWithItsFlagAndVariable) {
   EXPECT_TRUE(refused({}, kCode, "--key, TENDON_KEY"));
   EXPECT_TRUE(refused({.cert = all.cert}, kCode,
                       "cert '" + all.cert +
-                          "' without cert_key (--cert-key, TENDON_CERT_KEY) and "
+                          "' is given without cert_key (--cert-key, TENDON_CERT_KEY) and "
                           "ca (--ca, TENDON_CA)"));
   EXPECT_TRUE(refused({.cert = all.cert, .cert_key = all.cert_key}, kCode,
                       "cert_key '" + all.cert_key + "' are given without ca (--ca, TENDON_CA)"));
