@@ -51,9 +51,18 @@ bool ends_an_epoch(const Error& error) {
          error.where == "group.abort" || error.where == "group.board";
 }
 
+// True where an end has begun with another protocol: an address is wrong, or one end alone has
+// credentials.
+bool is_of_another_protocol(const Error& error) {
+  return error.where == "secure.first_bytes" || error.where == "session.first_bytes";
+}
+
 std::string_view advice_of(const Error& error) {
   if (error.code == ErrorCode::device_lost)
     return "end this process and start it again; until then it cannot use this GPU";
+  if (is_of_another_protocol(error))
+    return "check the address; where both ends are Tendon, use the same credentials on both, or "
+           "none";
   if (ends_an_epoch(error) && error.code == ErrorCode::mismatch)
     return "make the same call on every member; this epoch has ended, and shrink() starts the next";
   if (ends_an_epoch(error) && error.remedy() == Remedy::reconnect)
@@ -142,6 +151,7 @@ std::optional<ErrorInfo> find_error(std::string_view id_or_name) {
 std::string_view to_string(ErrorCode code) { return error_info(code).name; }
 
 Remedy Error::remedy() const {
+  if (is_of_another_protocol(*this)) return Remedy::use_another;
   const Remedy of_code = error_info(code).remedy;
   return of_code == Remedy::retry_later && ends_an_epoch(*this) ? Remedy::reconnect : of_code;
 }

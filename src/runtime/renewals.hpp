@@ -19,8 +19,9 @@ namespace tendon::v0::detail {
   LinkRenewalOptions options;
   options.terms.role = role;
   options.terms.credentials = std::move(credentials);
-  // Holders of one key are one peer. A client with a certificate must again show a certificate.
-  options.terms.own_identity = proof == secure::PeerProof::key ? identity : "certificate";
+  // Holders of one key are one peer. A client with a certificate stays one with some certificate.
+  options.terms.own_identity =
+      proof == secure::PeerProof::key ? identity : std::string(secure::kByCertificate);
   options.terms.identity = identity;
   options.terms.credential = credential;
   options.terms.proof = proof;

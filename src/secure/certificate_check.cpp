@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "secure/tls_limits.hpp"
 #include "secure/utc_text.hpp"
 
 namespace tendon::v0::detail {
@@ -61,8 +62,23 @@ int verify(const CertificateChain& chain, std::span<X509* const> authorities, in
     return X509_V_ERR_OUT_OF_MEM;
   X509_STORE_CTX_set_flags(context.get(), X509_V_FLAG_NO_CHECK_TIME);
   X509_STORE_CTX_set_purpose(context.get(), purpose);
+  X509_STORE_CTX_set_depth(context.get(), kMaxIssuersBetween);
   if (X509_verify_cert(context.get()) == 1) return X509_V_OK;
   return X509_STORE_CTX_get_error(context.get());
+}
+
+/// 0 for the best identity.
+int rank_of(const std::string& name) {
+  return name.starts_with("ip:") ? 2 : name.starts_with("dns:") ? 1 : 0;
+}
+
+}  // namespace
+
+std::vector<std::string> identities_in(const X509* certificate) {
+  std::vector<std::string> names = names_in(certificate);
+  std::ranges::stable_sort(names, {}, rank_of);
+  if (!names.empty() && names.front().starts_with("ip:")) names.clear();
+  return names;
 }
 
 std::string why_untrusted(int error) {
@@ -75,26 +91,21 @@ std::string why_untrusted(int error) {
     case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
     case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
       return "it is signed by itself, and by no CA that was given";
+    case X509_V_ERR_CERT_CHAIN_TOO_LONG:
+      return "more than " + std::to_string(kMaxIssuersBetween) +
+             " certificates are between it and its CA";
     default:
       return X509_verify_cert_error_string(error);
   }
 }
-
-/// True for a name that identifies a peer: a URI or a DNS name.
-bool is_identity(const std::string& name) { return !name.starts_with("ip:"); }
-
-}  // namespace
 
 std::vector<Error> faults_of_member(const CertificateChain& chain,
                                     std::span<X509* const> authorities, sys_seconds now) {
   X509* const certificate = chain.front().get();
   std::vector<Error> faults;
   check_dates(certificate, now, faults);
-  if (std::ranges::none_of(names_in(certificate), is_identity)) {
-    faults.push_back(refused(
-        "it names nobody: its subject alternative names have neither a URI nor a DNS name"));
-  }
-  // All bits are set if the certificate does not restrict its use.
+  if (identities_in(certificate).empty()) faults.push_back(refused(std::string(kNamesNobody)));
+  // All bits where it does not say what it is for.
   const std::uint32_t usage = X509_get_extended_key_usage(certificate);
   const bool is_self_signed = (X509_get_extension_flags(certificate) & EXFLAG_SS) != 0;
   int untrusted =

@@ -169,6 +169,10 @@ const SharedKey* Credentials::find_key(std::string_view label) const noexcept {
   return found == keys_.end() ? nullptr : &*found;
 }
 
+bool Credentials::has_certificate() const noexcept {
+  return SSL_CTX_get0_certificate(context_.get()) != nullptr;
+}
+
 Result<void> Credentials::check_process(std::string_view where) const {
   if (process_ == process_number()) return {};
   return Error{ErrorCode::forked, where,

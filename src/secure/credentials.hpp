@@ -58,7 +58,9 @@ class Credentials {
     return keys_.empty() ? nullptr : &keys_.front();
   }
   [[nodiscard]] const SharedKey* find_key(std::string_view label) const noexcept;
-  /// Null: there is no key log.
+  /// Then it also has the key of the certificate, and authorities.
+  [[nodiscard]] bool has_certificate() const noexcept;
+  /// Null: there is none.
   [[nodiscard]] const KeyLog* key_log() const noexcept { return key_log_.get(); }
   /// `forked` in a child of the process that loaded them, where the keys are zeros and OpenSSL's
   /// locks belong to the parent.

@@ -5,6 +5,8 @@
 #include <array>
 #include <string>
 
+#include "secure/certificate_check.hpp"
+
 namespace tendon::v0::detail::secure {
 namespace {
 
@@ -240,9 +242,7 @@ Result<RecordLayer::Opened::State> RecordLayer::hear_alert(Bytes content) {
   const auto alert = static_cast<Alert>(content[1]);
   // A client finishes its handshake before the server has checked its certificate.
   if (alert == Alert::bad_certificate || alert == Alert::certificate_required) {
-    error_ = Error{ErrorCode::authentication_failed, kWhere,
-                   "the peer refused the certificate of this end: its log has the reason, and "
-                   "`tendon key check` may find it"};
+    error_ = Error{ErrorCode::authentication_failed, kWhere, std::string(kCertificateRefused)};
   } else {
     error_ = violation("the peer ended the link with alert " +
                        std::to_string(std::to_integer<int>(content[1])) + " of TLS");

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/text.hpp"
+#include "secure/certificate_check.hpp"
 #include "secure/client_hello_gate.hpp"
 #include "secure/octets.hpp"
 #include "secure/tls_limits.hpp"
@@ -59,11 +60,26 @@ bool has_name(X509* certificate, const std::vector<std::string>& names, const st
          X509_check_ip_asc(certificate, name.c_str(), 0) == 1;
 }
 
-// A URI is a better identity than the name of a host, which may run several members.
-void put_uris_first(std::vector<std::string>& names) {
-  std::ranges::stable_partition(names, [](const std::string& name) {
-    return !name.starts_with("dns:") && !name.starts_with("ip:");
-  });
+// True for the types of the records of TLS, 20 to 23. Most other protocols begin with a letter.
+bool begins_as_tls(std::byte first) { return first >= std::byte{20} && first <= std::byte{23}; }
+
+// OpenSSL's word for an alert without the version of TLS before it, which is not the version of
+// this handshake: "sslv3 alert illegal parameter".
+std::string alert_name(const std::string& reason) {
+  constexpr std::string_view kAlert = " alert ";
+  const std::size_t at = reason.find(kAlert);
+  return at == std::string::npos ? reason : reason.substr(at + kAlert.size());
+}
+
+// The next step of an end whose credentials the peer has refused by this alert.
+std::string_view advice_on(int alert, bool has_shown_key) {
+  if (alert == SSL_AD_HANDSHAKE_FAILURE)
+    return "it has no certificate to show, as it seems: use one key on both ends, or certificates";
+  if (alert == SSL_AD_CERTIFICATE_REQUIRED) return "it takes a certificate of its CA alone";
+  if (has_shown_key)
+    return "its log has the reason; where it has that key, `tendon key id` prints the same digits "
+           "on both ends";
+  return "its log has the reason";
 }
 
 // Returns an empty text if OpenSSL failed.
@@ -157,16 +173,15 @@ struct TlsHandshake::Callbacks {
     const bool is_signed = X509_verify_cert(store) == 1;
     X509* const certificate = X509_STORE_CTX_get0_cert(store);
     if (!is_signed) {
-      self.why_refused_ = X509_verify_cert_error_string(X509_STORE_CTX_get_error(store));
+      self.why_refused_ = why_untrusted(X509_STORE_CTX_get_error(store));
     } else {
-      std::vector<std::string> names = names_in(certificate);
+      std::vector<std::string> names = identities_in(certificate);
       const std::string& expected = self.options_.expected_peer;
       if (names.empty()) {
-        self.why_refused_ = "it names nobody: it has neither a URI nor a DNS name nor an address";
+        self.why_refused_ = kNamesNobody;
       } else if (!expected.empty() && !has_name(certificate, names, expected)) {
         self.why_refused_ = "it is of " + text_of(names) + ", and '" + expected + "' is expected";
       } else {
-        put_uris_first(names);
         self.session_.names = std::move(names);
         self.certificate_digest_ = digest_of(certificate);
         return self.certificate_digest_.empty() ? 0 : 1;
@@ -328,6 +343,11 @@ Result<void> TlsHandshake::take_hello(Bytes input, std::vector<std::byte>& outpu
 }
 
 Result<void> TlsHandshake::answer(Bytes input, std::vector<std::byte>& output) {
+  if (role_ == Role::client && input_bytes_ == 0 && !input.empty() && !begins_as_tls(input.front()))
+    return fail(Error{ErrorCode::protocol_violation, "secure.first_bytes",
+                      "the peer does not speak TLS, and this end does, as it has a key or a "
+                      "certificate: a listener of Tendon without one has to be started with the "
+                      "same key, or a certificate; else check the address"});
   input_bytes_ += input.size();
   if (input_bytes_ > kMaxHandshakeInputBytes)
     return fail(Error{ErrorCode::protocol_violation, kWhere,
@@ -418,12 +438,15 @@ Error TlsHandshake::fail(Error error) {
 Error TlsHandshake::explain_failure(const CryptoErrors& errors) {
   const unsigned long error = ERR_peek_error();
   const int reason = ERR_GET_REASON(error);
-  const std::string openssl = errors.reason();
+  const int alert = ERR_GET_LIB(error) == ERR_LIB_SSL && reason > SSL_AD_REASON_OFFSET
+                        ? reason - SSL_AD_REASON_OFFSET
+                        : 0;
+  const std::string openssl = alert == 0 ? errors.reason() : alert_name(errors.reason());
   if (why_refused_.empty() && !is_about_identity(error))
     return Error{ErrorCode::protocol_violation, kWhere,
-                 "this is no handshake of TLS 1.3 for " + std::string(kProtocol) + ": " + openssl};
-  // A wrong key of a session is a failed lane, not failed credentials. The peer receives the same
-  // alert as for any wrong key.
+                 "this is no handshake of TLS 1.3 for " + std::string(kProtocol) + ": " +
+                     (alert == 0 ? openssl : "the peer ended it, by the alert '" + openssl + "'")};
+  // No credentials, but a place in a link; the peer hears what it would hear of a wrong key.
   if (reason == SSL_R_BINDER_DOES_NOT_VERIFY && names_session_)
     return Error{ErrorCode::protocol_violation, kWhere,
                  client_identity_.empty()
@@ -432,14 +455,25 @@ Error TlsHandshake::explain_failure(const CryptoErrors& errors) {
   std::string why;
   if (!why_refused_.empty()) {
     why = "the certificate of the peer is refused: " + why_refused_;
-  } else if (reason > SSL_AD_REASON_OFFSET) {
+  } else if (alert == SSL_AD_BAD_CERTIFICATE) {
+    why = kCertificateRefused;
+  } else if (alert != 0) {
+    const bool has_shown_key = role_ == Role::client && client_identity_.starts_with(kKeyPrefix);
     why = "the peer refused the credentials of this end (" + openssl +
-          "): its log has the reason, compare the keys by `tendon key id`";
+          "): " + std::string(advice_on(alert, has_shown_key));
   } else if (reason == SSL_R_BINDER_DOES_NOT_VERIFY && client_identity_.empty()) {
     // The name that the peer sent is a stranger's text, so it is not repeated.
     why = "the peer named a key that this end does not have";
   } else if (reason == SSL_R_BINDER_DOES_NOT_VERIFY) {
     why = "the peer named '" + client_identity_ + "', and has not the key that this end has for it";
+  } else if (reason == SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM && !credentials_->has_certificate()) {
+    why =
+        "the peer wants a certificate, and the credentials of this end are keys alone: use one "
+        "key on both ends, or certificates";
+  } else if (reason == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE) {
+    why = "the peer has shown neither a key nor a certificate";
+  } else if (reason == SSL_R_BAD_SIGNATURE) {
+    why = "the peer has not the private key of the certificate that it shows";
   } else {
     why = "the peer has shown no credentials that this end can check: " + openssl;
   }

@@ -49,13 +49,17 @@ struct TlsSession {
 /// The identity of a lane's connection: this prefix and the id of the session that it joins.
 inline constexpr std::string_view kSessionPrefix = "session:";
 
-/// Finds the key of a session that a lane wants to join; nothing for an unknown session.
+/// TlsHandshakeOptions::own_identity of a client that shows its certificate, whatever keys it has.
+inline constexpr std::string_view kByCertificate = "certificate";
+
+/// The key of a session that a lane wants to join; nothing for one that nobody has.
 using FindSession = std::function<std::optional<Secret<kSharedKeyBytes>>(std::string_view id)>;
 
 /// The options of a handshake besides the credentials.
 struct TlsHandshakeOptions {
-  /// The name that the peer's certificate must have: a URI, a DNS name, an address, or NAME for the
-  /// URI tendon:NAME. Empty: any name is accepted. It does not concern keys.
+  /// The peer must have this name in its certificate: a URI, a DNS name, an address, or NAME for
+  /// the URI tendon:NAME. Empty: any name will do. It says nothing about keys: a client that wants
+  /// nobody else is kByCertificate.
   std::string expected_peer{};
   /// A client that joins a session as a lane: the session's id and its lane_key, which replace the
   /// credentials.

@@ -388,16 +388,31 @@ struct Header {
 struct OtherProtocol {
   std::string_view first_bytes;
   std::string_view name;
+  std::string_view hint = {};
 };
 constexpr std::array kOtherProtocols = {
-    OtherProtocol{"HTTP", "HTTP"},    OtherProtocol{"GET ", "HTTP"},
-    OtherProtocol{"<!DO", "HTTP"},    OtherProtocol{"<!do", "HTTP"},
-    OtherProtocol{"<htm", "HTTP"},    OtherProtocol{"<HTM", "HTTP"},
-    OtherProtocol{"POST", "HTTP"},    OtherProtocol{"HEAD", "HTTP"},
-    OtherProtocol{"PUT ", "HTTP"},    OtherProtocol{"PRI ", "HTTP/2"},
-    OtherProtocol{"SSH-", "SSH"},     OtherProtocol{"\x15\x03", "TLS"},
-    OtherProtocol{"\x16\x03", "TLS"}, OtherProtocol{"220 ", "SMTP or FTP"},
+    OtherProtocol{"HTTP", "HTTP"},
+    OtherProtocol{"GET ", "HTTP"},
+    OtherProtocol{"<!DO", "HTTP"},
+    OtherProtocol{"<!do", "HTTP"},
+    OtherProtocol{"<htm", "HTTP"},
+    OtherProtocol{"<HTM", "HTTP"},
+    OtherProtocol{"POST", "HTTP"},
+    OtherProtocol{"HEAD", "HTTP"},
+    OtherProtocol{"PUT ", "HTTP"},
+    OtherProtocol{"PRI ", "HTTP/2"},
+    OtherProtocol{"SSH-", "SSH"},
+    OtherProtocol{"220 ", "SMTP or FTP"},
     OtherProtocol{"-ERR", "Redis"},
+    // An alert: the answer to our first frame.
+    OtherProtocol{"\x15\x03", "TLS",
+                  ": a secure listener of Tendon does so, and wants a key or a certificate "
+                  "(Security::load(), --key FILE of `tendon send`)"},
+    // A ClientHello.
+    OtherProtocol{"\x16\x03", "TLS",
+                  ": a connection with a key or a certificate does so, and this listener has none: "
+                  "use the same key on both ends, or none (Security::load(), --key FILE of "
+                  "`tendon recv`)"},
 };
 
 Result<void> check_magic(Bytes magic) {
@@ -405,12 +420,10 @@ Result<void> check_magic(Bytes magic) {
   std::string speaks;
   for (const OtherProtocol& other : kOtherProtocols)
     if (as_text(magic).starts_with(other.first_bytes))
-      speaks = " but " + std::string(other.name) + ", as it seems" +
-               (other.name == "TLS" ? ": a secure listener of Tendon does so, and wants a key or a "
-                                      "certificate (Security::load(), `tendon --key`)"
-                                    : "");
-  return violation("the peer does not speak Tendon's protocol" + speaks + " (first bytes " +
-                   to_hex(magic) + "; legal: " + to_hex(kMagic) + ", \"TNDN\")");
+      speaks = " but " + std::string(other.name) + ", as it seems" + std::string(other.hint);
+  return Error{ErrorCode::protocol_violation, "session.first_bytes",
+               "the peer does not speak Tendon's protocol" + speaks + " (first bytes " +
+                   to_hex(magic) + "; legal: " + to_hex(kMagic) + ", \"TNDN\")"};
 }
 
 /// Precondition: `bytes` has kHeaderBytes.

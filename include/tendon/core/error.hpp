@@ -70,8 +70,9 @@ struct TENDON_API Error {
   /// errno of the system call that failed, 0 if none.
   int system_errno = 0;
 
-  /// The remedy of its code, but `reconnect` for an error that ended an epoch of a group: the same
-  /// call then fails until shrink() or rebuild() has made the next epoch.
+  /// The remedy of its code, but `reconnect` for an error that ended an epoch of a group. The same
+  /// call fails then until shrink() or rebuild() has made the next one. `use_another` where a peer
+  /// speaks another protocol than this end.
   [[nodiscard]] Remedy remedy() const;
   /// "TD-E0107 peer lost: DETAIL\n do: ..." as a user meets it.
   [[nodiscard]] std::string message() const;

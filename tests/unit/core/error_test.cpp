@@ -105,6 +105,18 @@ TEST(Error, WhatEndsAnEpochIsNotToBeRetried) {
   }
 }
 
+// No program is at fault where one end has credentials and the other has none.
+TEST(Error, AnotherProtocolIsNoBug) {
+  for (const std::string_view where : {"secure.first_bytes", "session.first_bytes"}) {
+    const Error error{ErrorCode::protocol_violation, where, "the peer speaks HTTP"};
+    EXPECT_EQ(error.remedy(), Remedy::use_another);
+    EXPECT_NE(error.message().find("\n do: check the address"), std::string::npos)
+        << error.message();
+  }
+  EXPECT_EQ((Error{ErrorCode::protocol_violation, "session.hello", ""}).remedy(),
+            Remedy::report_bug);
+}
+
 TEST(Error, AMessageHidesNothingAndBeginsNoLineOfItsOwn) {
   const Error error{ErrorCode::peer_lost, "test.where", "a\x1b[2J\nb\u202e c\u200b\xff end"};
   const std::string message = error.message();

@@ -96,13 +96,15 @@ TEST_F(RefusedPeers, ByCertificates) {
   const std::vector<Bad> of_either{
       {"expired", bad({.valid_from_s = -120, .valid_to_s = -60}), "expired"},
       {"not yet valid", bad({.valid_from_s = 600}), "not yet valid"},
-      {"self-signed", holder_of(Certificate::root({}), ours_), "self-signed"},
-      {"of a foreign CA", holder_of(Certificate::authority("foreign").sign({}), ours_), "issuer"},
+      {"self-signed", holder_of(Certificate::root({}), ours_), "signed by itself"},
+      {"of a foreign CA", holder_of(Certificate::authority("foreign").sign({}), ours_),
+       "of another CA"},
       {"of a CA of the same name", holder_of(Certificate::authority("ours").sign({}), ours_),
-       "certificate"},
+       "of another CA"},
       {"of a chain too long", holder_of(third.sign({}), ours_, {&third, &second, &first}),
-       "certificate"},
+       "more than 2 certificates"},
       {"of nobody", bad({.names = ""}), "names nobody"},
+      {"of an address", bad({.names = "IP:127.0.0.1"}), "names nobody"},
   };
   for (const Bad& row : of_either) {
     expect_refused({"a client's, " + row.name, row.holder, good(), row.why});
@@ -250,7 +252,7 @@ TEST_F(RefusedPeers, ThatDialAndShowNothing) {
     const detail::OwnedFd fd = connect_raw(listener.address());
     nobody.meet(fd.get(), false);
     detail::tell_refused_strangers();
-    return lines.have("peer did not return a certificate") || lines.have("more that have no line");
+    return lines.have("neither a key nor a certificate") || lines.have("more that have no line");
   }));
   EXPECT_TRUE(fails_with(listener.accept(std::chrono::milliseconds(0)), ErrorCode::timeout));
 }

@@ -25,6 +25,7 @@
 #include "secure/utc_text.hpp"
 #include "support/expect.hpp"
 #include "support/scratch_dir.hpp"
+#include "support/secure/certificates.hpp"
 
 namespace tendon::test {
 namespace {
@@ -221,6 +222,26 @@ TEST(CertificateFault, AnUsageThatIsMissingIsNamed) {
     const std::string faults = faults_of(chain_of(std::move(member)), &ca);
     EXPECT_THAT(faults, HasSubstr(std::string("it lacks the extended key usage ") + lacks));
     EXPECT_THAT(faults, testing::Not(HasSubstr(std::string("usage ") + has)));
+  }
+}
+
+TEST(CertificateFault, AChainThatNoPeerTakesIsNamed) {
+  const Certificate root = Certificate::authority("a root");
+  std::vector<Certificate> between;
+  for (const char* name : {"the first", "the second", "the third"}) {
+    between.push_back((between.empty() ? root : between.back()).sign_authority(name));
+    CertificateChain chain;
+    chain.push_back(between.back().sign({}).certificate());
+    for (auto one = between.rbegin(); one != between.rend(); ++one)
+      chain.push_back(one->certificate());
+    const auto trusted = root.certificate();
+    const std::vector<X509*> authorities{trusted.get()};
+    const auto faults = detail::faults_of_member(chain, authorities, kNow);
+    ASSERT_EQ(faults.size(), between.size() > 2 ? 1u : 0u) << between.size();
+    if (!faults.empty()) {
+      EXPECT_THAT(faults[0].detail,
+                  HasSubstr("more than 2 certificates are between it and its CA"));
+    }
   }
 }
 

@@ -20,6 +20,7 @@ using namespace tendon::detail::secure;
 using Role = TlsHandshake::Role;
 using State = TlsHandshake::State;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using namespace std::string_view_literals;
 
 /// Two ends, and the bytes that they have sent.
@@ -164,6 +165,8 @@ TEST(TlsHandshake, AWrongKeyAndAnUnknownLabelAreRefusedAlike) {
     ends.turn_client(std::exchange(ends.from_server, {}));
     ASSERT_TRUE(ends.client_error);
     EXPECT_EQ(ends.client_error->code, ErrorCode::authentication_failed);
+    EXPECT_THAT(ends.client_error->detail, HasSubstr("of this end (illegal parameter): "));
+    EXPECT_THAT(ends.client_error->detail, HasSubstr("`tendon key id`"));
   }
   EXPECT_FALSE(alerts[0].empty());
   EXPECT_EQ(alerts[0], alerts[1]);
@@ -187,6 +190,9 @@ TEST(TlsHandshake, ACertificateForAServerOfKeysIsRefused) {
   ASSERT_TRUE(ends.client_error && ends.server_error);
   EXPECT_EQ(ends.client_error->code, ErrorCode::authentication_failed);
   EXPECT_EQ(ends.server_error->code, ErrorCode::authentication_failed);
+  EXPECT_THAT(ends.client_error->detail, HasSubstr("it has no certificate to show"));
+  EXPECT_THAT(ends.client_error->detail, Not(HasSubstr("key id")));
+  EXPECT_THAT(ends.server_error->detail, HasSubstr("of this end are keys alone"));
 }
 
 class Certificates : public ::testing::Test {
@@ -256,13 +262,48 @@ TEST_F(Certificates, TheDialledNameMustBeInThem) {
 TEST_F(Certificates, OfOthersOrOutOfDateAreRefused) {
   expect_refused(authority_.sign({.valid_from_s = -120, .valid_to_s = -60}), "expired");
   expect_refused(authority_.sign({.valid_from_s = 60}), "not yet valid");
-  expect_refused(Certificate::root({}), "self-signed");
-  expect_refused(Certificate::authority("ours").sign({}), "certificate");
-  expect_refused(Certificate::authority("foreign").sign({}), "issuer");
+  expect_refused(Certificate::root({}), "signed by itself");
+  expect_refused(Certificate::authority("ours").sign({}), "of another CA");
+  expect_refused(Certificate::authority("foreign").sign({}), "of another CA");
   expect_refused(authority_.sign({.names = "email:a@robot.example"}), "names nobody");
   expect_refused(authority_.sign({.names = "URI:key:fleet, URI:session:17"}), "names nobody");
-  // Every reason has the same alert.
+  expect_refused(authority_.sign({.names = "IP:127.0.0.1"}), "names nobody");
+  // Each reason has the same alert.
   EXPECT_THAT(alerts_, ::testing::Each(alerts_.front()));
+}
+
+TEST_F(Certificates, AreOfTheirFirstUriElseOfTheirFirstDnsName) {
+  struct Row {
+    std::string names;
+    std::string identity;
+  };
+  for (const auto& [names, identity] : {
+           Row{"IP:127.0.0.1, DNS:robot-7, DNS:a.example", "dns:robot-7"},
+           Row{"DNS:a.example, IP:127.0.0.1, URI:tendon:b, URI:tendon:a", "tendon:b"},
+       }) {
+    Ends ends = show_to_server(authority_.sign({.names = names}));
+    ASSERT_TRUE(ends.are_done()) << names;
+    EXPECT_EQ(ends.server->take_session().identity, identity);
+  }
+}
+
+// The key of a client that wants a name proves none.
+TEST_F(Certificates, AreShownByWhoMustNotShowAKey) {
+  const auto both = [&](const Certificate& own) {
+    CredentialParts parts = parts_of(own, {}, authority_);
+    parts.keys.push_back(shared_key("fleet", 'a'));
+    return Credentials::make(std::move(parts)).value();
+  };
+  for (const std::string name : {"robot-7.example", "nobody"}) {
+    Ends ends =
+        Ends::between(both(authority_.sign({})), both(authority_.sign({})),
+                      {.expected_peer = name, .own_identity = std::string(secure::kByCertificate)});
+    ends.run();
+    ASSERT_EQ(ends.are_done(), name != "nobody") << name;
+    if (!ends.are_done()) continue;
+    EXPECT_EQ(ends.client->take_session().proof, PeerProof::certificate);
+    EXPECT_EQ(ends.server->take_session().proof, PeerProof::certificate);
+  }
 }
 
 TEST_F(Certificates, OfAServerAloneAreNoneOfAClient) {
@@ -287,6 +328,7 @@ TEST_F(Certificates, ThreeFitInAFirstFlightAndFourAreTooMany) {
   Ends refused = show_to_server(far, {&third, &second, &first});
   ASSERT_TRUE(refused.server_error);
   EXPECT_EQ(refused.server_error->code, ErrorCode::authentication_failed);
+  EXPECT_THAT(refused.server_error->detail, HasSubstr("more than 2 certificates"));
 }
 
 TEST_F(Certificates, AClientWithoutOneIsRefused) {
@@ -346,6 +388,20 @@ TEST(TlsHandshake, WhatIsNotTlsIsRefusedByItsFirstBytes) {
   }
 }
 
+TEST(TlsHandshake, AListenerThatSpeaksNoTlsIsKnownByItsFirstByte) {
+  for (const std::string_view said :
+       {"T"sv, "TNDN\x01\x00"sv, "HTTP/1.1 400 Bad Request\r\n"sv, "SSH-2.0-x"sv, "\x80\x2e"sv}) {
+    auto client = TlsHandshake::make(with_key("fleet", 'a'), Role::client).value();
+    std::vector<std::byte> output;
+    client->advance({}, output).value();
+    const auto done = client->advance(as_bytes(said), output);
+    EXPECT_TRUE(fails_with(done, ErrorCode::protocol_violation, "does not speak TLS"));
+    if (done) continue;
+    EXPECT_EQ(done.error().remedy(), Remedy::use_another);
+    EXPECT_THAT(done.error().message(), Not(HasSubstr("report a bug")));
+  }
+}
+
 TEST(TlsHandshake, AHelloThatIsSentBackIsRefused) {
   auto client = TlsHandshake::make(with_key("fleet", 'a'), Role::client).value();
   std::vector<std::byte> hello;
@@ -369,9 +425,13 @@ TEST(TlsHandshake, CutAtEachByteItIsNotDone) {
   }
 }
 
-// Except the version in the header of the server's first record, which is ignored (RFC 8446, 5.1).
+// But the version in the header of the server's first record, which says nothing (RFC 8446, 5.1).
+// The end that sees the bit calls it a violation. In the ClientHello it may also be a key that the
+// peer has not: the binder, the last that is in it, is over all before it.
 TEST(TlsHandshake, AFlippedBitAnywhereEndsIt) {
   const auto credentials = with_key("fleet", 'a');
+  constexpr std::size_t kBinderBytes = 48;
+  std::size_t unproved = 0;
   for (std::size_t at = 0;; ++at) {
     ASSERT_LT(at, 4096u) << "no handshake is as long";
     Ends ends = Ends::between(credentials, credentials);
@@ -390,7 +450,20 @@ TEST(TlsHandshake, AFlippedBitAnywhereEndsIt) {
     if (at >= before + last.size() && ends.are_done()) break;
     if (at == hello.size() + 1 || at == hello.size() + 2) continue;
     ASSERT_FALSE(ends.are_done()) << "byte " << at;
+    const bool is_in_flight = at >= hello.size() && at < before;
+    const auto& seen = is_in_flight ? ends.client_error : ends.server_error;
+    if (!seen) continue;  // a length: the end waits for what is missing
+    const bool is_unproved = seen->code == ErrorCode::authentication_failed;
+    if (is_unproved) ++unproved;
+    if (at >= hello.size() || at < 9) {
+      ASSERT_EQ(seen->code, ErrorCode::protocol_violation) << "byte " << at << seen->detail;
+    } else if (at + kBinderBytes >= hello.size()) {
+      ASSERT_TRUE(is_unproved) << "byte " << at << seen->detail;
+    } else {
+      ASSERT_TRUE(is_unproved || seen->code == ErrorCode::protocol_violation) << seen->detail;
+    }
   }
+  EXPECT_GT(unproved, kBinderBytes) << "the binder is over the random bytes, too";
 }
 
 // A member of the CA on the path declines the key of a lane's session, and shows its own

@@ -596,6 +596,23 @@ TEST(Hello, AnswersOfServersOfOtherProtocolsAreNamed) {
     const auto message = reader.on_bytes(input);
     ASSERT_FALSE(message) << answer;
     expect_violation(message.error(), "but " + std::string(name) + ", as it seems");
+    EXPECT_EQ(message.error().remedy(), tendon::Remedy::use_another);
+  }
+}
+
+// A listener has answered with an alert; a ClientHello is of a peer that has dialled.
+TEST(Hello, TlsIsOfAListenerOrOfAConnectionByItsFirstByte) {
+  using namespace std::string_view_literals;
+  constexpr std::pair<std::string_view, std::string_view> kSaid[] = {
+      {"\x15\x03\x03\x00\x02\x02\x0a"sv, "a secure listener of Tendon does so, and wants a key"},
+      {"\x16\x03\x01\x00\xf0\x01"sv, "and this listener has none: use the same key on both ends"}};
+  for (const auto& [said, why] : kSaid) {
+    HelloReader reader;
+    Bytes input = tendon::as_bytes(said);
+    const auto message = reader.on_bytes(input);
+    ASSERT_FALSE(message);
+    expect_violation(message.error(), std::string("but TLS, as it seems: "));
+    expect_violation(message.error(), why);
   }
 }
 
