@@ -44,6 +44,7 @@ nb::object plain_str() { return nb::borrow<nb::object>(PyExc_Exception).attr("__
 std::string in_python(std::string text) {
   constexpr std::pair<std::string_view, std::string_view> kWords[] = {
       {"Profile::plaintext", "profile='plaintext'"},
+      {"Security::load()", "tendon.Security()"},
       {"Pipe::loan", "pipe.loan"},
       {"Publisher::loan", "publisher.loan"},
       {"NodeOptions::peers", "peers"},

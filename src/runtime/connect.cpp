@@ -361,7 +361,7 @@ Result<std::string> Connector::why_no_stream() {
          "profile 'local' needs this user on this host, but " +
              identity_of(talk_->peer).to_string() + ": " + why_not_ +
              (is_elsewhere_ ? "; ask for profile 'plaintext' by name to go without protection "
-                              "(Profile::plaintext, `tendon --insecure-plaintext`)"
+                              "(Profile::plaintext, --insecure-plaintext of `tendon send`)"
                             : "; both processes need one runtime directory that is theirs alone "
                               "(TENDON_RUNTIME_DIR, `tendon info` prints it)")});
   }

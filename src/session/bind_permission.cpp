@@ -21,9 +21,9 @@ Result<void> may_bind(const Security& security, const SocketAddress& place, std:
   return Error{ErrorCode::permission_denied, where,
                std::string(named) +
                    " can be reached from other machines, and profile 'local' serves this "
-                   "user on this host only; bind to 127.0.0.1, give it a key (Security::load()), "
-                   "or ask for profile 'plaintext' by name (Profile::plaintext, `tendon "
-                   "--insecure-plaintext`)"};
+                   "user on this host only; bind to 127.0.0.1, give it a key (Security::load(), "
+                   "--key FILE of `tendon recv`), or ask for profile 'plaintext' by name "
+                   "(Profile::plaintext, --insecure-plaintext of `tendon recv`)"};
 }
 
 Result<void> may_bind_host(const Security& security, std::string_view host,
