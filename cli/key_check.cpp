@@ -194,6 +194,12 @@ std::optional<CheckedPeer> ask_peer(const KeyCheckOptions& options,
   if (options.address.empty()) return std::nullopt;
   const auto credentials = credentials_of(files);
   if (!credentials) return CheckedPeer{options.address, {}, credentials.error()};
+  if (!options.peer.empty() && credentials->cert.empty())
+    return CheckedPeer{options.address,
+                       {},
+                       Error{ErrorCode::invalid_argument, "cli.key",
+                             "--peer-name is a name in a certificate, and no file is one of a "
+                             "member: name that, its key and the CA, or leave --peer-name out"}};
   return check_peer(*credentials, options.address, options.peer, to_duration(options.timeout_s));
 }
 

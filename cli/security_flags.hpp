@@ -51,13 +51,17 @@ inline void add_security_flags(CLI::App* verb, SecurityOptions& options) {
 
 /// Reads the files that were asked for. Called first, before this process has descriptors of its
 /// own. Errors: those of Security::load() and read_inherited_keys(), and invalid_argument for
-/// credentials beside --insecure-plaintext.
+/// credentials beside --insecure-plaintext, and for --peer without a certificate.
 [[nodiscard]] inline Result<Security> load_security(const SecurityOptions& options) {
   CredentialFiles files = options.files;
   const bool is_asked_for = files != CredentialFiles{} || options.key_descriptor;
   if (options.profile == Profile::plaintext) {
-    // The environment is for all commands, and this command was told to use none of it.
-    if (!is_asked_for) return Security{Profile::plaintext};
+    // The environment is for all commands, and this one has said that it wants none of it.
+    if (!is_asked_for && options.peer.empty()) return Security{Profile::plaintext};
+    if (!is_asked_for)
+      return Error{ErrorCode::invalid_argument, "cli.security",
+                   "--peer is a name in a certificate, and --insecure-plaintext uses none: leave "
+                   "one of the two out"};
     return Error{ErrorCode::invalid_argument, "cli.security",
                  "--insecure-plaintext uses no key and no certificate: leave one of the two out"};
   }
@@ -68,6 +72,10 @@ inline void add_security_flags(CLI::App* verb, SecurityOptions& options) {
   use(files.cert, detail::environment_variable("TENDON_CERT"));
   use(files.cert_key, detail::environment_variable("TENDON_CERT_KEY"));
   use(files.ca, detail::environment_variable("TENDON_CA"));
+  if (!options.peer.empty() && files.cert.empty())
+    return Error{ErrorCode::invalid_argument, "cli.security",
+                 "--peer is a name in a certificate, and this end has none: say --cert, --cert-key "
+                 "and --ca too, or leave --peer out"};
   if (files == CredentialFiles{} && !options.key_descriptor) return Security{options.profile};
   forbid_dumps();
   const auto load = [&]() -> Result<Security> {

@@ -10,10 +10,11 @@
 
 namespace tendon::v0::detail {
 
-/// Decides whether a socket may listen at `place`, which the caller knows as `named`, for peers
-/// that satisfy `security`. Every bind of Tendon is decided here. Loopback and unix sockets are
-/// always allowed; places that other machines reach need credentials, or an explicit request for
-/// plaintext. Errors: permission_denied; those of check_credentials().
+/// May a socket listen at `place`, which the caller knows as `named`, for peers that show what
+/// `security` asks for? Everything of Tendon that binds a socket asks here, and only here it is
+/// decided: loopback and unix sockets always, what other machines reach only with credentials, or
+/// where plaintext was asked for by name. Errors: permission_denied; those of check_credentials();
+/// invalid_argument for the name of a peer, which only a connection wants.
 [[nodiscard]] TENDON_API Result<void> may_bind(const Security& security, const SocketAddress& place,
                                                std::string_view named, std::string_view where);
 /// The same for each address of HOST, which is looked up if it is a name.

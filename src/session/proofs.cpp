@@ -20,14 +20,21 @@ PeerIdentity with_proofs(PeerIdentity claims, const Proofs& proofs) {
 
 Result<void> check_credentials(const Security& security, std::string_view where) {
   const bool is_secure = security.profile == Profile::secure;
-  if (is_secure && security.credentials != nullptr)
-    return security.credentials->check_process(where);
-  if (is_secure == (security.credentials != nullptr)) return {};
+  const bool has_credentials = security.credentials != nullptr;
+  const std::string profile = "profile '" + std::string(to_string(security.profile)) + "'";
+  if (is_secure != has_credentials)
+    return Error{ErrorCode::invalid_argument, where,
+                 is_secure ? profile + " needs credentials: Security::load() reads them"
+                           : "credentials were given with " + profile +
+                                 ", which does not use them: leave one of the two out"};
+  if (has_credentials) TENDON_CHECK(security.credentials->check_process(where));
+  if (security.peer.empty() || (has_credentials && security.credentials->has_certificate()))
+    return {};
   return Error{ErrorCode::invalid_argument, where,
-               is_secure ? "profile 'secure' needs credentials: Security::load() makes it"
-                         : "credentials were given with profile '" +
-                               std::string(to_string(security.profile)) +
-                               "', which does not use them: leave one of the two out"};
+               "peer is a name in a certificate, and " +
+                   (has_credentials ? "this end has none to show" : profile + " uses none") +
+                   ": load cert, cert_key and ca with it (Security::load()), or leave peer '" +
+                   security.peer + "' out"};
 }
 
 Result<void> refuse_secure(const Security& security, std::string_view where,

@@ -54,8 +54,9 @@ struct Proofs {
 /// Adds to `claims` the identity and the proof that `proofs` have of the peer.
 [[nodiscard]] TENDON_API PeerIdentity with_proofs(PeerIdentity claims, const Proofs& proofs);
 
-/// invalid_argument for a `secure` without credentials, and for credentials with another profile;
-/// `forked` for credentials that a parent of this process loaded.
+/// invalid_argument for a `secure` without credentials, for credentials beside another profile, and
+/// for a name of a peer without a certificate; `forked` for credentials that a parent of this
+/// process loaded.
 [[nodiscard]] TENDON_API Result<void> check_credentials(const Security& security,
                                                         std::string_view where);
 /// not_supported for a `secure` where it does not exist yet, naming `what`; check_credentials().

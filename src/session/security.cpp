@@ -2,12 +2,15 @@
 #include <tendon/session/profile.hpp>
 
 #include "secure/credentials.hpp"
+#include "session/proofs.hpp"
 
 namespace tendon::v0 {
 
 Result<Security> Security::load(const CredentialFiles& files, std::string peer) {
   TENDON_TRY(credentials, detail::secure::Credentials::load(files));
-  return Security{Profile::secure, std::move(credentials), std::move(peer)};
+  Security loaded{Profile::secure, std::move(credentials), std::move(peer)};
+  TENDON_CHECK(detail::check_credentials(loaded, "security.load"));
+  return loaded;
 }
 
 }  // namespace tendon::v0

@@ -245,12 +245,39 @@ TEST_F(SecureCommand, ACheckAsksAPeerByCertificatesAndByItsName) {
                      ErrorCode::authentication_failed, "refuse " + address_));
 }
 
+TEST_F(SecureCommand, APeerIsANameInACertificate) {
+  ASSERT_EQ(run_tendon({"key", "ca", path("ca")}).code, 0);
+  ASSERT_EQ(run_tendon({"key", "cert", "--ca", path("ca"), "--name", "worker-3", path("out")}).code,
+            0);
+  const Words key{"--key", path("fleet.key")};
+  const Words cert{"--cert", path("out/worker-3.crt"), "--cert-key", path("out/worker-3.key"),
+                   "--ca",   path("out/ca.crt")};
+  auto receiver = start_recv(key + cert);
+  EXPECT_TRUE(failed(send(key + cert + Words{"--peer", "nobody"}), ErrorCode::authentication_failed,
+                     "'nobody' is expected"));
+  EXPECT_TRUE(failed(send(key + Words{"--peer", "worker-3"}), ErrorCode::invalid_argument,
+                     "say --cert, --cert-key and --ca too"));
+  EXPECT_TRUE(
+      failed(send({"--peer", "worker-3"}), ErrorCode::invalid_argument, "--peer is a name"));
+  EXPECT_TRUE(failed(send({"--insecure-plaintext", "--peer", "worker-3"}),
+                     ErrorCode::invalid_argument, "--insecure-plaintext uses none"));
+  EXPECT_TRUE(failed(check({path("fleet.key"), "--peer", address_, "--peer-name", "worker-3"}),
+                     ErrorCode::invalid_argument, "--peer-name is a name"));
+  const Ended sent = send(key + cert + Words{"--peer", "worker-3"});
+  EXPECT_EQ(sent.code, 0) << testing::PrintToString(sent);
+  EXPECT_THAT(sent.out, HasSubstr("proof certificate"));
+  EXPECT_EQ(receiver->finish().code, 0);
+}
+
 TEST_F(SecureCommand, ACheckSaysWhatElseIsWrongWithAPeer) {
   const Words key{path("fleet.key"), "--peer"};
   EXPECT_TRUE(
       failed(check(key + Words{"unix:" + path("nobody")}), ErrorCode::unreachable, "refuse unix:"));
   auto receiver = start_recv({"--insecure-plaintext"});
   EXPECT_TRUE(failed(check(key + Words{address_}), ErrorCode::protocol_violation, "TLS"));
+  const Ended sent = send({"--key", path("fleet.key")});
+  EXPECT_TRUE(failed(sent, ErrorCode::protocol_violation, "do: check the address"));
+  EXPECT_THAT(receiver->wait_for_err("tendon: refused "), HasSubstr("this listener has none"));
   std::filesystem::permissions(path("fleet.key"), std::filesystem::perms(0644));
   EXPECT_TRUE(failed(check(key + Words{address_}), ErrorCode::permission_denied, "chmod 600"));
 }

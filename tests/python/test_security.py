@@ -122,8 +122,10 @@ def test_what_is_refused(fleet, tmp_path):
         tendon.listen("127.0.0.1:0", profile="plaintext", security=security)
     with pytest.raises(TypeError, match="tendon.Security"):
         tendon.listen("127.0.0.1:0", security="fleet.key")
-    with pytest.raises(tendon.InvalidArgument, match="credentials"):
+    with pytest.raises(tendon.InvalidArgument, match=r"credentials: tendon\.Security\(\) reads them"):
         tendon.listen("127.0.0.1:0", profile="secure")
+    with pytest.raises(tendon.InvalidArgument, match="peer is a name in a certificate, and this end has none"):
+        tendon.Security(key=fleet, peer="robot-7")
     with pytest.raises(tendon.NotSupported, match="secure"):
         tendon.Node("vision", profile="secure")
     with pytest.raises(PermissionError, match=r"other machines.* give it a key \(tendon\.Security\(\), --key FILE of"):

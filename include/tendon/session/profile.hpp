@@ -47,13 +47,15 @@ struct Security {
   Profile profile = Profile::local;
   /// Credentials for `secure`; load() makes them.
   std::shared_ptr<const detail::secure::Credentials> credentials = nullptr;
-  /// The name that a connection by certificates wants in the listener's: NAME of a URI tendon:NAME,
-  /// a URI, a DNS name or an address. Empty: the dialled host; a unix path has none.
+  /// The name that a connection wants in the listener's certificate: NAME of a URI tendon:NAME, a
+  /// URI, a DNS name or an address. The connection shows its own certificate then, and no key. It
+  /// is invalid_argument for an end without a certificate, and for a listener. Empty: the dialled
+  /// host, where the listener shows a certificate; a unix path has none.
   std::string peer = {};
 
   /// Returns Profile::secure with the credentials in the files. Errors: file_not_found;
   /// permission_denied for a file of secrets that others may read; invalid_argument for unusable
-  /// contents; each names the file.
+  /// contents, and for `peer` without a certificate; each names the file or the argument.
   [[nodiscard]] TENDON_API static Result<Security> load(const CredentialFiles& files,
                                                         std::string peer = {});
 

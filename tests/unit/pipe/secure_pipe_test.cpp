@@ -46,11 +46,13 @@ class SecurePipe : public ::testing::Test {
       (void)detail::make_key_file(file(name), "fleet").value();
     return Security::load({.key = file(name)}).value();
   }
-  /// A listener and a pipe to it, of two Contexts.
+  /// A listener and a pipe to it, of two Contexts. The pipe alone expects a peer of a name.
   void open(const std::string& address, const Security& security, Transport transport) {
+    Security of_listener = security;
+    of_listener.peer.clear();
     here_ = Context::create({.name = "here", .transport = transport}).value();
     there_ = Context::create({.name = "there"}).value();
-    listener_ = Listener::bind(*there_, address, {.security = security}).value();
+    listener_ = Listener::bind(*there_, address, {.security = of_listener}).value();
     auto pipe = Pipe::connect(*here_, listener_->address(), kPatience, {.security = security});
     ASSERT_TRUE(succeeds(pipe));
     out_ = *std::move(pipe);
@@ -78,6 +80,24 @@ class SecurePipe : public ::testing::Test {
     const auto bytes = (*received)["x"].bytes();
     EXPECT_EQ(std::memcmp(bytes.data(), values.data(), bytes.size()), 0);
     EXPECT_EQ(bytes.size(), values.size() * sizeof(std::int64_t));
+  }
+
+  /// Those of the member robot-7, which this makes.
+  [[nodiscard]] CredentialFiles member_files() const {
+    using std::chrono::hours;
+    const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+    const detail::Validity validity{now - hours(1), now + hours(1)};
+    const auto authority = detail::make_authority(validity).value();
+    const auto member = detail::make_certificate(
+                            authority, {.name = "robot-7", .dns = {}, .addresses = {}}, validity)
+                            .value();
+    const auto files = detail::save_certificate(scratch_.path() / "member", "robot-7", member,
+                                                authority.certificate.get())
+                           .value();
+    return {.key = {},
+            .cert = files.certificate.string(),
+            .cert_key = files.key.string(),
+            .ca = files.authority.string()};
   }
 
   const ScratchDir scratch_;
@@ -113,20 +133,7 @@ TEST_F(SecurePipe, OnOneHostItIsSharedMemory) {
 }
 
 TEST_F(SecurePipe, ByCertificates) {
-  using std::chrono::hours;
-  const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
-  const detail::Validity validity{now - hours(1), now + hours(1)};
-  const auto authority = detail::make_authority(validity).value();
-  const auto member =
-      detail::make_certificate(authority, {.name = "robot-7", .dns = {}, .addresses = {}}, validity)
-          .value();
-  const auto files = detail::save_certificate(scratch_.path() / "member", "robot-7", member,
-                                              authority.certificate.get())
-                         .value();
-  const CredentialFiles credentials{.key = {},
-                                    .cert = files.certificate.string(),
-                                    .cert_key = files.key.string(),
-                                    .ca = files.authority.string()};
+  const CredentialFiles credentials = member_files();
   open("127.0.0.1:0", Security::load(credentials, "robot-7").value(), Transport::tcp);
   expect_proved("tendon:robot-7", IdentityProof::certificate);
   expect_moved(1 << 20);
@@ -134,6 +141,27 @@ TEST_F(SecurePipe, ByCertificates) {
   const auto refused = Pipe::connect(*here_, listener_->address(), kPatience,
                                      {.security = Security::load(credentials).value()});
   EXPECT_TRUE(fails_with(refused, ErrorCode::authentication_failed, "'127.0.0.1' is expected"));
+}
+
+TEST_F(SecurePipe, WhoWantsANameIsAnsweredByACertificate) {
+  (void)key("fleet.key");
+  CredentialFiles both = member_files();
+  both.key = file("fleet.key");
+  open("127.0.0.1:0", Security::load(both).value(), Transport::tcp);
+  expect_proved("key:fleet", IdentityProof::key);
+  out_.reset();
+  in_.reset();
+  open("127.0.0.1:0", Security::load(both, "robot-7").value(), Transport::tcp);
+  expect_proved("tendon:robot-7", IdentityProof::certificate);
+  expect_moved(1 << 20);  // over the lanes
+  EXPECT_TRUE(fails_with(Pipe::connect(*here_, listener_->address(), kPatience,
+                                       {.security = Security::load(both, "nobody").value()}),
+                         ErrorCode::authentication_failed, "'nobody' is expected"));
+  EXPECT_TRUE(fails_with(Security::load({.key = both.key}, "nobody"), ErrorCode::invalid_argument,
+                         "peer is a name in a certificate"));
+  EXPECT_TRUE(fails_with(Pipe::connect(*here_, listener_->address(), kPatience,
+                                       {.security = {Profile::plaintext, nullptr, "nobody"}}),
+                         ErrorCode::invalid_argument, "peer is a name in a certificate"));
 }
 
 TEST_F(SecurePipe, AWrongKeyIsRefused) {

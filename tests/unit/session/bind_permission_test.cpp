@@ -9,6 +9,7 @@
 
 #include "secure/credentials.hpp"
 #include "support/expect.hpp"
+#include "support/secure/holders.hpp"
 
 namespace tendon::test {
 namespace {
@@ -48,6 +49,13 @@ TEST(BindPermission, ElsewhereNeedsCredentialsOrPlaintextByName) {
     EXPECT_TRUE(succeeds(asked(place, {Profile::plaintext}))) << place;
     EXPECT_TRUE(succeeds(asked(place, {Profile::secure, some_credentials()}))) << place;
   }
+}
+
+TEST(BindPermission, NoListenerExpectsAName) {
+  const Certificate authority = Certificate::authority("ours");
+  const Security secure{Profile::secure, holder_of(authority.sign({}), authority), "robot-7"};
+  EXPECT_TRUE(fails_with(asked("127.0.0.1:0", secure), ErrorCode::invalid_argument,
+                         "leave peer 'robot-7' out here"));
 }
 
 TEST(BindPermission, CredentialsAndPlaintextTogetherAreAMistakeAndSoIsSecureWithout) {

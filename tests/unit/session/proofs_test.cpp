@@ -6,6 +6,7 @@
 #include "secure/credentials.hpp"
 #include "support/child.hpp"
 #include "support/expect.hpp"
+#include "support/secure/holders.hpp"
 
 namespace tendon::test {
 namespace {
@@ -58,6 +59,20 @@ TEST(Proofs, NeverSatisfyAProfileThatIsUnknown) {
   const auto later = static_cast<Profile>(4);
   EXPECT_FALSE(Proofs{}.satisfy(later));
   EXPECT_FALSE(Proofs{.host = Proofs::Host::same_user}.satisfy(later));
+}
+
+TEST(Proofs, ANameIsWantedByACertificateAlone) {
+  const Certificate authority = Certificate::authority("ours");
+  const auto why = [](Profile profile, SharedCredentials credentials) {
+    return detail::check_credentials({profile, std::move(credentials), "robot-7"}, "test");
+  };
+  EXPECT_TRUE(why(Profile::secure, holder_of(authority.sign({}), authority)));
+  EXPECT_TRUE(fails_with(why(Profile::secure, holder_of_key("fleet", 'a')),
+                         ErrorCode::invalid_argument, "this end has none to show"));
+  EXPECT_TRUE(fails_with(why(Profile::plaintext, nullptr), ErrorCode::invalid_argument,
+                         "profile 'plaintext' uses none"));
+  EXPECT_TRUE(fails_with(why(Profile::local, nullptr), ErrorCode::invalid_argument,
+                         "leave peer 'robot-7' out"));
 }
 
 TEST(Proofs, CredentialsAreOfTheProcessThatLoadedThem) {
