@@ -48,7 +48,8 @@ void add_send(CLI::App& app, int& exit_code) {
   verb->add_option("--name", options->name, "The file's name at the receiver [that of FILE]");
   verb->add_option("--peer", options->security.peer,
                    "A name that the receiver's certificate has; this end shows its own, and no "
-                   "key [the host of ADDR]");
+                   "key [the host of ADDR]")
+      ->check(filled());
   add_choice<SendMode>(
       verb, "--mode", options->mode,
       "loan: written where the peer reads; copy: sent from the mapped file [loan]");
