@@ -25,7 +25,7 @@ inline CLI::Validator size_value() {
   return {checked, read.get_description()};
 }
 
-/// Refuses the empty text that a variable of the shell leaves where it is not set.
+/// Refuses an empty text, which a shell variable that is not set leaves behind.
 inline CLI::Validator filled() {
   const auto check = [](const std::string& text) {
     return text.empty() ? std::string(

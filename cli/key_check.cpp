@@ -53,7 +53,7 @@ void read_text(Bytes bytes, const detail::CredentialFile& opened, CheckedFile& f
   const std::string_view text = as_text(bytes);
   const bool has_certificate = text.find("-----BEGIN CERTIFICATE-----") != std::string_view::npos;
   const bool has_private_key = text.find("PRIVATE KEY-----") != std::string_view::npos;
-  // Nobody is told to change the mode of a file that only has the wrong name here.
+  // A file that only has the wrong name here keeps its mode without a complaint.
   const bool is_secret = detail::has_secrets(bytes);
   if (is_secret || has_certificate)
     note(opened.check_access(is_secret ? FileReaders::owner_only : FileReaders::everybody), file);

@@ -25,14 +25,14 @@ inline constexpr std::size_t kMaxCredentialFileBytes = std::size_t{64} << 10;
 /// limit_exceeded beyond kMaxCredentialFileBytes.
 [[nodiscard]] Result<void> check_size(Bytes text, const std::filesystem::path& file);
 
-/// Does the text of a file have a key that hosts share, or the private key of a certificate?
+/// True if the text holds a key that hosts share, or the private key of a certificate.
 [[nodiscard]] bool has_secrets(Bytes text);
 
-/// Could another user put another file or folder in the place of `path`? Looks at each directory
-/// that is passed, and at `path` if it is one, as sshd does: each belongs to this user or to root,
-/// and nobody else may write it, but for one like /tmp, where files can be removed by their owners
-/// only. Symbolic links are followed one after the other: the same is true where each lies, and
-/// each belongs to this user or to root.
+/// Checks that no other user can put another file or folder in the place of `path`. Like sshd, it
+/// checks each directory on the way, and `path` if it is one. Each must belong to this user or to
+/// root, and nobody else may write it, except for one like /tmp, where only owners can remove
+/// files. Symbolic links are followed one after the other. Each link must belong to this user or to
+/// root, and the directories around it are checked too.
 [[nodiscard]] Result<void> check_directories(const std::filesystem::path& path);
 
 /// The one case in which a group may read a file of secrets: root has made it for the group alone
@@ -42,11 +42,11 @@ inline constexpr std::size_t kMaxCredentialFileBytes = std::size_t{64} << 10;
 [[nodiscard]] bool is_for_group(const struct stat& file, uid_t user,
                                 std::span<const gid_t> groups_of_user);
 
-/// A Result.
+/// The Result that `Parse` returns.
 template <class Parse>
 using Parsed = std::invoke_result_t<const Parse&, Bytes, const std::filesystem::path&>;
 
-/// An open file of keys or of certificates, which the rest of the machine may not read or write.
+/// An open file of keys or of certificates that no other user may read or write.
 ///
 /// Owns:    the descriptor.
 /// Threads: one at a time.
@@ -58,22 +58,22 @@ class CredentialFile {
  public:
   static constexpr std::string_view kNewKey = "make a new key if anybody may have read this one";
 
-  /// A symbolic link is followed.
+  /// Opens the file; a symbolic link is followed.
   [[nodiscard]] static Result<CredentialFile> open(const std::filesystem::path& path);
 
-  /// Nobody but this user and root may write the file, or, with `owner_only`, read it, but for
-  /// is_for_group(): permission_denied, which says who could and what to do. `exposed`: what to do
-  /// besides where anybody may have read it.
+  /// Checks that only this user and root may write the file and, with `owner_only`, read it, except
+  /// for is_for_group(). Errors: permission_denied, which says who has access and how to correct
+  /// it. `exposed`: the advice for a file that somebody may have read.
   [[nodiscard]] Result<void> check_access(FileReaders readers,
                                           std::string_view exposed = kNewKey) const;
-  /// From its beginning: limit_exceeded beyond kMaxCredentialFileBytes.
+  /// Reads from the beginning: limit_exceeded beyond kMaxCredentialFileBytes.
   [[nodiscard]] Result<SecretBytes> read() const;
   /// Makes this process the only one that changes the file, until the object is destroyed. Errors:
   /// `busy` where another process does so, or has replaced the file meanwhile.
   [[nodiscard]] Result<void> claim() const;
 
-  /// What `parse` makes of the text, where check_access() finds nothing. A file of another kind is
-  /// named as such first: nobody is told to change the mode of one that only has the wrong name.
+  /// Parses the text if check_access() finds nothing. A file of another kind is named as such
+  /// first, so that nobody changes the mode of a file that only has the wrong name.
   template <class Parse>
   [[nodiscard]] Parsed<Parse> parse(Bytes text, FileReaders readers, const Parse& parse) const {
     const Result<void> access = check_access(readers);

@@ -9,7 +9,7 @@ inline namespace v0 {
 /// Files of credentials for secure links: a key (`tendon key new`), or a certificate with its key
 /// and the CA of the peers' certificates (`tendon key ca`, `tendon key cert`). A listener may have
 /// both, and accepts either; a connection then offers the key, unless Security::peer says a name.
-/// Empty: none.
+/// An empty name: no such file.
 struct CredentialFiles {
   std::string key = {};       ///< lines "tendon-key-v1 LABEL BASE64"
   std::string cert = {};      ///< PEM: this end's own certificate, then those between it and its CA
