@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How discovery grows with the number of nodes, over the in-memory double of Zenoh: `-n` nodes with
-// 20 entities each announce themselves at once. `events` is what Zenoh told the node that was told
-// the most, the latency the time that all nodes together took until each had found what it looks
-// for, without that of the double; `quiet_us` is what passed meanwhile in the double's own time.
+// Measures discovery by the number of nodes, over the in-memory double of Zenoh: `-n` nodes with 20
+// entities each announce themselves at once. `events` is the largest number of events that Zenoh
+// sent to one node. The latency is the total time of all nodes until each has found its
+// matches, without that of the double. `quiet_us` is the elapsed time of the double's own clock.
 #include "peers/peer.hpp"
 #include "support/node_crowd.hpp"
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A step to all workers and back: `--by tendon` is Controller and Worker, `--by zmq` the same
-// sockets alone (XPUB to SUB, PUSH to PULL over ipc), without numbers, rosters and resending, and
-// `--by ring` a ring in shared memory at which everybody spins, as vLLM's message queue for one
-// host does. Every worker returns what it got; the time is from the first call until the outputs of
-// the last stage are there.
+// Sends a step to all workers and collects the outputs. `--by tendon` uses Controller and Worker.
+// `--by zmq` uses the same sockets alone (XPUB to SUB, PUSH to PULL over ipc), without numbers,
+// rosters and resending. `--by ring` uses a ring in shared memory at which every process spins,
+// like vLLM's message queue for one host. Every worker returns its inputs; the time runs from the
+// first call until the outputs of the last stage have arrived.
 #include <sys/mman.h>
 
 #include <atomic>
@@ -23,7 +23,7 @@ using tendon::Storage;
 
 constexpr auto kLimit = 60s;
 
-/// Workers stand one behind the other in the pipeline: all take the inputs, the last gives outputs.
+/// Each worker is a pipeline stage: all of them take the inputs, and the last one returns outputs.
 tendon::ParallelLayout layout_of(std::uint32_t workers) {
   return tendon::ParallelLayout::make({.pipeline = workers}).value();
 }
@@ -44,7 +44,7 @@ tendon::ParallelLayout layout_of(std::uint32_t workers) {
 
 void measure_tendon(std::uint32_t workers, std::size_t size_bytes, std::size_t warm_up,
                     std::vector<double>& samples_us) {
-  // Before this process has threads.
+  // Made before this process has threads.
   const peer::Words words;
   std::vector<pid_t> children;
   for (std::uint32_t rank = 0; rank < workers; ++rank) {
@@ -91,7 +91,7 @@ void measure_zmq(std::uint32_t workers, std::size_t size_bytes, std::size_t warm
   zmq::context_t context(1);
   zmq::socket_t inputs(context, zmq::socket_type::xpub);
   inputs.set(zmq::sockopt::xpub_nodrop, true);
-  inputs.set(zmq::sockopt::xpub_verbose, true);  // each subscription is told
+  inputs.set(zmq::sockopt::xpub_verbose, true);  // each subscription is reported
   inputs.bind(name + ".inputs");
   zmq::socket_t outputs(context, zmq::socket_type::pull);
   outputs.bind(name + ".outputs");
@@ -111,8 +111,8 @@ void measure_zmq(std::uint32_t workers, std::size_t size_bytes, std::size_t warm
   for (const pid_t child : children) waitpid(child, nullptr, 0);
 }
 
-/// One writer, readers that have read all that it overwrites. A wait spins, and leaves the CPU now
-/// and then where there are fewer CPUs than processes.
+/// A ring with one writer, which overwrites a slot after all readers have read it. A wait spins,
+/// and yields the CPU now and then in case there are fewer CPUs than processes.
 class Ring {
  public:
   static constexpr std::uint64_t kSlots = 8;
@@ -129,7 +129,7 @@ class Ring {
     std::memcpy(slots_ + next % kSlots * size_bytes_, data, size_bytes_);
     counts_[0].value.store(next + 1, std::memory_order_release);
   }
-  /// Into `to`, which is kept beyond the slot.
+  /// Copies the message to `to`, which outlives the slot.
   void read(std::size_t reader, std::byte* to) {
     Count& mine = counts_[reader + 1];
     const std::uint64_t next = mine.value.load(std::memory_order_relaxed);
@@ -143,7 +143,7 @@ class Ring {
     std::atomic<std::uint64_t> value{0};
   };
 
-  // Shared with children that are forked later.
+  // Maps memory that later forked children share.
   template <class T>
   static T* map(std::size_t count) {
     void* const memory = mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE,
@@ -161,7 +161,7 @@ class Ring {
 
   const std::size_t readers_;
   const std::size_t size_bytes_;
-  Count* const counts_;  // the writer's, and those of the readers
+  Count* const counts_;  // the writer's, then the readers'
   std::byte* slots_;
 };
 

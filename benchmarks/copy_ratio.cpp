@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The routine that copies messages beside memcpy, from 4 KiB to 1 GiB, aligned and not. They take
-// turns, so that what else the machine does slows both alike.
+// Compares the routine that copies messages with memcpy, from 4 KiB to 1 GiB, aligned and not. They
+// take turns, so that other load slows both alike.
 #include "memory/large_copy.hpp"
 #include "peers/peer.hpp"
 
@@ -10,7 +10,7 @@ namespace {
 using tendon::Bytes;
 using tendon::MutableBytes;
 
-/// Where in a line of 64 bytes the buffers begin.
+/// The offsets of the buffers in a line of 64 bytes.
 struct Alignment {
   std::string name;
   std::size_t destination;
@@ -25,8 +25,8 @@ void copy_by_memcpy(MutableBytes to, Bytes from) {
   std::memcpy(to.data(), from.data(), from.size());
 }
 
-/// Each has turns of its own, for what the other leaves in the caches is not what it would find
-/// there: only the second half of a turn is timed.
+/// Runs one routine several times and times only the second half, because the caches still hold the
+/// other routine's data at first.
 class Turns {
  public:
   Turns(MutableBytes to, Bytes from) : to_(to), from_(from) {}
@@ -44,12 +44,12 @@ class Turns {
   void run(Copy copy) const {
     for (std::size_t i = 0; i < copies_; ++i) {
       copy(to_, from_);
-      // The compiler must believe that the copy is read, or it drops it.
+      // Makes the compiler believe that the copy is read; otherwise it drops the copy.
       asm volatile("" : : "r"(to_.data()) : "memory");
     }
   }
 
-  /// More stays in no cache, so nothing is left there by the other.
+  /// No cache holds more, so the other routine leaves no data behind.
   static constexpr std::size_t kMostCachedBytes = std::size_t{64} << 20;
   static constexpr std::size_t kTurnBytes = std::size_t{16} << 20;
   const MutableBytes to_;
@@ -63,7 +63,7 @@ std::size_t rounds_for(const peer::Options& options, std::size_t size_bytes) {
   return std::clamp<std::size_t>(kTraffic / std::max(size_bytes, std::size_t{16} << 20), 7, 51);
 }
 
-/// Until the routine knows its way, or has had enough time to find it.
+/// Runs the routine until it has chosen its method, or has had enough time for that.
 void settle(MutableBytes to, Bytes from) {
   constexpr std::size_t kMostBytes = std::size_t{2} << 30;
   for (std::size_t done = 0; done <= kMostBytes; done += from.size()) copy_by_tendon(to, from);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Nodes that find each other by themselves over real Zenoh: `-n` nodes in one process, each in a
-// Context of its own with ten publishers and ten subscribers, which read the publishers of the next
-// node. The latency is the time from the first declaration until all are connected.
+// Measures nodes that find each other over real Zenoh: `-n` nodes in one process, each in a Context
+// of its own. Each has ten publishers, and ten subscribers to the publishers of the next node. The
+// latency is the time from the first declaration until all are connected.
 #include <tendon/fabric/node.hpp>
 #include <tendon/runtime/context.hpp>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The account of a hand-over: how long each step takes on its way from loan() or send() in one
-// process to recv() in the other, and what the basic operations cost that the steps are made of.
-// The library has time stamps in it here (-DTENDON_STAGE_CLOCK=ON), which cost time themselves: the
-// cost of one is measured and taken off each step. Both ends are pinned and spin.
+// Measures the steps of a hand-over from loan() or send() in one process to recv() in the other,
+// and the costs of their basic operations. The library is built with time stamps
+// (-DTENDON_STAGE_CLOCK=ON). Their own cost is measured and subtracted from each step. Both ends
+// are pinned and spin.
 //   tools/bench_hand_over.sh
 #include <unistd.h>
 
@@ -58,7 +58,7 @@ struct Case {
 constexpr std::array kCases{Case{"loan of 1 KiB", Way::loan, 1024},
                             Case{"copy of 8 bytes", Way::copy, 8}};
 
-/// One step: what it does, between which stamps, and on which way if it is on one only.
+/// One step: its description, its two stamps, and the case if it is part of one only.
 struct Step {
   Stage from;
   Stage to;
@@ -168,10 +168,10 @@ void echo(const peer::Words& words, int out, const Case& which) {
   (void)pipe.recv_message(kDeadline);  // until the other end closes
 }
 
-/// The stamps of each hop: one side's of sending, the other's of receiving. What a stage was passed
-/// last counts, for a look that found nothing is none.
+/// The stamps of each hop: the sender's of sending, the receiver's of receiving. The last stamp of
+/// a stage counts, because an earlier look found nothing.
 using Hop = std::array<std::uint64_t, kStageCount>;
-/// One side's stamps of the stages `first` to `last`, on every other hop.
+/// Adds one side's stamps of the stages `first` to `last` to every other hop.
 void add(const std::vector<StageStamp>& stamps, Stage first, Stage last, std::size_t number,
          std::vector<Hop>& hops) {
   for (const StageStamp& each : stamps) {
@@ -220,7 +220,7 @@ void print_operations() {
   std::mutex mutex;
   std::atomic<std::uint64_t> word{0};
   auto owner = std::make_shared<int>(0);
-  std::thread([] {}).join();  // what is shared is counted atomically from the first thread on
+  std::thread([] {}).join();  // after the first thread, shared counts are atomic
   std::printf(
       "operation, uncontended, ns: lock and unlock %.1f; full barrier %.1f; atomic exchange "
       "%.1f; shared owner copied and dropped %.1f; clock read %.1f\n",
@@ -246,7 +246,7 @@ void print_case(const Case& which, const std::vector<Hop>& hops, double per_ns, 
   const auto print = [&](const Step& step) {
     std::vector<double> took;
     for (const Hop& hop : hops) {
-      // What was there already at the first look is not waited for.
+      // A message that had arrived before the first look was not waited for.
       if (hop[static_cast<std::size_t>(step.from)] == 0 ||
           hop[static_cast<std::size_t>(step.to)] == 0)
         continue;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From nothing to the first sample: a Context, a node, a subscriber and what it receives, while a
-// publisher in another process publishes every millisecond. `--by star`: nodes of one host find
-// each other by themselves; `--by static`: the publisher's address is given.
+// Measures the time from no Context to the first sample: makes a Context, a node and a subscriber,
+// while a publisher in another process publishes every millisecond. With `--by star`, nodes of one
+// host find each other by themselves; with `--by static`, the node gets the publisher's address.
 #include <tendon/fabric/node.hpp>
 #include <tendon/runtime/context.hpp>
 

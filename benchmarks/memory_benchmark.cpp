@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What memory costs below a pipe: a slot against what a program does today, allocate, and pay for
-// the first touch; and sums in shared memory, with small pages and with huge ones.
+// Measures the cost of memory below a pipe: a slot, against the usual allocation with its first
+// touch; and sums in shared memory, with small pages and with huge ones.
 #include <benchmark/benchmark.h>
 #include <malloc.h>
 #include <sys/mman.h>
@@ -23,13 +23,13 @@ constexpr std::uint64_t kMiB = 1ull << 20;
 constexpr std::uint64_t kPage = 4096;
 constexpr std::align_val_t kAlignment{64};
 
-/// One byte of each page, so that its memory exists.
+/// Writes one byte of each page, so that its memory is allocated.
 void touch(std::byte* memory, std::uint64_t size_bytes) {
   for (std::uint64_t at = 0; at < size_bytes; at += kPage) memory[at] = std::byte{1};
   benchmark::ClobberMemory();
 }
 
-// The first loan has paid for the pages; every later one finds them.
+// The first loan has paid for the pages; later ones find them.
 void slot_acquire_touch_release(benchmark::State& state) {
   const auto size_bytes = static_cast<std::uint64_t>(state.range(0));
   SlotPool pool("benchmark", 4 * size_bytes);
@@ -44,8 +44,8 @@ void slot_acquire_touch_release(benchmark::State& state) {
   }
 }
 
-// With memory a program has not had before. glibc keeps freed blocks up to 32 MiB once it saw one,
-// unless it is asked not to.
+// Measures memory that is new to the program. glibc keeps freed blocks of up to 32 MiB after the
+// first one, unless this is disabled.
 void new_first_touch_delete(benchmark::State& state) {
   mallopt(M_MMAP_THRESHOLD, 128 * 1024);
   const auto size_bytes = static_cast<std::uint64_t>(state.range(0));
@@ -62,7 +62,7 @@ void sizes(benchmark::internal::Benchmark* benchmark) {
   benchmark->UseRealTime();
 }
 
-/// Shared memory as a pool has it, at an address that huge pages may have.
+/// Shared memory like that of a pool, at an address that permits huge pages.
 class SharedFloats {
  public:
   SharedFloats(std::uint64_t size_bytes, bool huge)
@@ -101,7 +101,7 @@ bool shared_memory_may_be_huge() {
   return text.find("[never]") == std::string::npos && text.find("[deny]") == std::string::npos;
 }
 
-// What a member does in all_reduce from pool memory: whether huge pages are worth having there.
+// Measures a member's sum in all_reduce from pool memory, to see whether huge pages help there.
 void add_shared(benchmark::State& state, bool huge) {
   const auto size_bytes = static_cast<std::uint64_t>(state.range(0));
   if (huge && !shared_memory_may_be_huge())

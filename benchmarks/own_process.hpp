@@ -11,7 +11,7 @@
 
 namespace peer {
 
-/// CPU time of all threads of this process.
+/// The CPU time of all threads of this process.
 inline double cpu_s() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -21,7 +21,7 @@ inline double cpu_s() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-/// "VmRSS", its peak "VmHWM" or "RssAnon" of this process, where the kernel says it.
+/// The "VmRSS", its peak "VmHWM" or "RssAnon" of this process, if the kernel reports it.
 inline std::optional<std::uint64_t> status_kib(std::string_view name) {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {

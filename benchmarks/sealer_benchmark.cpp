@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The cost of sealing a record of a secure link, for each sealer. Opening one costs as much.
+// Measures the cost of sealing a record of a secure link, for each sealer. Opening one costs the
+// same.
 #include <benchmark/benchmark.h>
 
 #include <cstddef>

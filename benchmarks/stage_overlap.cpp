@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two pipeline stages that compute while microbatches travel, beside the same stages that wait for
-// each transfer at once. A rank of a launcher (tools/bench_network.py --only overlap); the first
-// half of the ranks is the first stage. To compute is to sleep here, as a program does whose
-// accelerator computes, for as long as one transfer takes on these links: measured first, each
-// transfer until the sender has the receiver's answer. Rows of rank 0, times of the slowest rank:
-// `compute`, all microbatches' computing or wire time, whichever is more; `overlapped` and
-// `at_once`, a run of the microbatches without its fill, which is the first one's way to the second
-// stage. `-n` microbatches of `-b` bytes.
+// Compares two pipeline stages that compute while microbatches travel with stages that wait for
+// each transfer at once. It runs as ranks of a launcher (tools/bench_network.py --only overlap);
+// the first half of the ranks is the first stage. Computing is a sleep here, like that of a program
+// whose accelerator computes. It lasts as long as one transfer on these links, which is measured
+// first, until the sender has the receiver's answer. Rank 0 prints the rows, with the times of the
+// slowest rank. `compute` is the larger of all microbatches' computing and wire time. `overlapped`
+// and `at_once` are runs of the microbatches, without the first one's way to the second stage.
+// There are `-n` microbatches of `-b` bytes.
 #include <algorithm>
 #include <functional>
 #include <optional>
@@ -57,7 +57,7 @@ double of_slowest(Group& all, double value) {
   return worst.span<const double>()[0];
 }
 
-/// How long `work` takes, for the slowest rank.
+/// Returns the time of `work` on the slowest rank.
 double timed_us(Stages& stages, const std::function<void()>& work) {
   stages.all.barrier(kLimit).value();
   const auto begin = peer::Clock::now();
@@ -92,7 +92,7 @@ double wire_us(Stages& stages, const Tensor& tensor) {
   return trials[kTrials / 2];
 }
 
-/// Two tensors in turn: one is computed, the other travels.
+/// Uses two tensors in turn: one is computed while the other travels.
 class Pipeline {
  public:
   Pipeline(Stages& stages, std::size_t size_bytes, std::chrono::microseconds compute)
@@ -119,7 +119,7 @@ class Pipeline {
     if (!stages_.sends) start(0);
     for (std::size_t k = 0; k < microbatches; ++k) {
       if (stages_.sends) {
-        // What has travelled leaves room for what is computed.
+        // Waits for the tensor's last transfer before it is computed again.
         wait(k);
         compute(k);
         start(k);

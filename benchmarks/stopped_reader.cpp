@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A publisher and three subscribers, each a process of its own on one host: by themselves, or
-// beside a fourth one that is stopped (SIGSTOP) before anything is measured. `lost` counts what the
-// three missed, `rss_mib` is how much the publisher's resident memory has grown at most.
+// A publisher and three subscribers, each a process of its own on one host. They run alone, or with
+// a fourth subscriber that is stopped (SIGSTOP) before the measurement. `lost` counts the samples
+// that the three missed; `rss_mib` is the largest growth of the publisher's resident memory.
 #include <tendon/fabric/node.hpp>
 #include <tendon/runtime/context.hpp>
 #include <utility>
@@ -22,7 +22,7 @@ constexpr std::uint64_t kPublishBytes = 2ull << 30;
 constexpr const char* kKey = "stream";
 constexpr const char* kLast = "last";
 
-/// A subscriber's process: says when its first sample is there, and at the last how many it missed.
+/// A subscriber's process: reports its first sample, and after the last one how many it missed.
 struct Reader {
   std::string name;
   peer::Words at;
@@ -46,11 +46,11 @@ struct Reader {
       if (sample.tensors->find_value(kLast)) break;
     }
     said.write(lost);
-    (void)at.read();  // until it is killed
+    (void)at.read();  // waits to be killed
   }
 };
 
-/// Publishes until `reader`, stopped now, is behind and no longer waited for.
+/// Publishes until the stopped `reader` lags and the publisher no longer waits for it.
 void stop(const Reader& reader, tendon::Publisher& publisher, const TensorDict& content) {
   if (kill(reader.process, SIGSTOP) != 0) peer::fail_errno("kill");
   const auto give_up = peer::Clock::now() + kLimit;
@@ -91,7 +91,7 @@ peer::Result measure(std::size_t size_bytes, bool one_stops, const peer::Options
   (void)publisher.publish(content, kLimit).value();
   for (const Reader& reader : readers) (void)reader.said.read();
   if (one_stops) stop(readers.back(), publisher, content);
-  // Until the memory for all that is under way has been touched.
+  // Touches the memory of all messages that are in flight.
   for (std::size_t i = 0; i < options.warm_up_for(size_bytes); ++i)
     (void)publisher.publish(content, kLimit).value();
 
@@ -122,7 +122,7 @@ peer::Result measure(std::size_t size_bytes, bool one_stops, const peer::Options
 int main(int argc, char** argv) {
   const peer::Options options =
       peer::parse_options(argc, argv, {.begin_bytes = 1024}, {"--stopped"});
-  // A process has one size: what an earlier one took would be in its memory.
+  // Each process measures one size: memory of an earlier size would count.
   const peer::Result result =
       measure(options.begin_bytes, options.extra_or("--stopped", "no") == "yes", options);
   peer::print_json("stopped_reader", std::span(&result, 1));

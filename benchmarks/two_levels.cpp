@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A group's all_reduce over several hosts, beside the same composed of groups: on boards inside
-// each host, over links between hosts. A rank of a launcher (tools/bench_network.py --only levels);
-// the ranks of a host follow each other, and each host has as many. Rows of rank 0; the times are
-// those of the slowest rank, `cpu_us` is what a call costs all ranks together.
+// Compares a group's all_reduce over several hosts with one composed of groups: on boards inside
+// each host, and over links between hosts. It runs as ranks of a launcher (tools/bench_network.py
+// --only levels); the ranks of a host are consecutive, and all hosts have the same number. Rank 0
+// prints the rows. The times are those of the slowest rank; `cpu_us` is the cost of a call on all
+// ranks together.
 #include <functional>
 #include <tendon/group/group.hpp>
 #include <tendon/runtime/context.hpp>
@@ -23,10 +24,10 @@ using Call = std::function<void()>;
 
 constexpr auto kLimit = 60s;
 
-/// The groups of which two levels are composed.
+/// The groups of the two levels.
 struct Levels {
-  Group host;    ///< the ranks of this one
-  Group across;  ///< those with the same place on each host
+  Group host;    ///< the ranks of this host
+  Group across;  ///< the ranks with the same place on each host
 };
 
 Levels split(Group& all) {
@@ -43,7 +44,8 @@ Levels split(Group& all) {
   return {std::move(inside), all.split(across, kLimit, "across").value()};
 }
 
-/// Boards, links between the first of each host, boards.
+/// Reduces on each host's boards, then between the first ranks of the hosts, then broadcasts on
+/// boards.
 void by_leaders(Levels& levels, const Tensor& tensor) {
   levels.host.reduce(tensor, ReduceOp::sum, GroupRank{0}, kLimit).value();
   if (levels.host.rank().value == 0)
@@ -51,7 +53,7 @@ void by_leaders(Levels& levels, const Tensor& tensor) {
   levels.host.broadcast(tensor, GroupRank{0}, kLimit).value();
 }
 
-/// The same, and each rank has a share of the way between hosts.
+/// The same, but each rank sends a share between the hosts.
 void by_shards(Levels& levels, const Tensor& tensor, const Tensor& shard) {
   levels.host.reduce_scatter(tensor, shard, ReduceOp::sum, kLimit).value();
   levels.across.all_reduce(shard, ReduceOp::sum, kLimit).value();
@@ -65,7 +67,7 @@ void check(const Group& all, const Tensor& tensor, const Call& call) {
   const auto sum = static_cast<float>(all.size() * (all.size() + 1) / 2);
   for (const float element : elements)
     if (element != sum) peer::fail("a wrong element");
-  // Zeros stay what they are, however often they are added.
+  // Sums of zeros stay zero.
   std::fill(elements.begin(), elements.end(), 0.0f);
 }
 

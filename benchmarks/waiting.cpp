@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What waiting costs: ping-pong of 64 bytes by 1 and by 4 threads of one Context, each on a pipe of
-// its own, with every policy on both paths; and the CPU time of a Context that is idle for 10 s and
-// has a link. One row a line: path, policy, threads, one way p50 and p99, messages a second.
+// Measures the cost of waiting: ping-pong of 64 bytes by 1 and by 4 threads of one Context, each on
+// a pipe of its own, with every policy on both paths. It also measures the CPU time of a Context
+// with a link that is idle for 10 s. Each row has path, policy, threads, one way p50 and p99,
+// messages a second.
 //   build/release/benchmarks/waiting [seconds a row, 2 by default]
 #include <algorithm>
 #include <chrono>
@@ -30,7 +31,7 @@ constexpr std::size_t kThreads = 4;
 constexpr std::size_t kBytes = 64;
 const std::vector<std::byte> message(kBytes);
 
-/// The other process: returns what comes, on each pipe by a thread of its own.
+/// Runs in the other process: returns messages, on each pipe by a thread of its own.
 [[noreturn]] void echo(const peer::Words& words, const tendon::ContextOptions& options) {
   Context context = Context::create(options).value();
   Listener listener = Listener::bind(context, "127.0.0.1:0").value();
@@ -46,7 +47,7 @@ const std::vector<std::byte> message(kBytes);
   _exit(0);
 }
 
-/// One way, in us.
+/// Returns one-way times in us.
 std::vector<double> ping_pong(Pipe& pipe, Clock::duration time) {
   std::vector<double> times_us;
   const auto end = Clock::now() + time;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The control plane: Controller and Worker over ZeroMQ and Protobuf, a library of its own, so that what does not use it
-# links neither. Sets TENDON_HAS_CONTROL, and TENDON_CONTROL_WHY: what it was built with, or why it was not.
+# The control plane: Controller and Worker over ZeroMQ and Protobuf. It is a library of its own, so that other programs
+# link neither. Sets TENDON_HAS_CONTROL, and TENDON_CONTROL_WHY: the versions used, or the reason why it is not built.
 tendon_optional_part(TENDON_CONTROL "The control plane, which needs ZeroMQ and Protobuf")
 
 set(TENDON_HAS_CONTROL OFF)
@@ -23,9 +23,9 @@ endif()
 
 set(TENDON_CONTROL_BUILT ${TENDON_HAS_CONTROL} CACHE INTERNAL "")
 
-# tendon_proto(<target> <file below proto/>...): an object library of what protoc makes, with the lite runtime: two
-# libraries with the full one and the same messages end a process. Its headers are those of a system, as no warning or
-# check of ours is for them.
+# tendon_proto(<target> <file below proto/>...): an object library of protoc's output, with the lite runtime. With the
+# full one, two libraries with the same messages end a process. Its headers are system headers, because our warnings and
+# checks do not apply to them.
 function(tendon_proto target)
   set(generated "${PROJECT_BINARY_DIR}/proto/${target}")
   set(made)
@@ -40,7 +40,7 @@ function(tendon_proto target)
     list(APPEND made "${generated}/${stem}.pb.cc")
   endforeach()
   add_library(${target} OBJECT ${made})
-  # What clang-tidy reads too, without what is compiled of it.
+  # clang-tidy needs the files too, without their objects.
   add_custom_target(${target}_files DEPENDS ${made})
   if(NOT TARGET tendon_proto_files)
     add_custom_target(tendon_proto_files)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The worker in C++ of examples/engine, which computes with Eigen; no library of Tendon does. Sets TENDON_HAS_EIGEN, and
-# TENDON_EIGEN_WHY: what it was built with, or why it was not.
+# The C++ worker of examples/engine, which computes with Eigen; no library of Tendon uses it. Sets TENDON_HAS_EIGEN, and
+# TENDON_EIGEN_WHY: the version used, or the reason why the worker is not built.
 tendon_optional_part(TENDON_EIGEN "The worker in C++ of examples/engine, which needs Eigen")
 
 set(TENDON_EIGEN_FLAGS "" CACHE STRING "Compiler flags for that worker's arithmetic alone, such as -march=native")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# An installed tree may be moved: nothing in it names its own place.
+# An installed tree may be moved: no file in it contains its path.
 include(CMakePackageConfigHelpers)
 tendon_write_notices()
 
-# All that is installed, and nothing else.
+# Builds exactly the installed targets.
 add_custom_target(tendon_installed DEPENDS tendon tendon_notices)
 foreach(target tendon_shared tendon_control tendon_cli tendon_manual)
   if(TARGET ${target})
@@ -28,7 +28,7 @@ if(TENDON_HAS_CONTROL)
           COMPONENT tendon_Development FILES_MATCHING PATTERN "*.proto")
 endif()
 if(TENDON_HAS_ZENOH)
-  # What the static library is linked with; the shared one has it inside.
+  # The static library links this; the shared one contains it.
   install(FILES "${TENDON_ZENOH_ARCHIVE}" DESTINATION "${CMAKE_INSTALL_LIBDIR}"
           COMPONENT tendon_Development)
   set(pc_zenoh "-ltendon_zenoh -ldl -lm ")
@@ -49,7 +49,7 @@ if(TENDON_HAS_CONTROL)
 endif()
 configure_package_config_file(cmake/tendonConfig.cmake.in "${PROJECT_BINARY_DIR}/tendonConfig.cmake"
   INSTALL_DESTINATION "${package_dir}" NO_SET_AND_CHECK_MACRO)
-# 0.x breaks in minor versions.
+# Minor versions of 0.x may break compatibility.
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/tendonConfigVersion.cmake"
                                  COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/tendonConfig.cmake"

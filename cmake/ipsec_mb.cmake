@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# libipsec-mb, which seals records of secure links in less time than OpenSSL does. Sets TENDON_HAS_IPSEC_MB, and
-# TENDON_IPSEC_MB_WHY: its version, or why it is not used.
+# libipsec-mb seals records of secure links faster than OpenSSL. Sets TENDON_HAS_IPSEC_MB, and TENDON_IPSEC_MB_WHY: its
+# version, or the reason why it is not used.
 tendon_optional_part(TENDON_IPSEC_MB "Sealing by libipsec-mb beside OpenSSL")
 
 set(oldest_ipsec_mb 1.3)
@@ -27,7 +27,7 @@ if(NOT TENDON_IPSEC_MB STREQUAL "OFF")
   endif()
 endif()
 
-# One file of the pair, and the header as one of a system; src/CMakeLists.txt links the library.
+# Compiles one file of the pair, with the header as a system header; src/CMakeLists.txt links the library.
 if(TENDON_HAS_IPSEC_MB)
   set(TENDON_IPSEC_MB_LEAVES_OUT "/no_ipsec_mb_sealer\\.cpp$")
   add_library(tendon_ipsec_mb INTERFACE IMPORTED)

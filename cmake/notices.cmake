@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# THIRD_PARTY_NOTICES: the licences of what our binaries hold and of the headers that they were compiled with.
+# THIRD_PARTY_NOTICES: the licences of the software in our binaries, and of the headers that they were compiled with.
 define_property(GLOBAL PROPERTY TENDON_PARTS BRIEF_DOCS "NAME=FILE of each part")
 
-# tendon_part(<name> <header> <target or folder>...): a part, by a file of it. The header lies where one of the targets says,
-# in one of the folders, or where compilers look.
+# tendon_part(<name> <header> <target or folder>...): a part, identified by one of its files. The header is looked for
+# in the include folders of the targets, in the folders, and in the compiler's default folders.
 function(tendon_part name header)
   set(folders)
   foreach(place IN LISTS ARGN)
@@ -18,7 +18,7 @@ function(tendon_part name header)
   set_property(GLOBAL APPEND PROPERTY TENDON_PARTS "${name}=${file}")
 endfunction()
 
-# tendon_write_notices(): after the last part.
+# tendon_write_notices(): call it after the last part.
 function(tendon_write_notices)
   find_package(Python3 3.10 REQUIRED COMPONENTS Interpreter)
   get_property(parts GLOBAL PROPERTY TENDON_PARTS)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# tendon_optional_part(<variable> <what it is>): AUTO (build it where it can be built), ON or OFF. A project that has Tendon
-# in a subdirectory asks for it.
+# tendon_optional_part(<variable> <what it is>): AUTO (build it if possible), ON or OFF. A project that has Tendon in a
+# subdirectory must ask for it.
 function(tendon_optional_part variable description)
   set(default OFF)
   if(PROJECT_IS_TOP_LEVEL)

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# What TENDON_QUICK_BUILD does. Both tricks hide a missing include, so the preset `test` compiles each file as it is
-# written.
+# Implements TENDON_QUICK_BUILD. Both tricks hide a missing include, so the preset `test` compiles each file by itself.
 
-# Precompiled, with what a target adds to them.
+# Precompiled, together with a target's additional headers.
 set(TENDON_STANDARD_HEADERS
     <algorithm> <array> <atomic> <chrono> <condition_variable> <cstring> <deque> <functional> <future>
     <map> <memory> <mutex> <optional> <random> <set> <span> <sstream> <string> <thread>
     <unordered_map> <variant> <vector>)
 
-# tools/tidy.py joins files too. It reads here which names each of them defines: lines `file name...`.
+# tools/tidy.py joins files too, and reads here the names that each of them defines: lines `file name...`.
 set(names_file "${PROJECT_BINARY_DIR}/names.txt")
 file(WRITE "${names_file}" "")
 
@@ -49,8 +48,8 @@ function(tendon_precompile_headers target)
   endif()
 endfunction()
 
-# tendon_reuse_headers(<target> [tendon_test_headers]): headers that are precompiled once for targets of few files. It does
-# nothing where there are none.
+# tendon_reuse_headers(<target> [tendon_test_headers]): uses headers that are precompiled once for targets of few files.
+# Does nothing if there are none.
 function(tendon_reuse_headers target)
   set(from tendon_program_headers ${ARGN})
   list(GET from -1 from)
@@ -59,9 +58,9 @@ function(tendon_reuse_headers target)
   endif()
 endfunction()
 
-# tendon_join_sources(<target> <files in a unit> <file>...): compiles several files as one, which takes
-# half the time. Files that define the same name in their anonymous namespaces go to different units, and so
-# does a file that defines a name of a header which another includes.
+# tendon_join_sources(<target> <files in a unit> <file>...): compiles several files as one, which takes half the time.
+# Files that define the same name in their anonymous namespaces are put into different units. So is a file that defines
+# a name of a header which another file includes.
 function(tendon_join_sources target unit_size)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${TENDON_QUICK_BUILD}
                                              UNITY_BUILD_MODE GROUP)
@@ -71,7 +70,7 @@ function(tendon_join_sources target unit_size)
   foreach(source IN LISTS ARGN)
     file(STRINGS "${source}" per_instruction_set REGEX "HWY_TARGET_INCLUDE" LIMIT_COUNT 1)
     if(per_instruction_set)
-      continue() # it includes itself, once for each
+      continue() # it includes itself, once per file
     endif()
     tendon_names_in("${source}" names)
     tendon_names_beside("${source}" included)

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# entrypoint.sh PROGRAM [ARGUMENT...]: runs a node of the brain so that it listens at the address of this container, unless
-# BRAIN_LISTEN says where. Others dial what a node announces, so that has to be a number, which only the container
-# itself knows.
+# entrypoint.sh PROGRAM [ARGUMENT...]: runs a node of the brain that listens at the address of this container, unless
+# BRAIN_LISTEN is set. Others connect to the address that a node announces, so it must be numeric, and only the
+# container itself knows it.
 set -eu
 
 if [ -z "${BRAIN_LISTEN:-}" ]; then

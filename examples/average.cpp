@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program of docs/cpp.md about groups: processes that average their gradients; one of them
-// dies, the others go on. A launcher starts it:
+// dies, the others continue. A launcher starts it:
 //
 //   tendon launch -n 3 -- average
 //

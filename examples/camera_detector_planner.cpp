@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Three processes: a camera, a detector on a GPU, a planner. The camera publishes frames in host
-// memory and knows of no GPU. The detector receives them on its GPU, cuts out where something
-// moved, and publishes that cut from there. The planner receives it in host memory. Without a GPU
-// the detector says so, and works in host memory. In three terminals:
+// memory and does not know about GPUs. The detector receives them on its GPU, cuts out the rows
+// where something moved, and publishes the cut from the GPU. The planner receives it in host
+// memory. Without a GPU the detector says so and works in host memory. In three terminals:
 //
 //   camera_detector_planner detect                   prints its address: 127.0.0.1:40231
 //   camera_detector_planner plan 127.0.0.1:40231
 //   camera_detector_planner see 127.0.0.1:40231
 //
-// Without an argument it starts all of them.
+// Without an argument it starts all three.
 //
 // Prints:
 // frame 1: object of brightness 50 in 16 rows of 640 from row 100 on

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program of README.md: it connects to a trainer, and sends it a batch. Start trainer.cpp or
+// A program of README.md: connects to a trainer and sends it a batch. Start trainer.cpp or
 // python/trainer.py first, in another terminal.
 #include <tendon/tendon.hpp>
 using namespace std::chrono_literals;

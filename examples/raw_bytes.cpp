@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages that are no tensors: bytes with a tag and a small header, as a Protobuf message or a
-// picture file would be. A server answers each client on a thread of its own.
+// Sends messages without tensors: bytes with a tag and a small header, such as a Protobuf message
+// or a picture file. A server answers each client on a thread of its own.
 //
 // Prints:
 // tag 1, header "text/plain": HELLO
@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Answers bytes in upper case and TensorDicts as they are, until the client ends the stream.
+// Answers bytes in upper case and TensorDicts unchanged, until the client ends the stream.
 void serve(Pipe pipe) {
   for (;;) {
     Result<Message> message = pipe.recv_message(30s);

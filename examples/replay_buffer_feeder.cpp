@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A replay buffer keeps everything it receives. What it keeps at first are views on the sender's
-// memory. Before the sender would run out of slots, further messages are copied into private
-// memory, and each such copy is counted: the stream never stops for a consumer that holds on. Over
-// tcp what arrives is the receiver's own, and nothing is copied for this reason.
+// A replay buffer keeps everything it receives. At first it keeps views on the sender's memory.
+// Before the sender runs out of slots, further messages are copied into private memory, and each
+// copy is counted: the stream never stops for a consumer that keeps messages. Over tcp the receiver
+// owns the memory of every message, so nothing is copied for this reason.
 //
 // Prints:
 // kept 256 transitions, every byte intact
@@ -79,7 +79,7 @@ int run() {
             << buffer.size() - copied << " stayed where they arrived, " << copied
             << " were copied because credit was low (copied_low_credit)\n";
 
-  buffer.clear();  // every lent slot goes back
+  buffer.clear();  // returns every lent slot
   for (std::int64_t number = kTransitions; number < kTransitions + kMore; ++number)
     if (!intact(pipe.recv(10s).value(), number)) return 1;
   std::cout << "released; the next " << kMore

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A learner and three rollout workers, each a process of its own. In every round the learner sends
-// its weights to all workers, each plays a rollout with them, and the learner moves its weights
-// half
-// way to the mean of what they found. A worker knows the address and nothing else; it ends when the
+// its weights to all workers, and each plays a rollout with them. The learner then moves its
+// weights half way to the mean of the results. A worker knows only the address; it ends when the
 // learner ends the stream.
 //
 // Prints:
@@ -60,7 +59,7 @@ void work(std::string_view address, std::int64_t worker) {
   }
 }
 
-// Moves the weights half way to the mean of what the rollouts found.
+// Moves the weights half way to the mean of the rollouts' results.
 void learn(const std::vector<TensorDict>& rollouts, std::span<float> policy, std::int64_t version) {
   for (const TensorDict& rollout : rollouts) {
     const std::int64_t played = rollout.value("version").as_i64();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program of README.md: it listens, and takes each batch that a loader sends. Start it first,
+// A program of README.md: listens, and receives each batch that a loader sends. Start it first,
 // then loader.cpp or python/loader.py in another terminal.
 #include <iostream>
 #include <tendon/tendon.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A consumer and a producer that know of each other by address only. In two terminals:
+// A consumer and a producer that know each other only by address. In two terminals:
 //
 //   two_processes consume 127.0.0.1:7000
 //   two_processes produce 127.0.0.1:7000

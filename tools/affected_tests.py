@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses what the slow checks of .ci/run look at: files near the change, and a part of the others that rotates.
+"""Chooses the files for the slow checks of .ci/run: files near the change, and a rotating part of the others.
 
 affected_tests.py cpp|python|tidy [--base COMMIT]   prints the chosen files, one a line
 affected_tests.py --self-test                       plants changes and expects the right choice
 
-The change is all that differs from the newest commit that is over a day old, or from --base, in more than comments. The
-distance of a file is the number of steps from it to a changed one. A file depends on the headers that it includes, a header
-on the sources that implement it (same layer, same beginning of the name), a test in Python on the binding that registers a
-name it uses. The nearest files are chosen first, up to N lines of them together (KINDS), so that a change of half the tree
-ends in time too. Then all files are cut into K parts of like size, and one part is added: the number of commits
-says which. stderr says what was left out.
+The change is everything except comments that differs from the newest commit that is over a day old, or from --base.
+The distance of a file is the number of steps from it to a changed one. A file depends on the headers that it includes,
+a header on the sources that implement it (same layer, same beginning of the name), and a test in Python on the binding
+that registers a name it uses. The nearest files are chosen first, up to N lines of them together (KINDS), so that a
+change of half the tree is checked in time too. Then all files are cut into K parts of similar size, and the number of
+commits selects one more part. stderr lists the files that were left out.
 
   cpp      tests/unit and tests/conformance, for the sanitizers
   python   tests/python, for the sanitizers
@@ -33,18 +33,19 @@ PYTHON_IMPORT = re.compile(r"^\s*(?:from|import) +([\w.]+)", re.MULTILINE)
 # A class or a function that a binding registers.
 REGISTERED = re.compile(r'\(\s*module,\s*"(\w{4,})"|\.def\w*\(\s*"(\w{4,})"')
 WORD = re.compile(r"\w{4,}")
-# A literal, which may hold the signs of a comment, or a comment.
+# A comment, or a literal, which may contain the characters that begin a comment.
 LITERAL_OR_COMMENT = re.compile(r'''R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|//[^\n]*|/\*.*?\*/''', re.DOTALL)
 KINDS = {"cpp": (re.compile(r"tests/(unit/.*|conformance)/[^/]*_test\.cpp"), 3000),
-         # Without those that run programs and tools, or torch's arithmetic: the extension module is a small part of it.
+         # Without tests that run programs and tools, or torch's arithmetic: little of their time is spent in the
+         # extension module.
          "python": (re.compile(r"tests/python/test_(?!packaging|typing|pages|examples|deploy|brain|engine)\w+\.py"), 1000),
          "tidy": (re.compile(r"(src|cli|python/bindings)/.*\.cpp"), 6000)}
-# A prime: landings of any number of commits meet every part.
+# A prime, so that landings of any number of commits select every part in the end.
 PARTS = 13
 
 
 class Graph:
-    """Which files of ours each file depends on, directly."""
+    """The files of the tree that each file depends on directly."""
 
     def __init__(self, root: Path, names: list[str]) -> None:
         self.names = set(names)
@@ -85,12 +86,12 @@ class Graph:
                 places = [f"{base}/{path}{end}" for base in (folder, "python") for end in (".py", "/__init__.py")]
                 self.needs[name] |= {place for place in places if place in self.names}
             for word in set(WORD.findall(self.texts[name])):
-                # What several bindings register, such as "close", says nothing.
+                # A name that several bindings register, such as "close", tells nothing.
                 if len(found := registered_by.get(word, set())) == 1:
                     self.needs[name] |= found
 
     def distances(self, changed: set[str]) -> dict[str, int]:
-        """How many steps each file that depends on a changed one is away from it."""
+        """Returns the distance of each file that depends on a changed one."""
         needed_by: dict[str, list[str]] = {}
         for name, needs in self.needs.items():
             for need in needs:
@@ -112,7 +113,7 @@ def layer_of(name: str) -> str:
 
 
 def parts_of(sizes: dict[str, int], count: int) -> list[set[str]]:
-    """All files in `count` parts of like size, the same for every commit that has the same files."""
+    """Cuts the files into `count` parts of similar size, the same for every commit with the same files."""
     parts: list[tuple[int, set[str]]] = [(0, set()) for _ in range(count)]
     for name in sorted(sizes, key=lambda each: (-sizes[each], each)):
         least = min(range(count), key=lambda index: parts[index][0])
@@ -122,7 +123,7 @@ def parts_of(sizes: dict[str, int], count: int) -> list[set[str]]:
 
 
 def choose(sizes: dict[str, int], far: dict[str, int], lines: int, part: set[str]) -> tuple[list[str], list[str]]:
-    """The chosen files, and those that were changed or depend on the change and were left out."""
+    """Returns the chosen files, and the files in or near the change that were left out."""
     near = sorted((name for name in sizes if name in far), key=lambda name: (far[name], name))
     chosen, left, total = [], [], 0
     for name in near:
@@ -133,7 +134,7 @@ def choose(sizes: dict[str, int], far: dict[str, int], lines: int, part: set[str
 
 
 def code_of(name: str, text: str) -> str:
-    """The text without its comments, and without white space where it is C++; as it is where that is not known."""
+    """Returns the text without its comments, and C++ without white space; an unknown kind of file unchanged."""
     if name.endswith(CODE):
         return "".join(LITERAL_OR_COMMENT.sub(lambda found: "" if found[0].startswith("/") else found[0], text).split())
     if name.endswith(".py"):
@@ -160,7 +161,7 @@ def main() -> int:
     base = options.base or git("rev-list", "-1", "--before=1 day ago", "HEAD", root=root).strip()
     names = [name for name in git("ls-files", "-co", "--exclude-standard", root=root).splitlines()
              if (root / name).is_file()]
-    # A history without an older commit: everything is new. So is what is not committed yet.
+    # Without an older commit, everything is new. Uncommitted files are new too.
     changed = set(git("diff", "--name-only", base, root=root).splitlines() if base else names)
     changed |= set(git("ls-files", "-o", "--exclude-standard", root=root).splitlines())
     pattern, lines = KINDS[options.kind]
@@ -200,7 +201,7 @@ def self_test() -> None:
     }
     with checker.tree(files) as root:
         graph = Graph(root, list(files))
-    cases = [  # changed, a file, how far it is from the change
+    cases = [  # changed, a file, its distance
         ("include/tendon/core/error.hpp", "tests/unit/core/error_test.cpp", 1),
         ("src/core/error.cpp", "tests/unit/core/error_test.cpp", 2),  # through the header
         ("src/core/error.cpp", "tests/unit/pipe/send_test.cpp", 3),

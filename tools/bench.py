@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures Tendon beside its baselines in one run and writes docs/benchmarks.md.
 
-Every program runs once a round, the ones that are compared directly after each other; the rounds
+Every program runs once a round, compared ones directly after each other. The rounds
 repeat because one round on a shared machine says little. A figure is the median of the rounds'
 p50s with their range; a ratio is formed inside a round and then treated the same way.
-`make bench` builds what this script runs.
+`make bench` builds the programs that this script runs.
 """
 
 import argparse
@@ -33,7 +33,7 @@ TIME_LIMIT_S = 120  # of one program in one round
 
 
 class NotMeasured(Exception):
-    """Why a program gave no figures, in words for the table."""
+    """The reason why a program has no figures, worded for the table."""
 
 
 class Key(NamedTuple):
@@ -54,12 +54,12 @@ class Step:
 
     command: list[str]
     run: Callable[[list[str]], list[dict]]
-    missing: str | None = None  # the reason why it cannot run here
+    missing: str | None = None  # the reason why it cannot run
 
 
 @dataclass
 class Series:
-    """What one key gave in each round."""
+    """The rows of one key in each round."""
 
     command: str
     rows: dict[int, dict] = field(default_factory=dict)  # round -> row
@@ -70,14 +70,14 @@ class Series:
 
 @dataclass
 class Line:
-    """One comparison. `quantity` is what is divided: time (smaller is better) or rate (larger)."""
+    """One comparison. `quantity` is the divided one: time (smaller is better) or rate (larger)."""
 
     title: str
     subject: Key
-    peers: list[Key]  # of several, the fastest of the round; none: the figure itself, in us
+    peers: list[Key]  # the fastest one of the round counts; none: the figure itself, in us
     quantity: str  # of a row: "latency_us_p50", "bandwidth_gb_per_s", ...
-    limit: float | None = None  # none: stated, not judged
-    cause: str = ""  # what is known to keep it from its target
+    limit: float | None = None  # none: shown without a verdict
+    cause: str = ""  # the known reason for a missed target
 
     @property
     def unit(self) -> str:
@@ -96,7 +96,7 @@ class Line:
 
 
 def execute(command: list[str], environment: dict[str, str] | None = None) -> str:
-    """stdout of a command that ends well; anything else is NotMeasured with its last words."""
+    """Returns the stdout of a command that succeeds; otherwise raises NotMeasured with its last output."""
     try:
         done = subprocess.run(command, cwd=ROOT, env={**os.environ, **(environment or {})},
                               capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False)
@@ -124,7 +124,7 @@ def free_port() -> int:
 
 
 def wait_until_listening(port: int, server: subprocess.Popen) -> None:
-    """Reads the kernel's table, of the server's network: a trial connection would be taken for the
+    """Reads the kernel's table of the server's network: the server would take a trial connection for its
     client."""
     give_up = time.monotonic() + 10
     while time.monotonic() < give_up:
@@ -174,7 +174,7 @@ def run_ucx(transport: str) -> Callable[[list[str]], list[dict]]:
             _, p50, _, overall = columns[:4]
         except (IndexError, ValueError):
             raise NotMeasured("ucx_perftest printed no final line") from None
-        # For tag_bw the percentile column is the cost of posting, not of moving.
+        # For tag_bw the percentile column is the cost of posting, not of the transfer.
         time_us = p50 if test == "tag_lat" else overall
         key = Key(f"ucx_{transport}", test, size_bytes)
         return [row(key, time_us, None, size_bytes / time_us / 1e3)]
@@ -197,7 +197,7 @@ def iperf3_rows(text: str) -> list[dict]:
 
 
 def run_topic(command: list[str]) -> list[dict]:
-    """`bench topic`'s rows under names that tell them from those of a pipe."""
+    """Returns the rows of `bench topic`, renamed so that they differ from those of a pipe."""
     policy = command[command.index("--policy") + 1]
     loan = "filled loan" if "--fill" in command else "loan"
     rows = run_json(command)
@@ -209,7 +209,7 @@ def run_topic(command: list[str]) -> list[dict]:
 
 
 def run_memory(command: list[str]) -> list[dict]:
-    """Google Benchmark's document; a row of each benchmark that is named NAME/SIZE/real_time."""
+    """Converts Google Benchmark's document: a row of each benchmark named NAME/SIZE/real_time."""
     rows = []
     for measured in json.loads(execute(command))["benchmarks"]:
         name, size, _ = measured["name"].split("/")
@@ -219,7 +219,7 @@ def run_memory(command: list[str]) -> list[dict]:
 
 
 # -------------------------------------------------------------------------------------------------
-# What is measured and what is compared
+# Measurements and comparisons
 
 FLAG = Key("flag", "ping_pong", 8)
 IPERF3 = Key("iperf3", "streams_1", 128 * KIB)
@@ -233,7 +233,7 @@ class Programs:
 
     def built(self, program: str, *arguments: str,
               run: Callable[[list[str]], list[dict]] = run_json) -> Step:
-        """A program of this build; its path is relative to the build folder."""
+        """Runs a program of this build; its path is relative to the build folder."""
         path = f"{self.build_dir}/{program}"
         missing = None if (ROOT / path).exists() else f"not built: {path} is missing"
         return Step([path, *arguments], run, missing)
@@ -249,11 +249,11 @@ class Programs:
         return self.own("flag_ping_pong", 8)
 
     def by_mpirun(self, ranks: int, crowded: list[str], step: Step) -> Step:
-        """`crowded`: how ranks are placed of which there are more than cores."""
+        """`crowded`: the options that place more ranks than cores."""
         if not shutil.which("mpirun"):
             step.missing = "not installed: mpirun (openmpi-bin, libopenmpi-dev)"
         placement = ["--bind-to", "core"] if ranks <= self.cores else crowded
-        # "isolated": nothing but this host, so no ssh and no batch system is looked for.
+        # "isolated": only this host, so mpirun looks for neither ssh nor a batch system.
         step.command = ["mpirun", "--allow-run-as-root", "--mca", "plm", "isolated", "-n", str(ranks),
                         *placement, *step.command]
         return step
@@ -320,7 +320,7 @@ class Programs:
                           "--benchmark_format=json", run=run_memory)
 
 
-# Why targets are missed, as far as it is known: written below the figures that are.
+# The known reasons for missed targets, printed below those figures.
 SOFTWARE = ("What the two cores cost is the raw flag's time; the rest is software at both ends. "
             "Every message carries a schema, a shared owner that outlives its pipe, a deadline and "
             "a Result, and passes the locks of ends that any thread may use; the profile is flat. ")
@@ -344,7 +344,7 @@ ON_HOLDS = ("1 KiB travels inline. What is larger lies in a slot: each reader's 
 STEP_COSTS = ("Both wait in the poll of ZeroMQ, which is most of it. Beside the same sockets a step has an envelope of "
               "Protobuf at each end, a copy that is kept until it was applied, and an eventfd in the poll.")
 
-# Where the ranges begin for which the library tries ways to copy: LargeCopies::kFirstBytes.
+# The sizes from which the library tries several ways to copy: LargeCopies::kFirstBytes.
 TRIED_SIZES = [8 * MIB, 12 * MIB, 16 * MIB, 24 * MIB, 32 * MIB]
 COPY_SIZES = [8, KIB, 64 * KIB, MIB, 4 * MIB, *TRIED_SIZES, LARGE]
 ROUTINE_SIZES = sorted({4 * KIB * 4**i for i in range(10)} | set(TRIED_SIZES))  # to 1 GiB
@@ -356,7 +356,7 @@ MEMORY_SIZE = 64 * MIB
 
 
 def plan(programs: Programs) -> dict[str, list[list[Step]]]:
-    """Sections of groups; a group's steps run directly after each other."""
+    """Returns sections of groups; a group's steps run directly after each other."""
     p = programs
     hand_over = [p.flag(), p.mpi(KIB), p.iceoryx2("loan", KIB), p.tendon("shm", "loan", KIB),
                  p.tendon("shm", "loan", LARGE), p.iceoryx2("loan", LARGE)]
@@ -478,7 +478,7 @@ def shown_command(step: Step) -> str:
 
 
 def program_name(step: Step) -> str:
-    """What the reader calls it: 'tendon', 'mpi_ping_pong', 'iperf3'."""
+    """Returns the program's name for readers: 'tendon', 'mpi_ping_pong', 'iperf3'."""
     names = [pathlib.PurePath(word).name for word in step.command if "/" in word]
     scripts = [name for name in names if name.endswith(".py")]
     return (scripts or names or step.command)[0]
@@ -491,7 +491,7 @@ def measure(sections: dict[str, list[list[Step]]], rounds: int) -> Measurement:
         for name, groups in sections.items():
             say(f"round {round_number + 1} of {rounds}: {name}")
             for group in groups:
-                # Every other round runs backwards, so that no program always comes second.
+                # Every other round runs backwards, so that each program of a pair is first equally often.
                 for step in group if round_number % 2 == 0 else reversed(group):
                     measure_step(step, round_number, result)
     return result
@@ -516,7 +516,7 @@ def measure_step(step: Step, round_number: int, result: Measurement) -> None:
 @dataclass
 class Verdict:
     line: Line
-    values: list[float]  # one a round: a ratio, or the figure itself
+    values: list[float]  # one per round: a ratio, or the figure itself
 
     @property
     def median(self) -> float:
@@ -552,7 +552,7 @@ def judge(line: Line, result: Measurement) -> Verdict:
 
 
 # -------------------------------------------------------------------------------------------------
-# Telling
+# Output
 
 
 def say(text: str) -> None:
@@ -560,7 +560,7 @@ def say(text: str) -> None:
 
 
 def by_size(result: Measurement, quantity: str, keys: Iterable[Key]) -> dict[int, list[float]]:
-    """What was measured of these: size -> a figure of each round."""
+    """Returns the figures of these keys: size -> a figure of each round."""
     found = {key.size_bytes: result.series[key].values(quantity) for key in keys if key in result.series}
     return {size_bytes: values for size_bytes, values in found.items() if values}
 
@@ -581,7 +581,7 @@ def number(value: float) -> str:
 
 
 def spread(values: list[float]) -> str:
-    """Median and range: `1.2 (1.1..1.4)`."""
+    """Formats median and range: `1.2 (1.1..1.4)`."""
     if not values:
         return "-"
     return f"{number(statistics.median(values))} ({number(min(values))}..{number(max(values))})"
@@ -595,7 +595,7 @@ def limit_text(line: Line) -> str:
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
-    """A table that reads well both in a terminal and as Markdown."""
+    """Formats a table that is readable in a terminal and as Markdown."""
     widths = [max(len(cells[i]) for cells in [header, *rows]) for i in range(len(header))]
     def line(cells):
         return "| " + " | ".join(c.ljust(w) for c, w in zip(cells, widths)) + " |"
@@ -620,8 +620,8 @@ def comparison_table(verdicts: list[Verdict], result: Measurement) -> str:
 
 def closing(title: str, verdicts: list[Verdict], result: Measurement, words: str, figures: str,
             before_figures: Iterable[str] = ()) -> list[str]:
-    """The end of a part: what is compared, what was not met and why, all figures, what was not measured. `title` is
-    that of a part of a document of several."""
+    """Ends a part: the comparisons, the missed targets with their reasons, all figures, the missing programs. `title`
+    is set for a part of a shared document."""
     def heading(text: str) -> str:
         return f"## {title}: {text}" if title else f"## {text[0].upper()}{text[1:]}"
 
@@ -659,7 +659,7 @@ def first_line(command: list[str]) -> str:
 
 
 def cpu_model() -> str:
-    """With family and model, because a virtual machine may be told no more than "AMD EPYC"."""
+    """Returns the model with family and number, because a virtual machine may see only "AMD EPYC"."""
     said: dict[str, str] = {}
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as lines:
         for line in lines:
@@ -722,7 +722,7 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
 
 
 def machine_table(machine: dict[str, str], command: str, result: Measurement) -> str:
-    """Where, when and how a part of the document was made."""
+    """Formats the machine, time and command of a part of the document."""
     loads = ", ".join(f"{load:.1f}" for load in result.load)
     return table(["machine", ""], [*map(list, machine.items()), ["date", datetime.date.today().isoformat()],
                                    ["command", f"`{command}`"],
@@ -746,7 +746,7 @@ def as_json(benchmark: str, machine: dict[str, str], verdicts: list[Verdict],
 
 
 def write_part(file: pathlib.Path, program: str, text: str) -> None:
-    """Puts what a program says into a document of several; the parts of the others stay."""
+    """Writes a program's part of a shared document; the other parts stay unchanged."""
     pieces = re.split(r"^<!-- written by (\S+) -->\n+", file.read_text(encoding="utf-8")
                       if file.exists() else "", flags=re.MULTILINE)
     parts = dict(zip(pieces[1::2], pieces[2::2])) | {program: text}
@@ -762,12 +762,12 @@ def tell_load() -> None:
 
 
 # -------------------------------------------------------------------------------------------------
-# The way of each script, from its command line to its part of the document
+# The common flow of the scripts, from the command line to a part of the document
 
 
 def command_line(description: str, sections: Iterable[str] = (), rounds: int = 3,
                  json_name: str = "") -> argparse.ArgumentParser:
-    """With a name for its JSON the figures are written to a file beside what is printed, without one in its place."""
+    """With a name for the JSON file, the figures are written there besides the text; without one, instead of it."""
     parser = argparse.ArgumentParser(description=description.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--rounds", type=int, default=rounds, help="at least 3 for a document")
     if sections:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the release and the peers, then measures (tools/bench.py; its flags are passed on).
+# Builds the release and the peers, then measures (passes its flags to tools/bench.py).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

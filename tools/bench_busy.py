@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a wait policy costs on a machine whose CPUs others want too: `bench pipe` and `bench topic` beside CPU hogs.
+"""Measures the cost of a wait policy on a busy machine: `bench pipe` and `bench topic` beside CPU hogs.
 
 bench_busy.py [--rounds N] [--hogs 0,1,2] COMMAND [BASE]   COMMAND and BASE are two builds of `tendon`; without BASE the
                                                           policies of COMMAND are compared with each other
 
-Each round runs every policy once, in an order that turns. A row is the median over the rounds of p50 and p99 of one way,
-in us, by shared memory, with nobody pinned. The ratios are those of COMMAND's `balanced` to the better of `blocking` and
-BASE's `balanced`.
+Each round runs every policy once, in a rotating order. A row is the median over the rounds of p50 and p99 of one way,
+in us, by shared memory, with nothing pinned. The ratios are those of COMMAND's `balanced` to the better of `blocking`
+and BASE's `balanced`.
 """
 
 import argparse

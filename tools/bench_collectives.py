@@ -3,7 +3,7 @@
 """Measures collectives beside OpenMPI and gloo in one run: a part of docs/benchmarks.md, a plot.
 
 Rounds, figures and ratios are those of tools/bench.py. `make bench` runs this after it;
-tools/bench_collectives.sh makes what it needs first.
+tools/bench_collectives.sh builds the programs first.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from bench import (KIB, MIB, ROOT, Key, Line, Measurement, NotMeasured, Step, Ve
 from bench_python import PROGRAMS, PYTHON, TimesFaster
 
 P50, P99 = "latency_us_p50", "latency_us_p99"
-# What is compared lies in one run of each program: first size, last size, factor.
+# Compared sizes are measured in one run of each program: first size, last size, factor.
 SPANS = [(8, 8, 2), (KIB, 256 * KIB, 4), (MIB, 64 * MIB, 4), (32 * MIB, 32 * MIB, 2)]
 SIZES = sorted({first * factor**i for first, last, factor in SPANS for i in range(9)
                 if first * factor**i <= last})
@@ -31,7 +31,7 @@ OTHER_SIZES = [KIB, 32 * KIB, MIB, 32 * MIB]
 RANKS = [2, 4]
 CROWDS = [4, 16, 32]  # ranks that share CPUs
 CROWD_SPANS = {4: [(8, 8, 2), (32 * MIB, 32 * MIB, 2)], 16: [(8, 8, 2)], 32: [(8, 8, 2)]}
-KILLS = 20  # kills a round, for each path
+KILLS = 20  # kills per round, for each path
 BEYOND_CACHES = (
     "From 16 MiB the tensors do not fit in the caches, and the memory, which both ranks share, is the limit: see "
     "the lines *memory's bound*. gloo waits for the same memory there, no longer for its sockets, so the distance "
@@ -41,11 +41,11 @@ IN_CACHES = (
     "shows it; both ways are tried and the faster one is kept, so this line is that of ordinary "
     "memory. OpenMPI's own time varies by a factor of five with where the host puts the two CPUs.")
 BOUND = "sum of two tensors into both"
-BOUND_FROM = 16 * MIB  # what is smaller does not leave the caches
+BOUND_FROM = 16 * MIB  # smaller tensors stay in the caches
 
 
 # -------------------------------------------------------------------------------------------------
-# What is measured
+# Measurements
 
 
 def mode(op: str, ranks: int, memory: str = "ordinary") -> str:
@@ -58,7 +58,7 @@ def key(program: str, size_bytes: int, op: str = "allreduce", ranks: int = 2,
 
 
 def run_collective(program: str, command: list[str], memory: str = "") -> list[dict]:
-    """Rows under the name of their program, with ranks and memory in their mode."""
+    """Returns rows with the name of their program, and ranks and memory in their mode."""
     rows = run_json(command)
     for row in rows:
         row["memory"] = memory or row["memory"]
@@ -87,7 +87,7 @@ class Programs(bench.Programs):
                           *span_flags(span), run=functools.partial(run_collective, "tendon"))
 
     def crowd(self, ranks: int, policy: str, span: tuple[int, int, int]) -> Step:
-        """all_reduce in ordinary memory; in the tables the policy stands in place of the memory."""
+        """Returns the step of all_reduce in ordinary memory; the tables show the policy in place of the memory."""
         step = self.tendon("allreduce", ranks, "ordinary", span)
         step.run = functools.partial(run_collective, "tendon", memory=policy)
         step.command += ["--policy", policy]
@@ -116,7 +116,7 @@ def span_flags(span: tuple[int, int, int]) -> list[str]:
 
 
 def plan(programs: Programs) -> dict[str, list[list[Step]]]:
-    """Sections of groups; a group's steps run directly after each other."""
+    """Returns sections of groups; a group's steps run directly after each other."""
     p = programs
     sections = {}
     for ranks in RANKS:
@@ -136,7 +136,7 @@ def plan(programs: Programs) -> dict[str, list[list[Step]]]:
 
 
 # -------------------------------------------------------------------------------------------------
-# What is compared
+# Comparisons
 
 MPI_LIMITS = {"ordinary": {8: 1, KIB: 1, 64 * KIB: 0.75, MIB: 0.65, 32 * MIB: 0.5},
               "pool": {MIB: 0.4, 32 * MIB: 0.25}}
@@ -149,7 +149,7 @@ def gloo_limit(memory: str, size_bytes: int) -> float | None:
 
 
 def crowd_lines() -> list[Line]:
-    """Ranks that share CPUs. OpenMPI yields when it is idle there, by `--oversubscribe`."""
+    """Returns the comparisons with ranks that share CPUs. There OpenMPI yields when idle, by `--oversubscribe`."""
     found = []
     for ranks in CROWDS:
         for size in (span[0] for span in CROWD_SPANS[ranks]):
@@ -202,7 +202,7 @@ def lines() -> list[Line]:
 
 
 # -------------------------------------------------------------------------------------------------
-# Telling
+# Output
 
 PLOT = "benchmarks_collectives.svg"
 PLOTTED = {"gloo": ("gloo", "ordinary"), "OpenMPI": ("openmpi", "ordinary"),
@@ -214,7 +214,7 @@ def times(result: Measurement, ranks: int, program: str, memory: str = "ordinary
 
 
 def plot(result: Measurement) -> str:
-    # Names of neighbours that would overlap are left out.
+    # Leaves out names that would overlap.
     named = {size: size_text(size) for size in SIZES
              if size in (8, KIB, 16 * KIB, 256 * KIB, 4 * MIB, 64 * MIB)}
     cpus = len(os.sched_getaffinity(0))
@@ -226,7 +226,7 @@ def plot(result: Measurement) -> str:
 
 
 def times_table(result: Measurement, ranks: int) -> str:
-    """All times of all_reduce beside each other, with the ratios of the medians."""
+    """Formats all times of all_reduce side by side, with the ratios of the medians."""
     def ratio(own: list[float], theirs: list[float]) -> str:
         if not own or not theirs:
             return "-"

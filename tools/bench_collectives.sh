@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the release and makes the environment of the Python peer, then measures
-# (tools/bench_collectives.py; its flags are passed on). With --network first: groups between
-# network namespaces (tools/bench_network.py), which needs root.
+# Builds the release, makes the environment of the Python peer, then measures (passes its flags to
+# tools/bench_collectives.py). With --network first: measures groups between network namespaces
+# (tools/bench_network.py), which needs root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

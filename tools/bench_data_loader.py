@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures tendon.torch.DataLoader beside torch's: batches a second of the same dataset, whose samples are made already.
+"""Compares tendon.torch.DataLoader with torch's: batches a second of the same dataset, whose samples exist already.
 
-The loaders take turns, round by round, in one process; figures are medians over the rounds. With a Python that has
-torch and the package.
+The loaders take turns, round by round, in one process; figures are medians over the rounds. Run it with a Python that
+has torch and the package.
 """
 
 import argparse
@@ -21,10 +21,10 @@ import torch.utils.data
 import tendon.torch
 from bench import cpu_model, write_part
 
-# Bytes of a batch, of as many samples, in how many batches of one round.
+# The bytes of a batch, and the batches in one round.
 SIZES = {1 << 10: 3000, 100 << 20: 30}
 SAMPLES = 4
-WARM_UP = 6  # one of so many batches is taken before
+WARM_UP = 6  # one of this many batches is taken before, to warm up
 
 PAGE = """Written by `tools/bench_data_loader.py --output docs/benchmarks.md`; do not edit. Batches a second of
 `tendon.torch.DataLoader` beside torch's, with the same dataset, whose samples are in memory. The loaders take turns, round by
@@ -33,7 +33,7 @@ that makes a new tensor, which is copied once on its way; `lent` stacks into `te
 
 
 class Made(torch.utils.data.Dataset):
-    """As from a cache in memory: what is measured is the way from the workers, and the collation there."""
+    """A dataset in memory, so that the way from the workers and their collation are measured."""
 
     def __init__(self, sample_bytes: int, count: int) -> None:
         self.samples = torch.ones(SAMPLES, sample_bytes // 4)
@@ -47,12 +47,12 @@ class Made(torch.utils.data.Dataset):
 
 
 def own_collate(samples: list[torch.Tensor]) -> torch.Tensor:
-    """As a program has one: what it makes lies in the worker's memory."""
+    """Collates as a program does: the batch lies in the worker's memory."""
     return torch.stack(samples)
 
 
 def lent_collate(samples: list[torch.Tensor]) -> torch.Tensor:
-    """As one is for tendon's loader: what it makes lies where the program reads it."""
+    """Collates for tendon's loader: the batch lies where the program reads it."""
     return torch.stack(samples, out=tendon.torch.empty_in_batch((len(samples), *samples[0].shape)))
 
 
@@ -60,7 +60,7 @@ COLLATE = {"default": None, "own": own_collate, "lent": lent_collate}
 
 
 def measure_round(kind: type, size_bytes: int, batches: int, workers: int, collate: Callable | None) -> float:
-    """Batches a second, once the workers run."""
+    """Returns batches a second, once the workers run."""
     before = max(workers * 2, batches // WARM_UP)
     loader = kind(Made(size_bytes // SAMPLES, (before + batches) * SAMPLES), batch_size=SAMPLES, num_workers=workers,
                   collate_fn=collate)

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the control plane in Python and the engine of examples/engine beside their peers: a part of docs/benchmarks.md.
+"""Compares the control plane in Python and the engine of examples/engine with their peers: a part of
+docs/benchmarks.md.
 
-Rounds, figures and ratios are those of tools/bench.py. The engine and `transformers` are started once and stand beside
-each other; a round asks both in turn. `make bench` runs this; tools/bench_engine.sh makes the environment first.
+Rounds, figures and ratios are those of tools/bench.py. The engine and `transformers` are started once and stay
+loaded; a round asks both in turn. `make bench` runs this; tools/bench_engine.sh makes the environment first.
 """
 
 import argparse
@@ -23,7 +24,7 @@ JOBS = ["batch 1", "batch 8", "24 at once"]
 STEADY, RATE = "latency_us_p50", "tokens_per_s"
 LAYOUT = "3,2,1"
 STEP_WORKERS = [1, 2, 4]
-# Why targets are missed, as far as it is known.
+# The known reasons for missed targets.
 ON_STEPS = ("Python adds some 3 us to the figure of C++ (`tools/bench.sh --only control`); the rest is the envelope, the numbers "
             "and the eventfd in the poll at both ends. With 2 workers three processes and their I/O threads share two cores.")
 ON_ONE = ("Both read all weights, 540 MB, once a token, which is four fifths of the time; what is left are some thousand small "
@@ -36,7 +37,7 @@ def python(*words: str) -> list[str]:
 
 
 class Standing:
-    """A program that is started once and answers a line with a row."""
+    """A program that is started once and answers each line with a row."""
 
     def __init__(self, command: list[str], missing: str | None) -> None:
         self.command, self._missing = command, missing
@@ -69,7 +70,7 @@ class Standing:
 
 
 def plan(build_dir: str) -> tuple[dict[str, list[list[Step]]], list[Standing]]:
-    """What is compared runs directly after each other."""
+    """Returns the steps; compared ones run directly after each other."""
     controller = f"{build_dir}/examples/engine/engine_controller"
     no_python = None if (ROOT / PYTHON).exists() else f"not installed: {PYTHON} is missing"
     no_engine = no_python or (None if (ROOT / controller).exists() else f"not built: {controller} is missing")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the engine's controller and makes the environment of its workers and peers, then measures
-# (tools/bench_engine.py; its flags are passed on). A peer that could not be installed is named in the table.
+# Builds the engine's controller, makes the environment of its workers and peers, then measures (passes its flags to
+# tools/bench_engine.py). The table names a peer that could not be installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a brain of 24 processes under its full load: a part of docs/benchmarks.md.
 
-The program `processes fabric` does it; this script runs it for each path and each way of discovery, and fails when
+It runs the program `processes fabric` for each path and each kind of discovery, and fails when
 a sample was lost. Rounds and figures are those of tools/bench.py. `make bench` runs this last;
 tools/bench_fabric.sh builds the release first.
 """

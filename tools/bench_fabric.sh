@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the release, then measures a brain of 24 processes (tools/bench_fabric.py; its flags are passed on).
-# With --topics first: builds the peers too, and measures topics between hosts, while a subscriber is stopped
-# and while nodes join (tools/bench_fabric_topics.py), which needs root.
+# Builds the release, then measures a brain of 24 processes (passes its flags to tools/bench_fabric.py). With --topics
+# first: builds the peers too, and measures topics between hosts, beside a stopped subscriber and as nodes join
+# (tools/bench_fabric_topics.py), which needs root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

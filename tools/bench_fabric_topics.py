@@ -5,7 +5,7 @@ part of docs/benchmarks.md.
 
 Hosts are the network namespaces of tools/bench_network.py, which need root. Rounds, figures and
 ratios are those of tools/bench.py. `make bench` runs this before tools/bench_fabric.py;
-`tools/bench_fabric.sh --topics` builds what it needs first.
+`tools/bench_fabric.sh --topics` builds the programs first.
 """
 
 import argparse
@@ -32,10 +32,10 @@ WIRE = "127.0.0.1:7448"
 DELAY_MS = 2.5  # of a slow wire, in each direction; there is one between each host and the router
 WINDOW = MIB  # kCableWindowBytes
 PUBLISH_MIB = 2048
-STOPPED = {KIB: 100_000, SIZE: 400, LARGE: 60}  # samples of each size
+STOPPED = {KIB: 100_000, SIZE: 400, LARGE: 60}  # number of samples of each size
 JOINS = 20
 CROWDS = [24, 200, 1000]
-ZENOH_CROWDS = [24, 100]  # real sessions, all in one process: as far as the machine carries
+ZENOH_CROWDS = [24, 100]  # real sessions, all in one process: as many as the machine can run
 MATCHING = 10  # entities that a node of a crowd looks for and finds
 # Paths and modes of rows.
 HOSTS = "two hosts"
@@ -44,7 +44,7 @@ SLOW = "routed, slow"
 WINDOW_RATE = "1 MiB / round trip"
 TENDON = "tendon copy"
 
-# Why a target is missed, as far as it is known.
+# The known reasons for missed targets.
 TWO_CPUS = ("The window limits only where the round trip is long. Here five processes share the CPUs of one machine, "
             "and what they take for a sample is the limit; see the slow wire.")
 CABLE = ("A cable is a stream in frames of 48 KiB: each is sealed, put, routed and checked, and read as a stream again, "
@@ -56,7 +56,7 @@ CABLE = ("A cable is a stream in frames of 48 KiB: each is sealed, put, routed a
 
 
 class Placed:
-    """A host with a runtime directory of its own, or nodes would find out that they share one."""
+    """A host with its own runtime directory; otherwise nodes would detect that they share a host."""
 
     def __init__(self, host: Host, folder: str):
         self.host, self.folder = host, folder
@@ -73,7 +73,7 @@ def placed(count: int, apart: bool = False) -> Iterator[list[Placed]]:
 
 @contextlib.contextmanager
 def server(command: list[str], ready: str) -> Iterator[None]:
-    """One that says that it is ready, on either stream."""
+    """Runs a server until the block ends; waits until it prints `ready`, on either stream."""
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             said = process.stdout.readline()
@@ -86,7 +86,7 @@ def server(command: list[str], ready: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def routed_hosts(tendon: str, delay_ms: float) -> Iterator[list[Placed]]:
-    """Two hosts that reach only a third one, with a router; or only a slow wire to it."""
+    """Makes two hosts that reach only a third one, with a router; or only a slow wire to it."""
     with placed(3, apart=True) as hosts, contextlib.ExitStack() as stack:
         router = [tendon, "router", "--insecure-plaintext", "--listen", ROUTER]
         stack.enter_context(server(hosts[2].command(router), "router on"))
@@ -98,7 +98,7 @@ def routed_hosts(tendon: str, delay_ms: float) -> Iterator[list[Placed]]:
 
 
 def rows_between(hosts: list[Placed], place: str, link: str, command: list[str]) -> list[dict]:
-    """The second process of `command` on the second host. A row of Tendon says by which link it was."""
+    """Runs the second process of `command` on the second host. A row of Tendon names its link."""
     rows = run_json(hosts[0].command([*command, "--readers-by", shlex.join(hosts[1].command([]))]))
     for measured in rows:
         own = "link" in measured
@@ -123,7 +123,7 @@ def run_iperf3(command: list[str]) -> list[dict]:
 
 
 def run_routed(tendon: str, place: str, delay_ms: float, command: list[str]) -> list[dict]:
-    """With 1 KiB among the sizes: what the window is worth by the round trip that these took."""
+    """Adds to each row of 1 KiB the rate that the window permits at its round trip."""
     with routed_hosts(tendon, delay_ms) as hosts:
         rows = rows_between(hosts, place, "routed", command)
     for small in [measured for measured in rows if measured["size_bytes"] == KIB]:
@@ -132,7 +132,7 @@ def run_routed(tendon: str, place: str, delay_ms: float, command: list[str]) -> 
 
 
 def run_apart(command: list[str]) -> list[dict]:
-    """With a runtime directory of its own: nothing else meets there."""
+    """Runs the command with its own runtime directory, so that no other node is found there."""
     with runtime_folder() as folder:
         return run_json(["env", f"TENDON_RUNTIME_DIR={folder}", *command])
 
@@ -194,7 +194,7 @@ def plan(programs: Programs) -> dict[str, list[list[Step]]]:
 
 
 # -------------------------------------------------------------------------------------------------
-# What is compared
+# Comparisons
 
 
 def crowd(count: int, network: str = "double") -> Key:
@@ -205,7 +205,7 @@ GROWTH = Key("double", "growth", 0)
 
 
 def add_growth(result: Measurement) -> None:
-    """The exponent by which the time of all nodes grows, from the least crowd to the largest."""
+    """Adds the exponent by which the time of all nodes grows from the smallest crowd to the largest."""
     least, most = CROWDS[0], CROWDS[-1]
     ends = [result.series.get(crowd(count), Series("")).rows for count in (least, most)]
     grown = {number: {"exponent": math.log(ends[1][number][P50] / ends[0][number][P50], most / least)}
@@ -255,7 +255,7 @@ def lines() -> list[Line]:
 
 
 # -------------------------------------------------------------------------------------------------
-# Telling
+# Output
 
 
 def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: list[Verdict],
@@ -285,14 +285,14 @@ def main() -> int:
     parser = command_line(__doc__, ["hosts", "routed", "stopped", "join", "announcements"], json_name="topics")
     add_build_dir(parser)
     arguments = parse(parser)
-    os.environ.pop("TENDON_ROUTER", None)  # nobody is met but by what is measured
+    os.environ.pop("TENDON_ROUTER", None)  # the measured nodes must find no others
     result = measure_asked(arguments, plan(Programs(arguments.build_dir)))
     add_growth(result)
     machine = host_card() | {"compiler": compiler(arguments.build_dir)}
     verdicts = judge_asked(arguments, lines(), result)
     tell(arguments, "topics", machine, verdicts, result, comparison_table(verdicts, result), figure_table(result))
     if result.not_measured:
-        # `make bench` goes on where there is no root, or no cargo: the part that is there stays.
+        # `make bench` continues without root or cargo: the existing part stays.
         say("no document written: not everything was measured")
         return 0
     if makes_document(arguments):

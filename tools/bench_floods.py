@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How late a Controller's calls return while its only worker lies to it as fast as it can.
+"""Measures how late a Controller's calls return while its only worker floods it with false messages.
 
 bench_floods.py [--seconds S] [KIND ...]
 
-Needs the packages tendon, protobuf and pyzmq, and the program protoc. The worker speaks the protocol by itself: it says that
-it is ready, never works, and floods. A row is how long after its deadline a call of `broadcast`, `collect` or `ask` returned,
-in ms, and the memory that the controller gained; `nothing` is without a flood. docs/control.md: at most 50 ms.
+Needs the packages tendon, protobuf and pyzmq, and the program protoc. The worker speaks the protocol by itself: it
+reports that it is ready, never works, and floods. A row is how long after its deadline a call of `broadcast`,
+`collect` or `ask` returned, in ms, and the memory that the controller gained; `nothing` is without a flood.
+docs/control.md: at most 50 ms.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ VERSION = 1
 
 
 def protocol() -> Any:
-    """The classes of control.proto, by their names."""
+    """Returns the classes of control.proto, by their names."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     with tempfile.NamedTemporaryFile() as made:
@@ -43,7 +44,7 @@ def protocol() -> Any:
 
 
 class Liar:
-    """A worker of one process, by the words of the protocol alone."""
+    """A false worker of one process, which uses only the protocol."""
 
     def __init__(self, address: str) -> None:
         import tendon
@@ -125,7 +126,7 @@ def lie(address: str, kind: str) -> None:
         if kind == "nothing":
             time.sleep(600)
         liar.flood(kind)
-    except Exception as error:  # its end is part of the answer
+    except Exception as error:  # the failure is part of the result
         print(f"  {kind}: the controller ended its worker: {str(error).splitlines()[0][:150]}", file=sys.stderr)
 
 
@@ -134,7 +135,7 @@ def resident_mib() -> float:
 
 
 def measure(kind: str, seconds: float) -> None:
-    """In a process of its own: what one kind leaves behind is no other's."""
+    """Runs in a process of its own, so that the remains of one kind do not affect another."""
     import tendon
     from tendon.control import Controller
 

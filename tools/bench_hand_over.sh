@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Where the time of a hand-over goes, step by step: builds the library with time stamps in it, in a
-# directory of its own, and prints what benchmarks/hand_over.cpp measures.
+# Measures the steps of a hand-over: builds the library with time stamps, in a directory of its own, and prints the
+# results of benchmarks/hand_over.cpp.
 #   tools/bench_hand_over.sh [times]
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -3,10 +3,10 @@
 """Measures groups over networks of a limited rate: a part of docs/benchmarks.md.
 
 Hosts are network namespaces whose links a token bucket limits, so that the link is the bottleneck
-and not the CPU: what a ring can reach at best is known then, from the rate that a plain TCP
-connection reaches on the same link in the same round. Needs root. Rounds, figures and ratios are
+and not the CPU. The limit of a ring is then known from the rate that a plain TCP connection
+reaches on the same link in the same round. Needs root. Rounds, figures and ratios are
 those of tools/bench.py. `make bench` runs this after tools/bench_collectives.py;
-`tools/bench_collectives.sh --network` makes what it needs first.
+`tools/bench_collectives.sh --network` builds the programs first.
 """
 
 import argparse
@@ -30,24 +30,24 @@ RING_RANKS = [2, 4]
 RING_SHARE = 0.8  # of the ring's bound
 STAGE_SIZES = [64 * KIB, 512 * KIB, 4 * MIB, 32 * MIB]
 STAGE_WAYS = {"stage": "chunks", "stage_whole": "whole", "stage_first": "first"}
-# The host of each rank, and what that is called.
+# The host of each rank, with the name of the placement.
 STAGE_PLACES = {"2 + 2 ranks, a host for each stage": [0, 0, 1, 1],
                 "2 + 2 ranks, a host for each rank": [0, 1, 2, 3],
                 "3 + 3 ranks, a host for each stage": [0, 0, 0, 1, 1, 1]}
 STAGE_SHM = "2 + 2 ranks, shm"
-# What travels while stages compute, and how often.
+# The bytes that travel while stages compute, and the number of microbatches.
 OVERLAP_BYTES, MICROBATCHES = 16 * MIB, 12
 OVERLAP_PLACES = {"1 + 1 ranks, a host for each stage": [0, 1],
                   "2 + 2 ranks, a host for each stage": [0, 0, 1, 1]}
 OVERLAP_SHARE = 1.15  # of the computing time
-AT_ONCE_SHARE = 1.6  # what waiting at once takes at least, or there was nothing to hide
-# Calls of each size, and the host of each rank.
+AT_ONCE_SHARE = 1.6  # the least for waiting at once; with less there is nothing to hide
+# The calls of each size, and the host of each rank.
 LEVEL_CALLS = {8: 3000, 64 * KIB: 1000, 32 * MIB: 10}
 LEVEL_PLACES = [0, 0, 1, 1]
 LEVEL_WAYS = {"leaders": "boards, one for each host, boards",
               "shards": "boards, each its shard, boards"}
 PORT = 7711
-# Why a target is missed, as far as it is known.
+# The known reasons for missed targets.
 SHARED_MEMORY = ("There is no link to relieve. Where all are on one host `send_to_stage` moves as "
                  "many bytes through the same memory as a whole send to each, in more steps, and "
                  "four ranks wait for each other on the CPUs of this machine at each. It is meant "
@@ -56,10 +56,10 @@ SHARED_MEMORY = ("There is no link to relieve. Where all are on one host `send_t
 
 class Host:
     """A network namespace. The process that holds it ends with this one, and with it the namespace
-    and its links: nothing is left, however this ends."""
+    and its links: nothing is left, however this process ends."""
 
     def __init__(self) -> None:
-        # Hosts are told apart by their names, and the kernel's would be that of this machine.
+        # A Context distinguishes hosts by name, and all would have this machine's name.
         self.holder = subprocess.Popen(["unshare", "-n", "-u", "sh", "-c",
                                         "hostname host-$$; echo ready; exec cat"],
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -88,8 +88,8 @@ def address(host: int) -> str:
 
 @contextlib.contextmanager
 def network(count: int, rate: str | None, apart: bool = False) -> Iterator[list[Host]]:
-    """Hosts at a switch; each sends at most `rate`, or what it can. `apart`: the last one reaches
-    the others, and these reach nobody but it."""
+    """Makes hosts at a switch; each sends at most `rate`, or without a limit. `apart`: only the last one reaches
+    the others, which reach only it."""
     with contextlib.ExitStack() as stack:
         def host() -> Host:
             return stack.enter_context(contextlib.closing(Host()))
@@ -114,11 +114,11 @@ def network(count: int, rate: str | None, apart: bool = False) -> Iterator[list[
 
 
 # -------------------------------------------------------------------------------------------------
-# What is measured
+# Measurements
 
 
 def run_stream(rate: str, size_bytes: int, command: list[str]) -> list[dict]:
-    """`command` is the sender's; the receiver's follows from it."""
+    """`command` is the sender's; the receiver's is derived from it."""
     with network(2, rate) as hosts:
         receiver = [address(1) + word[word.index(":"):] if ":" in word else word
                     for word in command]
@@ -132,8 +132,8 @@ def run_stream(rate: str, size_bytes: int, command: list[str]) -> list[dict]:
 
 
 def run_ranks(rate: str | None, places: list[int], name: str, command: list[str]) -> list[dict]:
-    """Rank r runs on host places[r]; without a rate the program starts its ranks itself. Hosts have
-    runtime directories of their own, or ranks on several would find out that they are on one."""
+    """Runs rank r on host places[r]; without a rate the program starts its ranks itself. Each host has
+    its own runtime directory; otherwise ranks would detect that they share a host."""
     if rate is None:
         return [row | {"mode": f"{row['mode']}, {name}", "path": "tendon"}
                 for row in run_json(command)]
@@ -162,7 +162,7 @@ def run_ranks(rate: str | None, places: list[int], name: str, command: list[str]
         if row.get("wrong"):
             raise NotMeasured(f"{row['wrong']} wrong elements at {row['size_bytes']} bytes")
         if row["mode"] == "allreduce":
-            # What a link carries; its rate is what this is held against.
+            # The traffic of a link; its rate is the reference.
             row[RATE] = row["bus_bandwidth_gb_per_s"]
         row["path"] = "tendon"
         row["mode"] = f"{row['mode']}, {name}"
@@ -171,7 +171,7 @@ def run_ranks(rate: str | None, places: list[int], name: str, command: list[str]
 
 @contextlib.contextmanager
 def runtime_folder() -> Iterator[str]:
-    """Short, as sockets have names in it."""
+    """Makes a folder with a short path, which is part of the names of sockets."""
     with tempfile.TemporaryDirectory(prefix="tb") as folder:
         yield folder
 
@@ -207,7 +207,7 @@ class Programs(bench.Programs):
         program = ["benchmarks/processes", "stage", "--json", "--way", STAGE_WAYS[way], "-b", str(STAGE_SIZES[0]), "-e",
                    str(STAGE_SIZES[-1]), "-f", "8"]
         if place is None:
-            # By itself it takes more calls: nothing limits it but the machine.
+            # Without a limited link it runs more calls, as only the machine limits it.
             return self.built(*program, run=functools.partial(run_ranks, None, [], STAGE_SHM))
         return self.by_ranks(STAGE_PLACES[place], place, *program, "-n", "5", "-w", "2", "--insecure-plaintext")
 
@@ -235,7 +235,7 @@ def plan(programs: Programs) -> dict[str, list[list[Step]]]:
 
 
 # -------------------------------------------------------------------------------------------------
-# What is compared
+# Comparisons
 
 
 def lines(rate: str) -> list[Line]:
@@ -269,7 +269,7 @@ def lines(rate: str) -> list[Line]:
 
 
 # -------------------------------------------------------------------------------------------------
-# Telling
+# Output
 
 
 def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: list[Verdict],
@@ -313,7 +313,7 @@ def main() -> int:
     verdicts = judge_asked(arguments, lines(arguments.rate), result)
     tell(arguments, "network", machine, verdicts, result, comparison_table(verdicts, result))
     if result.not_measured:
-        # `make bench` goes on where there is no root: the part that is there stays.
+        # `make bench` continues without root: the existing part stays.
         say("no document written: not everything was measured")
         return 0 if not result.series else 1
     if makes_document(arguments):

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the release, and the peers in Rust that benchmarks compare with. These are optional: without
-# cargo or its registry the tables say so.
+# Builds the release and the peers in Rust. These are optional: without cargo or its registry the tables say so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

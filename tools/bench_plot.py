@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws times by size, both logarithmic, as an SVG that reads well on light and on dark pages."""
+"""Draws times by size, both logarithmic, as an SVG that is readable on light and on dark pages."""
 
 import math
 import statistics
@@ -9,7 +9,7 @@ from html import escape
 WIDTH, HEIGHT = 860, 460
 LEFT, RIGHT, TOP, BOTTOM = 76, 210, 58, 52
 LABEL_GAP = 18
-# Wong's colours, which people with colour-blindness can tell apart; (on light, on dark).
+# Wong's colours, which people with colour-blindness can distinguish; (on light, on dark).
 COLOURS = [("#0072b2", "#56b4e9"), ("#009e73", "#2fcf9f"), ("#d55e00", "#ff8f3f"),
            ("#a8588c", "#e29bc8"), ("#6b6b6b", "#b0b0b0"), ("#8a6d00", "#e6c229")]
 STYLE = """text {{ font: 13px "DejaVu Sans", Verdana, Helvetica, Arial, sans-serif; fill: #1a1a1a }}
@@ -33,7 +33,7 @@ def colour_rules(which: int) -> str:
 
 
 def spread_labels(heights: list[float]) -> list[float]:
-    """The same heights in the same order, moved down where two would overlap."""
+    """Returns the heights in the same order, moved down where two labels would overlap."""
     placed = list(heights)
     order = sorted(range(len(heights)), key=heights.__getitem__)
     for upper, lower in zip(order, order[1:]):
@@ -50,7 +50,7 @@ def time_text(time_us: float) -> str:
 
 @dataclass(frozen=True)
 class Panel:
-    """series: name -> {size in bytes: microseconds of each round}; at least one point in all."""
+    """series: name -> {size in bytes: microseconds of each round}; has at least one point."""
 
     title: str
     what: str
@@ -58,7 +58,7 @@ class Panel:
 
 
 def colour_of(name: str, drawn: list[str]) -> int:
-    """Ours have the first colours in every plot, peers those after them."""
+    """Returns the colour: Tendon's series have the first colours in every plot, then its peers."""
     own = [each for each in drawn if each.startswith("Tendon")]
     peers = [each for each in drawn if each not in own]
     return own.index(name) if name in own else (max(2, len(own)) + peers.index(name)) % len(COLOURS)
@@ -110,7 +110,7 @@ def drawn_panel(panel: Panel, size_names: dict[int, str], sizes_of: str) -> list
 
 def times_by_size(panels: list[Panel], size_names: dict[int, str],
                   sizes_of: str = "size of the batch") -> str:
-    """The panels below one another."""
+    """Stacks the panels vertically."""
     height = HEIGHT * len(panels)
     style = STYLE.format(light=colour_rules(0), dark=colour_rules(1))
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '

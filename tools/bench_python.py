@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the Python package beside its peers in one run: a part of docs/benchmarks.md, a plot.
+"""Compares the Python package with its peers in one run: a part of docs/benchmarks.md, a plot.
 
 Rounds, figures and ratios are those of tools/bench.py. `make bench` runs this after it;
 tools/bench_python.sh makes the environment first.
@@ -24,12 +24,12 @@ SIZES = [KIB, MIB, LARGE]
 PACKAGES = ["pytendon", "numpy", "torch", "tensordict", "eclipse-zenoh", "ucxx-cu13", "libucx-cu13"]
 FIRST, STEADY = "first_us", "latency_us_p50"
 CPU = "cpu_us_per_round"
-ANSWERS_AFTER = {1_000: 2_000, 10_000: 300}  # us: rounds, of some seconds
+ANSWERS_AFTER = {1_000: 2_000, 10_000: 300}  # us: number of rounds, which take some seconds
 
 
 @dataclass
 class TimesFaster(Line):
-    """How often a subject fits into the time of the fastest of its peers."""
+    """How many times a subject fits into the time of its fastest peer."""
 
     @property
     def larger_is_better(self) -> bool:
@@ -50,7 +50,7 @@ def step(program: str, mode: str, size_bytes: int, *more: str) -> Step:
 
 
 def plan() -> dict[str, list[list[Step]]]:
-    """What is compared runs directly after each other."""
+    """Returns the steps; compared ones run directly after each other."""
     sections = {"import": [[Step([PYTHON, f"{PROGRAMS}/{name}.py"], run_json)]
                            for name in ("import_time", "conversions")]}
     for size in SIZES:
@@ -65,7 +65,7 @@ def plan() -> dict[str, list[list[Step]]]:
             [step("tendon_pipe", "asyncio", size)]]
     sections["wait policy"] = [
         [step("tendon_pipe", "tensordict", KIB), step("tendon_pipe", "tensordict-default", KIB),
-         # The kernel may begin with both on one CPU, and parts them after some 10 ms of yields.
+         # The kernel may start both processes on one CPU, and separates them after some 10 ms of yields.
          *[step("tendon_pipe", policy, KIB, "-n", "20000") for policy in ("shm", "default")]],
         *[[step("tendon_pipe", policy, KIB, "--answer-after", str(after_us), "-n", str(rounds))
            for policy in ("default", "blocking")] for after_us, rounds in ANSWERS_AFTER.items()]]
@@ -88,7 +88,7 @@ def conversion(mode: str) -> Key:
 
 
 def conversion_lines() -> list[Line]:
-    """What tensors cost beside arrays; the targets hold for small ones, where nothing hides it."""
+    """Compares tensors with arrays; the targets apply to small ones, where nothing hides the cost."""
     return [
         Line("two torch tensors in / two NumPy arrays in", conversion("in, torch"),
              [conversion("in, numpy")], STEADY, 3),
@@ -106,8 +106,8 @@ CONVERSIONS = ("About 10 us of it are conversions (rows `in, tensordict` and `ou
 
 
 def peer_lines(size: int) -> list[Line]:
-    """Every comparison with a library that sends TensorDicts is of the same TensorDict; the dict of
-    NumPy arrays of the same sizes stands beside it."""
+    """Compares with libraries that send TensorDicts, always with the same TensorDict; the dict of
+    NumPy arrays of the same sizes is shown beside it."""
     name = size_text(size)
     targets = {("ucxx", KIB): 40, ("ucxx", LARGE): 6, ("gloo", KIB): 6, ("gloo", LARGE): 3}
     found: list[Line] = []
@@ -148,7 +148,7 @@ def lines() -> list[Line]:
 
 
 def publish_lines() -> list[Line]:
-    """Samples a second, beside bare Zenoh; the limits are of rates, as a bandwidth is."""
+    """Compares samples a second with those of bare Zenoh; the limits are rates, as for a bandwidth."""
     rate = "bandwidth_gb_per_s"
     found = [Line(f"publish by {mode} with overflow='block', {size_text(size)}, one subscriber / bare Zenoh",
                   tendon(f"publish {mode}", size), [Key("zenoh", "publish bytes", size)], rate, limit)
@@ -160,7 +160,7 @@ def publish_lines() -> list[Line]:
 
 
 def policy_lines() -> list[Line]:
-    """What the default costs beside spinning, and while answers take long, beside sleeping at once."""
+    """Compares the default policy with spinning and, while answers take long, with sleeping at once."""
     return [
         Line("1 KiB, a TensorDict, wait policy balanced / latency",
              tendon("tensordict-default", KIB), [tendon("tensordict", KIB)], STEADY, 1.5),
@@ -203,7 +203,7 @@ def versions(packages: list[str]) -> str:
 
 
 def first_table(result: Measurement) -> str:
-    """The first send of each: what schema, connection and cold memory cost on top."""
+    """Formats the first send of each: the extra cost of schema, connection and cold memory."""
     rows = []
     for name, (path, mode) in PLOTTED.items():
         figures = by_size(result, FIRST, (Key(path, mode, size) for size in SIZES))

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes the environment of the Python peers, then measures (tools/bench_python.py; its flags are
-# passed on). A peer that could not be installed is named in the table.
+# Makes the environment of the Python peers, then measures (passes its flags to tools/bench_python.py). The table names
+# a peer that could not be installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures what the encryption of links takes, on loopback and on links of 1 and 10 Gbit/s: a part of docs/benchmarks.md.
+"""Measures the cost of encrypted links, on loopback and on links of 1 and 10 Gbit/s: a part of docs/benchmarks.md.
 
-`tendon bench secure` does the measuring, each comparison in rounds of one run. Links of a rate are network namespaces, which
-need root. `make bench` runs this after tools/bench.sh, which builds what it needs.
+`tendon bench secure` measures, each comparison in rounds of one run. Limited links are network namespaces, which
+need root. `make bench` runs this after tools/bench.sh, which builds the programs.
 """
 
 import datetime
@@ -17,13 +17,13 @@ from bench import (ROOT, add_build_dir, command_line, compiler, host_card, makes
                    table, tell_load, write_document)
 
 TITLE = "Secure links"
-LEAST_RATE = 0.95  # of plaintext, from 1 MiB on, on a link of a rate
+LEAST_RATE = 0.95  # of plaintext, from 1 MiB on, on a limited link
 MOST_LATENCY = 1.05  # of plaintext, both ends asleep
 MOST_CPU = 1.15  # of plaintext and one pass of the sealer, on loopback
 TIME_LIMIT_S = 900
 TLS = {"records": "plaintext", "ssl": "socket"}
 
-# Why a target is missed, as far as it is known.
+# The known reasons for missed targets.
 CAUSES = {
     "records, 64 B, asleep": "the medians of both ways differ by less than the rounds of either do.",
     "records, 4 KiB, asleep": "a pass of the sealer over 4 KiB takes 0.4 us at each end, as records of 16 KiB show; the "
@@ -57,7 +57,7 @@ RUNS = LINKS + [Run(run.link, run.softirq, "openssl") for run in LINKS if run.so
 class Judged(NamedTuple):
     what: str
     cells: list[str]
-    is_met: bool | None  # nothing: stated, not judged
+    is_met: bool | None  # None: shown without a verdict
 
 
 def spread(row: dict[str, Any], name: str) -> str:
@@ -65,7 +65,7 @@ def spread(row: dict[str, Any], name: str) -> str:
 
 
 def execute(command: list[str]) -> dict[str, Any] | str:
-    """Its document, or why there is none."""
+    """Returns the command's document, or the reason why it has none."""
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False)
     try:
         document = json.loads(done.stdout)
@@ -75,7 +75,7 @@ def execute(command: list[str]) -> dict[str, Any] | str:
 
 
 def judge(run: Run, document: dict[str, Any]) -> list[Judged]:
-    """Each protected row of a run beside its row without protection."""
+    """Compares each protected row of a run with its row without protection."""
     rows = {(row["mode"], row["policy"], row["size_bytes"]): row for row in document["results"]}
     judged = []
 

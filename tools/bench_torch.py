@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the backend "tendon" of torch.distributed beside gloo, on this host: all_reduce of several sizes, new_group, and a
-step of data-parallel training of a model with 25 million parameters.
+"""Compares the backend "tendon" of torch.distributed with gloo, on this host: all_reduce of several sizes, new_group,
+and a step of data-parallel training of a model with 25 million parameters.
 
 The backends take turns, round by round, in the same processes; figures are medians over the rounds. Run by
 tools/bench_torch.sh, with a Python that has torch and the package.
@@ -25,9 +25,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bench import cpu_model, write_part
 
-# Bytes, and calls in one round.
+# Bytes: calls in one round.
 SIZES = {8: 2000, 1 << 10: 2000, 1 << 20: 100, 32 << 20: 8}
-WARM_UP = 4  # one of so many calls is made before
+WARM_UP = 4  # one of this many calls is made before, to warm up
 GROUPS = 20  # in one round
 STEPS = 5  # in one round
 LAYERS, WIDTH, BATCH = 6, 2048, 32  # 25 million parameters
@@ -40,7 +40,7 @@ The backends take turns in the same processes; a figure is the median over the r
 
 
 def microseconds(call: Callable[[], object], calls: int) -> float:
-    """The time of one call; all ranks begin together."""
+    """Returns the time of one call; all ranks begin together."""
     for _ in range(max(1, calls // WARM_UP)):
         call()
     dist.barrier()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes the environment with torch and the wheel, then measures the backend "tendon" of torch.distributed beside gloo
-# (tools/bench_torch.py; its flags are passed on).
+# Makes the environment with torch and the wheel, then compares the backend "tendon" of torch.distributed with gloo
+# (passes its flags to tools/bench_torch.py).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

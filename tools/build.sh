@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# build.sh PRESET [TARGET...]: configures the preset when needed and builds it.
+# build.sh PRESET [TARGET...]: configures the preset if necessary and builds it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 preset=$1
 shift
-# CMake follows its own files by itself, but not the presets.
+# CMake tracks its own files, but not the presets.
 if [ ! build/"$preset"/build.ninja -nt CMakePresets.json ]; then
   configured=$preset
-  # Two presets share a folder; the one that made it makes it again.
+  # Two presets share this folder; the preset that configured it does so again.
   if [ "$preset" = test ] && grep '^TENDON_QUICK_BUILD:BOOL=ON' build/test/CMakeCache.txt >/dev/null 2>&1; then
     configured=test-quick
   fi

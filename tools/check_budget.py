@@ -1,32 +1,32 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the CPU time that the steps of .ci/run took against their budget.
+"""Compares the CPU time of the steps of .ci/run with their budget.
 
 check_budget.py BUDGET TIMES   prints each step's minutes beside its budget; exit code 1 if all together take half as
                                much again as they may have
 check_budget.py --self-test    plants one fault per rule and expects each to be reported
 
-BUDGET has lines `step: minutes of CPU`, and `speed: seconds`: what tools/machine_speed.sh printed on the machine
-that the minutes are of. TIMES has lines `step: wall seconds, CPU seconds` and `speed: seconds` of the run. CPU time
-is divided by the ratio of the two speeds, so that a slow machine, or one that is busy with something else, does
+BUDGET has lines `step: minutes of CPU`, and `speed: seconds`: the output of tools/machine_speed.sh on the machine
+where the minutes were measured. TIMES has lines `step: wall seconds, CPU seconds` and `speed: seconds` of the run. CPU
+time is divided by the ratio of the two speeds, so that a slow or busy machine does
 not fail a run; `#` begins a comment.
 """
 
 import sys
 from pathlib import Path
 
-# What all steps have together: 40 minutes of two cores.
+# The budget of all steps together: 40 minutes of two cores.
 RUN_MINUTES = 80
-# A machine that is busy with something else spends more on the same work, in its caches alone.
+# A busy machine spends more CPU time on the same work, because of its caches.
 TOLERANCE = 1.5
 
 
 class Fault(Exception):
-    """A file that cannot be used, in words."""
+    """A file is unusable; the text says why."""
 
 
 def read_table(name: str, text: str, columns: int) -> tuple[dict[str, list[float]], float]:
-    """The steps with that many numbers each, and the speed."""
+    """Returns the steps with this many numbers each, and the speed."""
     table: dict[str, list[float]] = {}
     speed = None
     for number, line in enumerate(text.splitlines(), 1):
@@ -51,7 +51,7 @@ def read_table(name: str, text: str, columns: int) -> tuple[dict[str, list[float
 
 def check(budget: tuple[dict[str, list[float]], float],
           times: tuple[dict[str, list[float]], float]) -> tuple[list[str], list[str]]:
-    """The rows to print, and the faults."""
+    """Returns the rows to print, and the faults."""
     limits, steps = budget[0], times[0]
     slower = times[1] / budget[1]
     rows = [f"  this machine takes {slower:.2f} times the CPU time of the one that the budget is of",

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that no class knows too much: its fields, mutexes, methods and source files, and what a bool hides.
+"""Checks that no class is too large: its fields, mutexes, methods and source files, and that no bool parameter hides
+its meaning.
 
 check_classes.py [ROOT]        prints file:line and the rule that is broken; exit code 1 if any is
 check_classes.py --self-test   plants one fault per rule and expects each to be reported
 
-Fields and mutexes of nested types count as those of the class around them, because its methods read and write them.
+Fields and mutexes of nested types count for the enclosing class, because its methods read and write them.
 tools/house_debts.txt has the classes that exceed a limit today. A number there may only fall: a class that needs less
-than it says is a fault too.
+than its number is a fault too.
 """
 
 import re
@@ -29,14 +30,14 @@ ACCESS = re.compile(r"\b(?:public|private|protected)\s*:(?!:)")
 MACRO = re.compile(r"\b(?:TENDON_\w+|alignas)\s*(?:\((?:[^()]|\([^()]*\))*\))?|\[\[[^\]]*\]\]")
 NO_MEMBER = re.compile(r"(?:using|typedef|friend|static_assert|enum|class|struct|union|template\s*<.*>\s*(?:class|struct|friend))\b",
                        re.DOTALL)
-# struct {...} of one field.
+# `struct {...}` as the type of a field.
 FIELD_OF_TYPE = re.compile(r"(?:class|struct|union)\b.*\{\}\s*\w+", re.DOTALL)
 GIVEN = re.compile(r"=\s*(?:default|delete)\s*$")
 FIELD = re.compile(r"[\w>&*\]]\s+[*&]?\w+(?:\s*:\s*\d+)?\s*(?:,|$)")
 MUTEX = re.compile(r"\bMutex \w+$")
 MEMBER_OF = re.compile(r"^(?! )[\w:<>,&*\[\] ]*?\b(\w+)::~?\w+\(", re.MULTILINE)
 BOOL_PARAMETER = re.compile(r"\b(\w+)\((?:[^(){};]*[ ,(])?bool (\w+)[,)]")
-# Its argument is the very value that it makes.
+# The argument of these is the value itself.
 BOOL_VALUES = {"boolean"}
 
 
@@ -48,12 +49,12 @@ class Members:
 
 
 def code_of(text: str) -> str:
-    """`text` without comments, and with empty strings."""
+    """Returns `text` without comments, and with empty strings."""
     return NO_CODE.sub(lambda found: re.sub(r"[^\n]", "", found[0]) if found[0].startswith("/") else '""', text)
 
 
 def body_at(text: str, begin: int) -> str:
-    """What is between the brace before `begin` and the one that closes it."""
+    """Returns the text between the brace before `begin` and its closing brace."""
     depth = 1
     for at in range(begin, len(text)):
         depth += {"{": 1, "}": -1}.get(text[at], 0)
@@ -63,7 +64,7 @@ def body_at(text: str, begin: int) -> str:
 
 
 def declarations_of(body: str) -> tuple[list[str], list[str]]:
-    """The declarations of a class, with empty braces, and the bodies of the types that are nested in it."""
+    """Returns the declarations of a class, with empty braces, and the bodies of its nested types."""
     declarations: list[str] = []
     nested: list[str] = []
     current = ""
@@ -77,7 +78,7 @@ def declarations_of(body: str) -> tuple[list[str], list[str]]:
             at += len(inside) + 1
             if OPENS_TYPE.search(current) and not ENUM.search(current):
                 nested.append(inside)
-            # The body of a function ends its declaration.
+            # A function's body ends its declaration.
             elif "(" in current and not ENUM.search(current) and re.match(r"\s*[;,)=]", body[at + 1:]) is None:
                 declarations.append(current)
                 current = ""
@@ -91,7 +92,7 @@ def declarations_of(body: str) -> tuple[list[str], list[str]]:
 
 
 def without_arguments(text: str) -> str:
-    """`text` without what stands in angle brackets."""
+    """Returns `text` without the contents of angle brackets."""
     while (shorter := re.sub(r"<[^<>]*>", "", text)) != text:
         text = shorter
     return text

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# check_deploy.sh: the files of deploy/ against linters and the schemas of Compose and Kubernetes, which packages of
-# the Python registry have with them: no container engine is needed, and none is asked. Each check must first find a
-# fault planted for it. Whether the topology works is seen by tests/python/test_deploy.py.
+# check_deploy.sh: checks the files of deploy/ with linters and the schemas of Compose and Kubernetes, all of them from
+# packages of the Python registry: it needs no container engine and uses none. Each check must first find a fault
+# planted for it. tests/python/test_deploy.py tests whether the topology works.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,7 +22,7 @@ compose() { "$bin/check-jsonschema" --quiet --builtin-schema vendor.compose-spec
 kubernetes() { "$bin/kubernetes-validate" --strict --quiet "$@"; }
 dockerfile() { "$bin/hadolint" "$@"; }
 
-# finds CHECK FILE PATTERN REPLACEMENT: does the check see what is planted in a copy of the file?
+# finds CHECK FILE PATTERN REPLACEMENT: fails unless the check reports the fault planted in a copy of the file.
 finds() {
   local copy
   copy=$folder/planted-${2##*/}
@@ -45,7 +45,7 @@ finds dockerfile deploy/Dockerfile 'FROM debian:12-slim$' 'FROM debian'
 yaml deploy
 compose deploy/docker-compose*.yaml
 manifests=()
-for file in deploy/kubernetes/*.yaml; do  # kustomization.yaml is for kubectl alone, and not for the cluster
+for file in deploy/kubernetes/*.yaml; do  # kustomization.yaml is for kubectl, not for the cluster
   [ "${file##*/}" = kustomization.yaml ] || manifests+=("$file")
 done
 kubernetes "${manifests[@]}"

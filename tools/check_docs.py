@@ -3,8 +3,8 @@
 """Compares the pages of docs/ with the tree they describe.
 
 check_docs.py links ROOT                   every relative link of a page leads somewhere, headings included
-check_docs.py environment ROOT             docs/environment.md lists what the code reads, and no other;
-                                           `tendon info` shows what is Tendon's own
+check_docs.py environment ROOT             docs/environment.md lists the variables that the code reads, and no other;
+                                           `tendon info` shows those of Tendon itself
 check_docs.py threads ROOT                 docs/threads.md says of each public class what its header says
 check_docs.py failpoints ROOT              docs/testing.md lists those of the code, and no other
 check_docs.py glossary ROOT                no word of docs/glossary.md has two rows
@@ -35,17 +35,17 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 GETENV = re.compile(r"\b(?:getenv|variable|environment|environment_variable)\(\s*\"(\w+)\"\s*\)")
-# Variables that have one meaning by several names, and what a function of the standard library reads.
+# Names of variables with several names for one meaning, and a variable that the standard library reads.
 NAMES_OF_VARIABLE = re.compile(r"^constexpr (?:std::initializer_list<const char\*>|Launcher) k\w+(?:\[\])? = \{(.*?)\};",
                                re.MULTILINE | re.DOTALL)
 READ_BY_LIBRARY = {"temp_directory_path": "TMPDIR"}
 ROW = re.compile(r"^\| `(\w[\w:]*)` \| ([^|]+?) \|.*?\| `([\w/.]+)` \|$", re.MULTILINE)
 VARIABLE_ROW = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
 TABLE_ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
-# "/// Threads: safe everywhere; ..." of the class below: its name, and the words up to the first stop.
+# "/// Threads: safe everywhere; ..." of the next class: its name, and the text up to the first punctuation.
 THREADS = re.compile(r"^/// Threads: ([^.;:,\n]+).*\n(?:(?:///|template).*\n)*(?:class|struct)"
                      r"(?: \[\[nodiscard\]\])?(?: [A-Z_]+)? (\w+)", re.MULTILINE)
-# What a page says in code: a file of the tree, a test, a member of a class.
+# Code spans of a page: a file of the tree, a test, a member of a class.
 SPAN = re.compile(r"`([^`\n]+)`")
 FLAG = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 FILE_SPAN = re.compile(r"[\w.{},*/-]+\.(?:cpp|hpp|h|py|sh|md|def|proto|svg)")
@@ -56,27 +56,27 @@ EXIT_ROW = re.compile(r"^\| (\d+) \| (.*TD-E.*) \|$", re.MULTILINE)
 ERROR = re.compile(r"^TENDON_ERROR\((\d+),\s*(\w+),\s*\w+,\s*(\d+),", re.MULTILINE)
 FAILPOINT = re.compile(r"\bTENDON_FAILPOINT\(\"([\w.]+)\"\)")
 FAILPOINT_TABLE = re.compile(r"^\| layer \| failpoints \|$\n((?:\|.*\|\n)+)", re.MULTILINE)
-# The last section of a help; CLI11 begins each verb two spaces in.
+# The last section of a help; CLI11 indents each verb by two spaces.
 SUBCOMMANDS = re.compile(r"^Subcommands:\n((?: +.*\n?|\n)+)", re.MULTILINE)
 SUBCOMMAND = re.compile(r"^  ([a-z][\w-]*)(?: |$)", re.MULTILINE)
-# A limit is a constant that one side may not exceed; the tables of limits are these headers.
+# A limit is a constant that a side must not exceed; the tables of limits cover these headers.
 LIMIT_HEADERS = ("include/tendon/tensor/limits.hpp", "include/tendon/session/limits.hpp",
                  "include/tendon/fabric/limits.hpp", "include/tendon/control/limits.hpp")
 CONSTANT = re.compile(r"^inline constexpr [\w:]+(?:<[^>]*>)? (k\w+)\b", re.MULTILINE)
-# A constant of the code, whatever header or source it is in; its value, in braces or not.
+# A constant of the code, in any header or source; its value, in braces or not.
 CODE_CONSTANT = re.compile(r"^\s*(?:inline |static )*constexpr ([\w:]+) (k[A-Z]\w*)\s*(?:=\s*([^;]+)|\{([^;]*)\});",
                            re.MULTILINE)
 NAME = re.compile(r"\b(?:\w+::)?k[A-Z]\w+")
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 NUMBER = r"(2\^\d+(?: - 1)?|\d+(?: \d{3})*(?: (?:[KMG]iB|ms|s)\b)?)"
-# Not a part of 127.0.0.1, SHA-256 or 0x1000.
+# Excludes parts of 127.0.0.1, SHA-256 or 0x1000.
 WHOLE_NUMBER = re.compile(r"(?<![\w.:^])(?<![A-Za-z]-)" + NUMBER + r"(?![\w.]*\w)")
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 STRINGS = re.compile(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*')
-# Below it a number is the value of too many things.
+# Below it a number is the value of too many constants.
 SMALLEST_TELLING = 100
 README_LINES_MAX = 150
-# What `pip install .` needs: all parts of the package, and virtual environments, into which pip installs.
+# The packages for `pip install .`: all parts of the package, and virtual environments, into which pip installs.
 INSTALL_GROUPS = ("wheel", "demo", "control", "zenoh")
 APT_LINE = re.compile(r"^sudo apt-get install ((?:.*\\\n)*.*)$", re.MULTILINE)
 # "**Status** ...: *works*: pipes, groups; *not begun*: encryption." against "| pipes | works | ... |".
@@ -96,7 +96,7 @@ def raise_if(faults: list[str]) -> None:
 
 
 def found(what: str, things: Things) -> Things:
-    """A search that finds nothing would let everything pass."""
+    """Fails if a search finds nothing, because the check would then accept everything."""
     if not things:
         raise Fault(f"no {what} was found: the search is broken")
     return things
@@ -107,7 +107,7 @@ def pages_of(root: Path) -> list[Path]:
 
 
 def slug(heading: str) -> str:
-    """The anchor of a heading, as forges make it."""
+    """Returns the anchor of a heading, as forges make it."""
     return re.sub(r"[^\w\- ]", "", heading.replace("`", "").lower()).replace(" ", "-")
 
 
@@ -143,7 +143,7 @@ def variables_of(code: str) -> set[str]:
 def environment_faults(page: str, product: set[str], info: str, elsewhere: str) -> list[str]:
     programs, _, tests = page.partition("## Tests and builds")
     listed = set(VARIABLE_ROW.findall(programs))
-    # A table of several names in a row counts as well.
+    # A table row with several names counts for each of them.
     shown = listed | set(re.findall(r"`(\w+)`", "\n".join(TABLE_ROW.findall(programs))))
     faults = [f"docs/environment.md does not list {name}, which the code reads"
               for name in sorted(product - shown)]
@@ -177,7 +177,7 @@ def is_private(header: str, position: int) -> bool:
 
 
 def thread_rules(header: str) -> dict[str, str]:
-    """What the public classes of a header say after `Threads:`, up to the first stop."""
+    """Returns the text after `Threads:` of a header's public classes, up to the first punctuation."""
     return {match[2]: match[1].strip() for match in THREADS.finditer(header)
             if not is_private(header, match.start())}
 
@@ -222,7 +222,7 @@ def check_failpoints(options: argparse.Namespace) -> None:
 
 
 def expanded(span: str) -> list[str]:
-    """`a/{b,c}_test.cpp` as the two names that it stands for."""
+    """Expands `a/{b,c}_test.cpp` to its two names."""
     match = re.search(r"\{([^{}]*)\}", span)
     if not match:
         return [span]
@@ -231,7 +231,7 @@ def expanded(span: str) -> list[str]:
 
 
 def name_faults(page: Path, text: str, files: list[str], tests: set[tuple[str, str]], words: set[str]) -> list[str]:
-    """`files`: of the tree, each with a slash before it. A page may leave out the folders that are clear."""
+    """`files`: those of the tree, each with a leading slash. A page may omit unambiguous folders."""
     faults = []
     suites = {suite for suite, _ in tests}
     for span in SPAN.findall(FENCED.sub("", text)):
@@ -263,7 +263,7 @@ def check_names(options: argparse.Namespace) -> None:
 def exit_code_faults(page: str, table: str) -> list[str]:
     rows = {name: (int(number), int(code)) for code, cell in EXIT_ROW.findall(page)
             for name, number in re.findall(r"(\w+) \(TD-E(\d+)\)", cell)}
-    # 0 has words of its own in the page.
+    # The page describes 0 in its own words.
     errors = found("error of the code", {name: (int(number), int(code)) for number, name, code in ERROR.findall(table)
                                          if code != "0"})
     faults = [f"docs/cli.md has {name} as {rows.get(name, 'nothing')}, the code as {wanted} (number, exit code)"
@@ -295,7 +295,7 @@ def verbs_of_help(text: str) -> list[str]:
 
 
 def helps_of(command: Path, words: list[str]) -> dict[str, str]:
-    """The help of the command, and of each verb: `topic`, `topic list`, ..."""
+    """Returns the help of the command, and of each verb: `topic`, `topic list`, ..."""
     done = subprocess.run([command, *words, "--help"], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise Fault(f"{command} {' '.join(words)} --help ended with {done.returncode}")
@@ -306,7 +306,7 @@ def helps_of(command: Path, words: list[str]) -> dict[str, str]:
 
 
 def verb_faults(page: str, verbs: list[str]) -> list[str]:
-    """A verb stands in code with what is above it; one of many benchmarks may stand alone."""
+    """A verb must appear in code with its parent verbs; one of many benchmarks may appear alone."""
     code = re.findall(r"`([^`\n]+)`", page)
     return [f"docs/cli.md has no `{verb}`, which `tendon --help` lists" for verb in verbs
             if not any(f"{span.removeprefix('tendon ')} ".startswith(f"{verb} ") for span in code)
@@ -315,7 +315,7 @@ def verb_faults(page: str, verbs: list[str]) -> list[str]:
 
 def flag_faults(page: str, helps: str) -> list[str]:
     known = set(FLAG.findall(helps))
-    # Behind "--" are the words of another program.
+    # The arguments after "--" are those of another program.
     said = {flag for span in SPAN.findall(page) for flag in FLAG.findall(span.partition(" -- ")[0])}
     return [f"docs/cli.md has {flag}, which no help of the command has" for flag in sorted(said - known)]
 
@@ -329,7 +329,7 @@ def check_verbs(options: argparse.Namespace) -> None:
 
 
 def value_of(text: str) -> tuple[str, int]:
-    """`64 MiB`, `65 536`, `2^63 - 1`, `5 s`, `1 MiB (1048576)` as ("", 67108864), ..., ("ms", 5000)."""
+    """Parses `64 MiB`, `65 536`, `2^63 - 1`, `5 s`, `1 MiB (1048576)` to ("", 67108864), ..., ("ms", 5000)."""
     text = re.sub(r"(?<=\d) (?=\d{3}\b)", "", text.split(" (")[0])
     if match := re.fullmatch(r"(\d+) (s|ms)", text):
         return "ms", int(match[1]) * (1000 if match[2] == "s" else 1)
@@ -341,13 +341,13 @@ def value_of(text: str) -> tuple[str, int]:
 
 
 def cpp_value(text: str) -> str:
-    """A value as a C++ expression."""
+    """Formats a value as a C++ expression."""
     unit, value = value_of(text)
     return f"std::chrono::milliseconds({value})" if unit else f"{value}ull"
 
 
 def limits_source(page: str) -> str:
-    """A translation unit that compiles when every row tells the truth."""
+    """Returns a translation unit that compiles only if every row is true."""
     rows = ROW.findall(page)
     lines = ["#include <chrono>", *(f'#include "{header}"' for header in sorted({row[2] for row in rows})),
              "using namespace tendon;", "namespace tendon::inline v0::detail {}",
@@ -377,7 +377,7 @@ def check_limits(options: argparse.Namespace) -> None:
 
 
 def code_value(kind: str, expression: str) -> tuple[str, int] | None:
-    """`std::uint64_t{16} << 20`, `1ull << 20`, seconds{5} as numbers; None for what is no arithmetic."""
+    """Converts `std::uint64_t{16} << 20`, `1ull << 20`, seconds{5} to numbers; None for anything but arithmetic."""
     unit = re.search(r"std::chrono::(\w*seconds)\b", f"{kind} {expression}")
     plain = re.sub(r"\bstd::uint\d+_t\{(\d+)\}|std::chrono::\w+", r"\1", expression)
     plain = re.sub(r"(?<=\d)u?l?l?\b", "", plain.replace("'", ""), flags=re.IGNORECASE)
@@ -388,7 +388,7 @@ def code_value(kind: str, expression: str) -> tuple[str, int] | None:
 
 
 def code_constants(text: str) -> dict[str, set[tuple[str, int]]]:
-    """The values that a name has in the code: one, or several where it is used in several places."""
+    """Returns the values of a name in the code: several if it is defined in several places."""
     constants: dict[str, set[tuple[str, int]]] = {}
     for kind, name, assigned, braced in CODE_CONSTANT.findall(text):
         if value := code_value(kind, assigned or braced):
@@ -409,7 +409,7 @@ def known_value(name: str, limits: dict[str, tuple[str, int]],
 
 def computed(expression: str, limits: dict[str, tuple[str, int]],
              constants: dict[str, set[tuple[str, int]]]) -> tuple[str, int]:
-    """`2 * kA + 16` of known constants, or a value. The expressions are those of doc_numbers.py."""
+    """Computes `2 * kA + 16` of known constants, or a value. The expressions are those of doc_numbers.py."""
     values = {name: known_value(name, limits, constants) for name in NAME.findall(expression)}
     if not values:
         return value_of(expression)
@@ -418,7 +418,7 @@ def computed(expression: str, limits: dict[str, tuple[str, int]],
 
 
 def prose(name: str, text: str) -> str:
-    """What a reader sees of a page; of code its string literals, a line each."""
+    """Returns the text that a reader sees: a page's prose, or the string literals of code, one per line."""
     if name.endswith(".md"):
         return re.sub(r"\s+", " ", FENCED.sub("", text))
     lines = (line for line in text.splitlines()
@@ -430,7 +430,7 @@ def prose(name: str, text: str) -> str:
 def number_faults(name: str, text: str, rows: list[tuple[str, str]],
                   limits: dict[str, tuple[str, int]], constants: dict[str, set[tuple[str, int]]],
                   is_complete: bool) -> list[str]:
-    """Rows that are not there or differ; with `is_complete` also values of limits without a row."""
+    """Returns the rows that are missing or differ; with `is_complete` also values of limits without a row."""
     faults = []
     covered = set()
     for phrase, expression in rows:
@@ -446,7 +446,7 @@ def number_faults(name: str, text: str, rows: list[tuple[str, str]],
                if value[0] or value[1] >= SMALLEST_TELLING}
     for match in WHOLE_NUMBER.finditer(text) if is_complete else ():
         constant = telling.get(value_of(match[1]))
-        # A cell that holds nothing else is the offset or the size of a field.
+        # A cell with only a number is the offset or the size of a field.
         is_cell = text[:match.start()].endswith("| ") and text[match.end():].startswith(" |")
         if constant and not is_cell and match.start(1) not in covered:
             around = text[max(0, match.start() - 30):match.end() + 20].strip()
@@ -456,7 +456,7 @@ def number_faults(name: str, text: str, rows: list[tuple[str, str]],
 
 
 def complete_files(root: Path) -> set[str]:
-    """Those in which every value of a limit needs a row: what users read of errors and bytes."""
+    """Returns the files in which every value of a limit needs a row: the texts about errors and bytes for users."""
     patterns = [f"{folder}/**/*.[ch]pp" for folder in ("include", "src", "cli", "python/bindings")]
     return {file.relative_to(root).as_posix() for pattern in (*patterns, "docs/errors/*.md", "docs/protocol.md")
             for file in root.glob(pattern)}
@@ -479,7 +479,7 @@ def check_numbers(options: argparse.Namespace) -> None:
 
 
 def status_rows(page: str) -> dict[str, list[str]]:
-    """What is in which state, in the order of docs/status.md."""
+    """Returns the parts in each state, in the order of docs/status.md."""
     states: dict[str, list[str]] = {}
     for what, state in STATUS_ROW.findall(page):
         if not re.fullmatch(r"what|-+", what):
@@ -506,7 +506,7 @@ def status_faults(readme: str, page: str) -> list[str]:
 
 
 def apt_faults(readme: str, wanted: set[str]) -> list[str]:
-    """The one line that installs what is needed, whatever its order."""
+    """Checks the line that installs the required packages, in any order."""
     lines = APT_LINE.findall(readme)
     if len(lines) != 1:
         return [f"README.md has {len(lines)} lines with sudo apt-get install"]

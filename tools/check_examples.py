@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles the examples with which the public classes of include/ begin, and finds classes that have none.
+"""Compiles the examples in the comments of the public classes of include/, and finds classes without one.
 
 check_examples.py [ROOT] --compiler c++   exit code 1, with file:line, if an example is missing, too long or does not compile
 check_examples.py --self-test             plants each fault and expects it to be reported
 
-An example is the indented text below "Example:" in the comment of a class: five to twelve lines, the body of a function.
-It may use `context`, `node`, `pipe`, `group` and `batch`, which are there, and `compute(step)`; all else it declares.
+An example is the indented text below "Example:" in the comment of a class: five to twelve lines, the body of a
+function. It may use the predefined `context`, `node`, `pipe`, `group`, `batch` and `compute(step)`, and must declare
+everything else.
 """
 
 import argparse
@@ -20,9 +21,9 @@ import checker
 
 CLASS = re.compile(r"^class (?:\[\[nodiscard\]\] )?(TENDON_API )?(\w+)\b[^;<]*\{$")
 SHORTEST, LONGEST = 5, 12
-# Not TENDON_API, because they are templates or inline, and met in every program all the same.
+# Not TENDON_API, because they are templates or inline, but every program uses them.
 INLINE = {"Completion", "Deadline", "Result"}
-# Made by Pipe::each(), seen in the example of Responder, thrown by value().
+# Made by Pipe::each(), shown in the example of Responder, thrown by value().
 SHOWN_ELSEWHERE = {"Exception", "PipeRange", "Request"}
 
 PRELUDE = """
@@ -44,7 +45,7 @@ Result<void> compute(const Step& step);
 
 
 def classes_of(lines: list[str]):
-    """(line number, name, lines of its example, number of the example's first line) of each public class."""
+    """Returns (line number, name, lines of its example, number of the example's first line) of each public class."""
     in_detail = False
     for at, line in enumerate(lines):
         if line.startswith("namespace detail {"):

@@ -5,11 +5,11 @@
 check_readme.py programs PAGE... --compiler CXX --library FILE --include DIR [--flag=F]... [--emulator=E]...
                 [--launcher TENDON]
     Every ```cpp block is a complete program; ```cpp examples/x.cpp is that file below its head, word for word.
-    Blocks that follow each other run at one time, in a terminal each; the ```text block behind them is what they
-    print, one after the other. tests/python/test_pages.py does the same with ```python blocks, and with the
+    Blocks that follow each other run at one time, in a terminal each; the ```text block after them has their
+    output, one program after the other. tests/python/test_pages.py does the same with ```python blocks, and with the
     commands of ```console blocks.
 check_readme.py example SOURCE PROGRAM [--emulator=E]... [--launcher TENDON]
-    PROGRAM prints what the comment "// Prints:" at the head of SOURCE says.
+    PROGRAM prints the text below the comment "// Prints:" at the head of SOURCE.
 check_readme.py --self-test
     Plants faults and expects each to be reported.
 
@@ -35,19 +35,19 @@ from checker import Fault, run_verb
 FENCE = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LAUNCH = re.compile(r"^//.*\btendon launch -n (\d+) ", re.MULTILINE)
 ANY_PROCESS = re.compile(r"host \S+, pid \d+")
-# The port at which programs of several terminals meet; another one is free where the tests run.
+# The port at which programs of several terminals meet; the tests replace it with a free one.
 ADDRESS = re.compile(r"\b127\.0\.0\.1:([1-9]\d{3,4})\b")
 LISTENING = "0A"
 TIMEOUT_S = 90
-START_TIMEOUT_S = 240  # until a program listens that imports torch first
-COMPILE_TIMEOUT_S = 400  # a busy machine, and a sanitizer
+START_TIMEOUT_S = 240  # until a program that first imports torch listens
+COMPILE_TIMEOUT_S = 400  # for a busy machine, and a sanitizer
 SKIPPED = 77
 
 
 @dataclass
 class Program:
     source: str
-    example: str  # the file that it is, or ""
+    example: str  # its file, or ""
 
     def first_line(self) -> str:
         return self.source.partition("\n")[0]
@@ -55,14 +55,14 @@ class Program:
 
 @dataclass
 class Scene:
-    """Programs that run at one time, a terminal each, what they print, and what is typed in one more terminal."""
+    """Programs that run at one time, a terminal each, their output, and the commands of one more terminal."""
 
     programs: list[Program] = field(default_factory=list)
     output: str | None = None
-    commands: list[tuple[str, str]] = field(default_factory=list)  # with what each prints
+    commands: list[tuple[str, str]] = field(default_factory=list)  # each with its output
 
     def awaited(self, ports: dict[str, str]) -> list[str]:
-        """The ports at which the first program listens, before the next one starts; none where it connects."""
+        """Returns the ports where the first program listens before the next one starts; none if it connects."""
         is_awaited = len(self.programs) > 1 and "listen" in self.programs[0].source
         return list(ports.values()) if is_awaited else []
 
@@ -81,7 +81,7 @@ def compare(what: str, expected: str, printed: str) -> None:
 
 
 def environment() -> dict[str, str]:
-    """What the user's shell says to Tendon is no part of the promise."""
+    """Returns the environment without variables for Tendon, which are no part of the promise."""
     return {k: v for k, v in os.environ.items()
             if not k.startswith("TENDON_") and k not in ("RANK", "WORLD_SIZE")}
 
@@ -98,7 +98,7 @@ def run(what: str, command: list[str], timeout_s: int = TIMEOUT_S) -> str:
 
 
 def commands_of(body: str) -> list[tuple[str, str]]:
-    """Each `$ command` with the lines below it."""
+    """Returns each `$ command` with the lines below it."""
     if not body.startswith("$ "):
         raise Fault(f"the console block '{body.partition(chr(10))[0]} ...' does not begin with a command ($ ...)")
     return [(command, output) for command, _, output in
@@ -106,7 +106,7 @@ def commands_of(body: str) -> list[tuple[str, str]]:
 
 
 def scenes_of(markdown: str, language: str) -> list[Scene]:
-    """The scenes with programs of a language. Blocks without words between them are one scene."""
+    """Returns the scenes with programs of a language. Blocks without text between them form one scene."""
     scenes: list[Scene] = []
     scene: Scene | None = None
     is_of_program = False  # a text block may be here
@@ -146,7 +146,7 @@ def cpp_scenes(markdown: str) -> list[Scene]:
 
 
 def without_head(source: str, comment: str = "//") -> str:
-    """The program below the comment that it starts with."""
+    """Returns the program without its initial comment."""
     lines = source.splitlines(keepends=True)
     while lines and lines[0].startswith(comment):
         lines.pop(0)
@@ -158,7 +158,7 @@ def head_of(source: str) -> str:
 
 
 def original_of(program: Program, root: Path) -> str:
-    """The file that a block is, head and all; they have to be equal."""
+    """Returns the file of a block, with its head, after a check that they are equal."""
     if not program.example:
         return program.source
     original = (root / program.example).read_text()
@@ -168,7 +168,7 @@ def original_of(program: Program, root: Path) -> str:
 
 
 def started(source: str, program: str, options: argparse.Namespace) -> list[str]:
-    """How a program runs, by what the head of its source says; [] where there is no launcher."""
+    """Returns the command that the head of the source asks for; [] without a launcher."""
     launch = LAUNCH.search(head_of(source))
     if launch is None:
         return [*options.emulator, program]
@@ -178,7 +178,7 @@ def started(source: str, program: str, options: argparse.Namespace) -> list[str]
 
 
 def free_ports(sources: list[str]) -> dict[str, str]:
-    """A free port for each at which the programs meet."""
+    """Returns a free port for each port at which the programs meet."""
     ports = {}
     with contextlib.ExitStack() as held:
         for port in sorted({port for source in sources for port in ADDRESS.findall(source)}):
@@ -199,7 +199,7 @@ def is_listening(port: str) -> bool:
 
 def start_terminals(commands: list[list[str]], ports: list[str],
                     environments: list[dict[str, str]]) -> list[subprocess.Popen]:
-    """Starts one command after the other, the next when all of `ports` have a listener."""
+    """Starts the commands in order, the next one when all of `ports` have a listener."""
     processes: list[subprocess.Popen] = []
     deadline = time.monotonic() + START_TIMEOUT_S
     for command, variables in zip(commands, environments, strict=True):
@@ -221,7 +221,7 @@ def stop_terminals(processes: list[subprocess.Popen]) -> None:
 
 
 def run_in_terminals(what: str, commands: list[list[str]], ports: list[str]) -> str:
-    """What the programs print, one after the other."""
+    """Returns the output of the programs, one after the other."""
     processes = start_terminals(commands, ports, [environment()] * len(commands))
     printed = ""
     try:
@@ -238,7 +238,7 @@ def run_in_terminals(what: str, commands: list[list[str]], ports: list[str]) -> 
 
 
 def check_scene(what: str, scene: Scene, folder: Path, root: Path, options: argparse.Namespace) -> bool:
-    """Whether it could run here."""
+    """Runs the scene; False if it cannot run here."""
     ports = free_ports([program.source for program in scene.programs])
     commands = []
     for number, program in enumerate(scene.programs):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the rules of the house that a line of text can show.
+"""Checks the rules of the house that are visible in a line of text.
 
 check_source.py [ROOT]        prints file:line and the rule that is broken; exit code 1 if any is
 check_source.py --self-test   plants one fault per rule and expects each to be reported
@@ -20,7 +20,7 @@ CODE = (".hpp", ".cpp", ".cu", ".def")
 SPDX = "SPDX-License-Identifier: Apache-2.0"
 SPDX_FILES = (*CODE, ".py", ".sh", ".cmake", "CMakeLists.txt", "Makefile", ".ci/run")
 BUILT = (".whl", ".so", ".a", ".o", ".pyc", ".zip", ".gz")
-# The only files that are no text: pictures, inputs of fuzzers, what another program wrote.
+# The only binary files: pictures, inputs of fuzzers, and a file that another program wrote.
 BINARIES = re.compile(r"docs/images/[\w-]+\.png|tests/fuzz/corpus/.*|tests/python/engine_support/golden\.safetensors")
 ERROR_TABLE = "include/tendon/core/error_codes.def"
 ERROR_ENTRY = re.compile(r"^TENDON_ERROR\((\d+),\s*(\w+)", re.MULTILINE)
@@ -35,14 +35,14 @@ class LineRule:
     folders: tuple[str, ...]
     suffixes: tuple[str, ...] = CODE
     in_comments: bool = False
-    but_for: str = ""  # the one file that may
+    but_for: str = ""  # the one exempt file
 
 
 PRODUCT = ("include/", "src/", "cli/")
 LINE_RULES = [
     LineRule("nothing a peer sent is ever executed: no system, popen, dlopen, eval, pickle",
              re.compile(r"(?<![\w.>])(?:::|std::)?(system|popen|dlopen|eval)\s*\(|\bpickle\b"), PRODUCT,
-             but_for="src/cuda/library.cpp"),  # opens what the user's environment names
+             but_for="src/cuda/library.cpp"),  # opens the library that the user's environment names
     LineRule("the library never prints: use the log callback",
              re.compile(r"\bstd::(cout|cerr|clog)\b|\bf?printf\s*\(|\bf?puts\s*\("),
              ("include/", "src/")),
@@ -55,7 +55,7 @@ LINE_RULES = [
     LineRule("the program's locale chooses its language: use errno_text() of core/text.hpp",
              re.compile(r"\bstrerror(?:_[rl])?\s*\(|\b(?:generic|system)_category\(\)"),
              ("src/", "cli/", "python/bindings/"), but_for="src/core/text.cpp"),
-    # C++20 destroys the temporary before the first turn of the loop.
+    # C++20 destroys the temporary before the first iteration of the loop.
     LineRule("the loop outlives the pointer that a call returned: give the pointer a name first",
              re.compile(r"\bfor \([^;]*: (?:\*\s*)?\w[\w.]*\([^()]*\)->\w+\)"),
              (*PRODUCT, "python/bindings/", "tests/", "benchmarks/", "examples/")),
@@ -64,10 +64,10 @@ LINE_RULES = [
     LineRule("leave nothing for later without an entry in CONTRIBUTING or the tracker",
              re.compile(r"\b(TODO|FIXME|XXX)\b"), (*PRODUCT, "tests/", "benchmarks/", "examples/"),
              in_comments=True),
-    # grep leaves at its first match, the writer then dies of SIGPIPE, and pipefail calls it a failure.
+    # grep exits at its first match, the writer then dies of SIGPIPE, and pipefail makes that a failure.
     LineRule("a pipe into grep -q fails now and then: grep ... >/dev/null reads to the end",
              re.compile(r"\|\s*grep\s+-\w*q"), ("tools/", "tests/", ".ci/"), (".sh", ".ci/run")),
-    # Broken up, so that this file does not match itself.
+    # Split, so that this file does not match itself.
     LineRule("cite a page of docs/: a design note is not in the tree",
              re.compile(r"\b(?:SEMAN" r"TICS|RELIA" r"BILITY|DATA_P" r"LANE|STYLE_M" r"ODELS)\b|"
                         r"\b(?:GLOS" r"SARY|SEC" r"URITY|ARCHI" r"TECTURE) \d|//\s*[PR]\d{1,2}:"),
@@ -84,18 +84,18 @@ LINE_RULES = [
              re.compile(r"py" r"pi\.org|pythonhos" r"ted\.org|crates" r"\.io|deb\.deb" r"ian\.org|"
                         r"(?:extra-)?index-u" r"rl|npmj" r"s\."), ("",), ("",), in_comments=True),
 ]
-# A type at the level of its namespace, as clang-format writes it.
+# A type at namespace level, in clang-format's layout.
 NAMESPACE_BEGINS = re.compile(r"namespace ?(.*) \{")
 NAMESPACE_ENDS = re.compile(r"\}  // namespace")
 TYPE = re.compile(r"(?:template.*> )?(?:struct|class|enum class|union) (?:[A-Z_]+ )?(\w+)\b(?!::)[^;]*(?:\{|$)")
 COMMENT = re.compile(r"//.*|/\*.*?\*/")
-# `docs/protocol.md, "Rings"`, also over the end of a line of a comment.
+# `docs/protocol.md, "Rings"`, also across two lines of a comment.
 CITED = re.compile(r'\bdocs/([\w/-]+\.md)(?:,((?:(?: and|,)? "[^"\n]+")+))?')
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
 def files_of(root: Path) -> list[str]:
-    """What git tracks or would add; every file but what was built where there is no git."""
+    """Returns the files that git tracks or would add; without git, every file except build outputs."""
     if (root / ".git").exists():
         listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root,
                                 check=True, capture_output=True, text=True).stdout.splitlines()
@@ -127,7 +127,7 @@ def check_text(name: str, text: str) -> list[str]:
 
 
 def check_error_pages(root: Path, names: list[str]) -> list[str]:
-    """Each error has its page, and no page is left of an error that is gone."""
+    """Checks that each error has its page, and that no page describes a removed error."""
     if ERROR_TABLE not in names:
         return []
     codes = ERROR_ENTRY.findall((root / ERROR_TABLE).read_text())
@@ -142,7 +142,7 @@ def check_error_pages(root: Path, names: list[str]) -> list[str]:
 
 
 def check_citations(root: Path, name: str, text: str) -> list[str]:
-    """A comment that cites a page, or a part of it, cites one that is there."""
+    """Checks that the cited pages and sections of comments exist."""
     faults = []
     for cited in CITED.finditer(re.sub(r"\n\s*//+ ?", " ", text)):
         page = root / "docs" / cited[1]
@@ -156,7 +156,7 @@ def check_citations(root: Path, name: str, text: str) -> list[str]:
 
 
 def types_of(text: str) -> list[tuple[int, str]]:
-    """Line and full name of each type with a name that other files could use."""
+    """Returns line and full name of each type that other files could use."""
     types = []
     spaces: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -170,7 +170,7 @@ def types_of(text: str) -> list[tuple[int, str]]:
 
 
 def check_types(name: str, text: str, first_places: dict[str, str]) -> list[str]:
-    """A type has one definition; `first_places` has those of the files before."""
+    """Checks that a type has one definition; `first_places` has those of the files before."""
     return [f"{name}:{number}: {first} defines {full_name} too, and the linker takes the functions of "
             "one for those of the other"
             for number, full_name in types_of(text)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Finds what a private header declares and no code of the product uses.
+"""Finds names that a private header declares and no code of the product uses.
 
 check_unused.py [ROOT]        prints file:line and the name; exit code 1 if any is
 check_unused.py --self-test   plants one and expects it to be reported
 
-It compares words: a name counts as used when another place has the same word. So what it reports is dead, and some dead
-code it does not see.
+It compares words: a name counts as used if another place has the same word. So every reported name is unused, but some
+unused names are not found.
 """
 
 import re
@@ -22,12 +22,12 @@ SUFFIXES = (".hpp", ".cpp", ".cu", ".def", ".h", ".rs")
 DECLARED = re.compile(r"[\w>&*\]] [*&]?(\w+)\(|\b(k[A-Z]\w+)\b|\b(?:class|struct|enum class) (\w+)|"
                       r"[\w>] (\w+)(?: = [^;]*|\{[^;]*\})?;")
 DEFINED = re.compile(r"^(?! )[\w:<>,&*\[\] ]*?\b(?:\w+::)*(\w+)\(", re.MULTILINE)
-# What only tests ask, which cannot see it otherwise, and what a standard or a scope asks for.
-# Parts of src/cuda of which pipes will be the first user; tests use them meanwhile.
+# Parts of src/cuda that only tests use so far.
 CUDA = {"MemoryType", "kRegisterPortable", "kRegisterMapped", "kRegisterReadOnly", "compression",
         "direct_rdma", "source_order", "source_location", "destination_location"}
-# Records of secure links; what carries a link over them will be the first user, and tests use them meanwhile.
+# A part of the records of secure links that only tests use so far.
 SECURE = {"seal_end"}
+# Names that only tests use, and names that a standard or a scope requires.
 ALLOWED = {"anything_sent", "deallocate", "kRunIdBytes", "locale_", "unfinished", "waiting_callbacks", "warm_bytes",
            "zenoh_puts"} | CUDA | SECURE
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reads whether a wheel can be loaded on Debian 12 and on Ubuntu 24.04: symbol versions, libraries, licences, tag.
+"""Checks whether a wheel can be loaded on Debian 12 and on Ubuntu 24.04: symbol versions, libraries, licences, tag.
 
 check_wheel.py WHEEL         prints each fault; exit code 1 if there is any
 check_wheel.py --self-test   plants one fault of each kind and expects each to be reported; needs a C compiler
 
-Nothing is run: that a version is known there does not say that the wheel was ever there. tools/check_wheel_elsewhere.sh
-runs it on a Debian 12.
+It runs nothing: a version that these systems have does not prove that the wheel works there.
+tools/check_wheel_elsewhere.sh runs it on a Debian 12.
 """
 
 import argparse
@@ -19,9 +19,9 @@ from pathlib import Path
 
 from notices import MISSING
 
-# The newest version of each that both systems have: glibc 2.36 and 2.39, libstdc++ of g++ 12 and 14, OpenSSL 3.0.
+# The newest version that both systems have: glibc 2.36 and 2.39, libstdc++ of g++ 12 and 14, OpenSSL 3.0.
 NEWEST = {"GLIBC": "2.36", "GLIBCXX": "3.4.30", "CXXABI": "1.3.13", "GCC": "12.0.0", "OPENSSL": "3.0.9"}
-# What both systems have, with Python. Everything else lies in the wheel.
+# The libraries that both systems have, with Python. Everything else is in the wheel.
 OF_SYSTEM = re.compile(r"(lib(c|m|dl|rt|pthread|resolv|util)\.so\.\d|libstdc\+\+\.so\.6|libgcc_s\.so\.1|"
                        r"ld-linux-[a-z0-9-]+\.so\.\d|libcrypto\.so\.3|libssl\.so\.3)")
 NEVER_INSIDE = re.compile(r"lib(crypto|ssl)[-.]")
@@ -41,7 +41,7 @@ def read_elf(option: str, file: Path) -> str:
 
 
 def faults_of(file: Path, name: str, inside: set[str]) -> list[str]:
-    """Those of one ELF file; `inside`: the names of the libraries in the wheel."""
+    """Returns the faults of one ELF file; `inside`: the names of the libraries in the wheel."""
     faults = []
     # The versions that it needs, not those that it defines.
     needs = read_elf("-V", file).partition("Version needs section")[2]
@@ -80,7 +80,7 @@ def faults_in(wheel: Path) -> list[str]:
 def self_test() -> None:
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work)
-        # A libc that nobody has, and a library that uses it.
+        # A libc version that no system has, and a library that uses it.
         (folder / "new.c").write_text("int planted(void) { return 1; }\n")
         (folder / "new.map").write_text("GLIBC_2.99 { global: planted; };\n")
         (folder / "user.c").write_text("int planted(void);\nint user(void) { return planted(); }\n")

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # check_wheel_elsewhere.sh WHEEL [FOLDER]: installs the wheel on a minimal Debian 12 in a folder, with Python and NumPy,
-# without compilers and without a network, and uses it there. Needs root and debootstrap; downloads 60 MB. A FOLDER keeps
-# the system for the next time.
+# without compilers and without a network, and uses it there. Needs root and debootstrap; downloads 60 MB. With FOLDER
+# the system is kept for the next run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -27,7 +27,7 @@ else
   trap 'rm -rf "$system"' EXIT
 fi
 if [ ! -e "$system/usr/bin/python3" ]; then
-  # Where this machine has its packages from; without a word on that, debootstrap's own choice.
+  # Uses this machine's package mirror; if it is unknown, debootstrap's default.
   mirror=$(apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 2>/dev/null | awk '$1 == "bookworm" {print $2; exit}')
   echo "== elsewhere: a minimal Debian 12 with Python and NumPy"
   mkdir -p "$system"

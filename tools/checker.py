@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checkers of the tree share their command line, and how faults are planted for them."""
+"""The common command line of the checkers, and the means to plant faults for them."""
 
 import argparse
 import contextlib
@@ -13,11 +13,11 @@ Check = Callable[[Path], list[str]]
 
 
 class Fault(Exception):
-    """What is wrong, in words."""
+    """A fault, described in the text."""
 
 
 def run_verb(parser: argparse.ArgumentParser) -> None:
-    """`check` of the verb, which takes the options."""
+    """Runs `check` of the verb with the parsed options."""
     options = parser.parse_args()
     try:
         options.check(options)
@@ -26,7 +26,7 @@ def run_verb(parser: argparse.ArgumentParser) -> None:
 
 
 def run(check: Check, self_test: Callable[[], None], when_clean: str) -> int:
-    """[ROOT] or --self-test; the exit code."""
+    """Handles [ROOT] or --self-test; returns the exit code."""
     if "--self-test" in sys.argv:
         self_test()
         return 0
@@ -36,7 +36,7 @@ def run(check: Check, self_test: Callable[[], None], when_clean: str) -> int:
 
 
 def debts_of(root: Path) -> list[list[str]]:
-    """The words of each line of DEBTS."""
+    """Returns the words of each line of DEBTS."""
     file = root / DEBTS
     lines = file.read_text().splitlines() if file.exists() else []
     return [line.split() for line in lines if line and not line.startswith("#")]
@@ -49,7 +49,7 @@ def write(root: Path, name: str, text: str) -> None:
 
 @contextlib.contextmanager
 def tree(files: dict[str, str]) -> Iterator[Path]:
-    """A folder with these files."""
+    """Makes a temporary folder with these files."""
     with tempfile.TemporaryDirectory() as folder:
         for name, text in files.items():
             write(Path(folder), name, text)
@@ -63,7 +63,7 @@ def expect(check: Check, root: Path, rule: str, places: tuple[str, ...] = ("",))
 
 
 def expect_each(check: Check, root: Path, planted: list[tuple[str, str, str]]) -> None:
-    """Each (file, text, rule) is the only fault of the tree while it is there, and reported at that file or in DEBTS."""
+    """Plants each (file, text, rule) and checks that it is the only reported fault, at that file or in DEBTS."""
     assert check(root) == [], check(root)
     for name, text, rule in planted:
         file = root / name

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads tools/packages.txt, for what is written in Python; tools/setup.sh reads it where there may be no Python yet."""
+"""Reads tools/packages.txt for Python programs; tools/setup.sh reads it on machines that may have no Python yet."""
 
 from pathlib import Path
 
 
 def packages_of(root: Path, *groups: str) -> list[str]:
-    """The packages of these groups, as they stand there; @other stands for those of another group."""
+    """Returns the packages of these groups, in order; @other is replaced by those of another group."""
     lines = [line.partition(":") for line in (root / "tools/packages.txt").read_text().splitlines()]
     found = []
     for group in groups:

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# demo.sh [plan]: all of `make demo`: says what it installs and downloads and how long it takes,
-# installs, builds, and shows two things: first a checkpoint that moves between two processes, which
-# needs the command alone, then a distributed brain. `plan` says it and ends. FABRIC=static does without
-# Rust. DEMO_NO_INSTALL=1 installs and downloads nothing, and fails with what is missing.
+# demo.sh [plan]: runs `make demo`. It lists its installations and downloads and the time they take, installs and
+# builds. Then it shows two things: a checkpoint that is sent between two processes, which needs only the command, and a
+# distributed brain. `plan` only lists. FABRIC=static needs no Rust. With DEMO_NO_INSTALL=1 it installs and downloads
+# nothing, and fails if something is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,16 +22,16 @@ folder=build/demo
 python=$PWD/$folder/venv/bin/python
 begun=$SECONDS
 title() { printf '\n== %s\n' "$*"; }
-# folded HEAD TEXT...: a paragraph that begins with HEAD and is indented by three columns.
+# folded HEAD TEXT...: prints a paragraph that begins with HEAD and is indented by three columns.
 folded() {
   local head=$1
   shift
   fold -s -w 92 <<<"$*" | sed "1s/^/   $head/; 2,\$s/^/   ${head//?/ }/; s/ *\$//"
 }
 
-# How cargo builds the crate of Zenoh: quickly, unless there is an archive of another build.
+# The profile in which cargo builds the crate of Zenoh: quick, unless an archive of another build exists.
 profile=quick
-# Whether the archive of the crate is there already.
+# Succeeds if the archive of the crate exists.
 has_crate() {
   local cargo archive
   cargo=$(tools/find_cargo.sh) || return 1
@@ -42,7 +42,7 @@ has_crate() {
   return 1
 }
 
-# debian_plan GROUP...: what is missing of these, and how much apt would download for it.
+# debian_plan GROUP...: prints the missing packages, and the size of apt's download.
 debian_plan() {
   local missing size
   missing=$(tools/setup.sh --missing "$@" 2>/dev/null)
@@ -58,7 +58,7 @@ crates_plan() {
     "$(sed -n 's/^zenoh \([0-9.]*\) .*/\1/p' rust/tendon-zenoh/crates.txt) and what it needs; a download of 30 MB"
 }
 
-# plan_of PART: one line for each thing that is not there yet.
+# plan_of PART: prints one line for each missing thing.
 plan_of() {
   if [ "$1" = first ]; then
     debian_plan build
@@ -95,7 +95,7 @@ plan() {
   fi
 }
 
-# Fails, with all that is missing at once, where nothing may be installed.
+# Fails and lists all missing things, if nothing may be installed.
 check_what_is_there() {
   local missing=() packages lacks cargo debian
   packages=$(tools/setup.sh --missing build 2>/dev/null)
@@ -133,7 +133,7 @@ if [ -n "$no_install" ]; then
   export CARGO_NET_OFFLINE=true
   check_what_is_there
 elif [ -t 1 ]; then
-  # Only where somebody can read it and press a key.
+  # Only if a user can read it and press a key.
   echo "   It begins in 5 s; Ctrl-C stops it."
   sleep 5
 fi
@@ -143,7 +143,7 @@ fi
 fetching=
 preparing=
 if [ -z "$no_install" ]; then
-  # What takes too long is not waited for: random weights take its place.
+  # The download has a time limit; after it, random weights are used.
   timeout 170 tools/demo_checkpoint.sh fetch >/dev/null 2>&1 &
   fetching=$!
   if [ -z "$(tools/setup.sh --missing demo 2>/dev/null)" ]; then
@@ -154,7 +154,7 @@ fi
 # shellcheck disable=SC2086  # none or one word each
 trap 'kill $fetching $preparing 2>/dev/null || true' EXIT
 
-# The crate of Zenoh takes minutes, and the command can do without at first.
+# The crate of Zenoh takes minutes to build, and the command does not need it at first.
 options=(-DTENDON_ZENOH=OFF -DTENDON_BUILD_PYTHON=OFF)
 if [ "$fabric" = zenoh ] && has_crate; then
   options=(-DTENDON_ZENOH=ON -DTENDON_ZENOH_PROFILE=$profile "-DTENDON_CARGO=$(tools/find_cargo.sh)"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# demo_brain.sh [BRAIN-ARGUMENT...]: runs the brain of examples/brain from build/demo, and writes its
-# page to build/demo/brain.html. DEMO_PYTHON names another Python than that of build/demo/venv.
+# demo_brain.sh [BRAIN-ARGUMENT...]: runs the brain of examples/brain from build/demo, and writes its page to
+# build/demo/brain.html. DEMO_PYTHON names a Python other than that of build/demo/venv.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 folder=build/demo
-# The package as a wheel lays it out.
+# The package in the layout of a wheel.
 rm -rf "$folder/package"
 mkdir "$folder/package"
 cp -r python/tendon "$folder/package"

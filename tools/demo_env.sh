@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# demo_env.sh [plan|lacks PYTHON]: makes build/demo/venv, the virtual environment that the brain of `make demo`
-# needs: NumPy, scikit-learn, and what compiles the extension module. 240 MB; made again only when
-# its versions, those of the tests, changed. `plan` prints what would be downloaded, and nothing
-# where all is there; `lacks`, what another Python would need instead.
+# demo_env.sh [plan|lacks PYTHON]: makes build/demo/venv, the virtual environment for the brain of `make demo`: NumPy,
+# scikit-learn, and the tools that compile the extension module. 240 MB; remade only when its versions, those of the
+# tests, changed. `plan` prints the pending download, or nothing; `lacks` prints what another Python lacks.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -31,7 +30,7 @@ fi
 mkdir -p "$folder"
 rm -f "$folder/venv.made"
 python3 -m venv --clear "$folder/venv"
-# Python compiles what it imports; to compile all of scipy takes half a minute.
+# Python compiles modules when it imports them; compiling all of scipy takes half a minute.
 "$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-compile \
   -r /dev/stdin <<<"$wanted"
 echo "$wanted" >"$folder/venv.made"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a page or a text of the code repeats the value of a constant.
+"""The places where a page or a text of the code repeats the value of a constant.
 
-Each row is a phrase with {} in the place of the number, and what the number has to be: a constant
-of docs/limits.md or of the code (without its class or namespace, which has one value wherever the
-code has that name), an expression of these, or a number that only happens to be that of a limit.
+Each row is a phrase with {} in the place of the number, and the required number: a constant
+of docs/limits.md or of the code (without its class or namespace; it must have one value in the
+whole code), an expression of these, or a number that equals a limit only by chance.
 `check_docs.py numbers` compares them. It reports a limit's value that no row covers, in
 docs/protocol.md, docs/errors, and the texts of the library, the command and the Python package.
 """
@@ -207,7 +207,7 @@ NUMBERS = {
         ("bulk connections of a tcp link, 1 to {} |", "kMaxStreamsPerLink"),
         ("`launch -n N` (1 to {})", "kMaxPlaces"),
     ],
-    # Their examples are texts of the code with numbers of their own.
+    # Their examples are texts of the code with other numbers.
     "docs/errors/TD-E0003.md": [
         ("passed after {} of 4194304 bytes", "1048576"),
         ("of {} bytes", "4194304"),

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# engine.sh [--layout TP,PP,KVP] [--port N] [--blocks N] [--hang-timeout SECONDS] [--cpp-stage]: all of `make engine`:
-# installs what is missing, builds, and runs a language model on workers that Tendon connects, until Ctrl-C.
+# engine.sh [--layout TP,PP,KVP] [--port N] [--blocks N] [--hang-timeout SECONDS] [--cpp-stage]: runs `make engine`:
+# installs missing packages, builds, and runs a language model on workers that Tendon connects, until Ctrl-C.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,7 +17,7 @@ options=(-DTENDON_CONTROL=ON)
 case " $* " in *" --cpp-stage "*)
   programs+=(engine_worker)
   packages+=(engine)
-  options+=(-DTENDON_EIGEN=ON -DTENDON_EIGEN_FLAGS=-march=native) ;; # it runs where it is built
+  options+=(-DTENDON_EIGEN=ON -DTENDON_EIGEN_FLAGS=-march=native) ;; # it runs on the machine that builds it
 esac
 
 cat <<PLAN
@@ -33,7 +33,7 @@ cmake --preset release "${options[@]}" >/dev/null
 tools/build.sh release "${programs[@]}"
 TENDON_TORCH=cpu tools/python_env.sh release
 
-# Nobody makes the environment anew while it is used; any number may use it.
+# A shared lock: the environment is not remade while it is used, and several programs may use it.
 exec 9>build/python/lock
 flock --shared 9
 exec env PYTHONPATH=examples/engine PYTHONDONTWRITEBYTECODE=1 TENDON_LOG="${TENDON_LOG:-error}" \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # engine_soak.sh [--layout TP,PP,KVP] [--seconds N] [--seed N] [--hang-timeout N] [--clients N]: builds the engine's
-# controller, then kills, stops and hangs workers while clients ask (tests/python/engine_support/soak.py).
+# controller, then kills, stops and hangs workers while clients send requests (tests/python/engine_support/soak.py).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

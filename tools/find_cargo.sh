@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# find_cargo.sh: prints the first cargo that is new enough for the crate of Zenoh, that of PATH or
-# Debian's; cmake/zenoh.cmake says how new. Fails when there is none.
+# find_cargo.sh: prints the first cargo, from PATH or Debian, that is new enough for the crate of Zenoh.
+# cmake/zenoh.cmake has the required version. Fails if there is none.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

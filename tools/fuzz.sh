@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs every fuzzer of the fuzz preset for FUZZ_SECONDS. New inputs go to build/fuzz/corpus/, never
-# into the repository: copy one to tests/fuzz/corpus/<name>/ when it shows something.
+# Runs every fuzzer of the fuzz preset for FUZZ_SECONDS. New inputs are written to build/fuzz/corpus/, never into the
+# repository: copy an instructive one to tests/fuzz/corpus/<name>/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -2,15 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # gpu_check.sh --pack DIR    on a Debian machine: puts packages that the other machine lacks into DIR
 # gpu_check.sh DIR [OUT]     on a machine with a GPU: builds, runs tests/gpu, prints one table, in 7 minutes.
-# That machine is a bare Ubuntu 24.04 with CUDA 13, Python 3.12, torch 2.11, CMake, Ninja and g++; it needs no network.
-# Clocks, compute mode and MIG stay as they are. A daemon of MPS is started where none runs, and ended again.
+# The GPU machine is a bare Ubuntu 24.04 with CUDA 13, Python 3.12, torch 2.11, CMake, Ninja and g++; it needs no
+# network. Clocks, compute mode and MIG stay unchanged. If no daemon of MPS runs, the script starts one and ends it
+# again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 PACK_MIB_MAX=60
 RUN_S=420 # the build and all parts
 
-# download FOLDER REQUIREMENT...: what pip on the other machine takes, which is not what this machine would.
+# download FOLDER REQUIREMENT...: downloads the wheels for the other machine, which differ from this machine's.
 download() {
   local to=$1
   shift
@@ -19,8 +20,8 @@ download() {
     --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 --platform any "$@"
 }
 
-# peers FILE: what Tendon is compared with, as one archive of what runs: the wheel of UCX alone has 40 MiB, most of it static
-# libraries and programs.
+# peers FILE: packs the software that Tendon is compared with into one archive of runtime files. The wheel of UCX alone
+# has 40 MiB, most of it static libraries and programs.
 peers() {
   local work at
   work=$(mktemp -d)
@@ -48,7 +49,7 @@ pack() {
     $(sed -n 's/^\(scikit-build-core\|nanobind\|typing-extensions\)==.*/&/p' python/backend/requirements.txt) \
     packaging pathspec "$(sed -n "s/^\(numpy==[0-9.]*\); python_version >= .*/\1/p" python/backend/requirements.txt)"
   peers "$folder/peers.tar.xz"
-  # The headers that the library group names, and the libraries that these link to.
+  # The headers of the library group, and the libraries that their users link to.
   local headers=(libssl-dev libhwy-dev nlohmann-json3-dev libcli11-dev libfmt-dev) libraries
   mapfile -t libraries < <(apt-cache depends "${headers[@]}" | sed -n 's/^ *Depends: \(lib[a-z0-9]*\)$/\1/p' | sort -u)
   (cd "$folder/debs" && apt-get -q download "${headers[@]}" "${libraries[@]}")
@@ -76,7 +77,7 @@ rows=$out/rows.txt
 
 row() { printf 'ROW\t%s\t%s\t%s\t%s\n' "$@" >>"$rows"; }
 
-# --- the table, whatever happens before it, and the daemon that this script started
+# --- the table, which is printed in any case, and the daemon that this script started
 
 started_daemon=
 stop_daemon() {
@@ -115,7 +116,7 @@ if [ ! -d "$system" ]; then
   for package in "$carried"/debs/*.deb; do dpkg-deb -x "$package" "$system"; done
 fi
 multiarch=usr/lib/x86_64-linux-gnu
-# Programs find the two libraries that Ubuntu has not, and its own OpenSSL.
+# Programs find the two libraries that Ubuntu lacks, and Ubuntu's own OpenSSL.
 mkdir -p "$out/lib"
 cp -P "$system/$multiarch"/libfmt.so.* "$system/$multiarch"/libhwy*.so.* "$out/lib/"
 export CMAKE_PREFIX_PATH="$system/usr" OPENSSL_ROOT_DIR="$system/usr"
@@ -139,11 +140,11 @@ fi
 echo "== build"
 if [ ! -x "$out/venv/bin/python" ]; then
   "$python" -m venv --system-site-packages "$out/venv"
-  # A virtual environment of a virtual environment does not see the packages of the first.
+  # A nested virtual environment does not see the packages of the outer one.
   "$python" -c 'import site; print("\n".join(site.getsitepackages()))' \
     >"$("$out/venv/bin/python" -c 'import site; print(site.getsitepackages()[0])')/outer.pth"
   wheels=("$carried"/wheels/*.whl)
-  # The NumPy that torch works with there stays.
+  # Keeps the NumPy that torch uses there.
   if "$python" -c 'import numpy' 2>/dev/null; then
     for at in "${!wheels[@]}"; do case ${wheels[at]} in */numpy-*) unset "wheels[$at]" ;; esac; done
   fi
@@ -165,7 +166,8 @@ row "build of the wheel" "$((SECONDS - begin)) s" "-" "stated"
 
 mode="time slices"
 
-# part NAME SECONDS COMMAND...: output to OUT/NAME.txt, and its rows to the table. A part that is cut leaves its rows.
+# part NAME SECONDS COMMAND...: writes the output to OUT/NAME.txt, and adds its rows to the table. A part that times out
+# keeps its rows.
 part() {
   local name=$1 limit=$2 code=0 left=$((RUN_S - SECONDS))
   shift 2
@@ -176,7 +178,7 @@ part() {
   fi
   [ "$limit" -le "$left" ] || limit=$left
   echo "== $name ($mode)"
-  # timeout signals the process group of the part, so that its processes end with it.
+  # timeout signals the part's process group, so that its processes end with it.
   TENDON_GPU_CHECK_MODE=$mode timeout -k 2 "$limit" "$@" >"$file" 2>&1 || code=$?
   awk -F '\t' '$1 == "ROW"' "$file" >>"$rows"
   [ "$code" -eq 0 ] && return
@@ -187,7 +189,7 @@ part() {
   esac
 }
 
-# program NAME: tests/gpu/NAME.cpp in OUT, which links no library of Tendon.
+# program NAME: compiles tests/gpu/NAME.cpp into OUT; it links no library of Tendon.
 program() {
   g++ -std=c++20 -O2 -Iinclude -Isrc -Itests "tests/gpu/$1.cpp" -ldl -o "$out/$1" && return
   row "$1" "does not compile" "-" "missed"
@@ -211,7 +213,7 @@ tensordicts() {
 }
 
 program hop || true
-# What a driver answers is what the double answers, on which everything else is tested.
+# A real driver must answer like the double, which all other tests use.
 if program driver_sequences; then
   part "driver_sequences" 20 "$out/driver_sequences"
   if diff tests/gpu/driver_sequences.txt "$out/driver_sequences ($mode).txt" >"$out/driver_sequences.diff" 2>&1; then
@@ -231,7 +233,7 @@ tensordicts
 
 if ! command -v nvidia-cuda-mps-control >/dev/null; then
   row "all parts under MPS" "no nvidia-cuda-mps-control" "-" "not run"
-elif # the name that the kernel keeps of it
+elif # the process name, as the kernel truncates it
   pgrep -x nvidia-cuda-mps >/dev/null 2>&1 || [ -n "${CUDA_MPS_PIPE_DIRECTORY:-}" ]; then
   row "all parts under MPS" "a daemon of somebody else runs" "-" "not run"
 else

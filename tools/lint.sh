@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# lint.sh [--fix|--without-tidy|--affected]: formatting, naming and frequent mistakes, layers, rules of
-# the house. --fix only formats; --affected gives clang-tidy what tools/affected_tests.py chooses instead of all.
-# Every tool must first find a fault planted for it, so that none of them can be dead.
+# lint.sh [--fix|--without-tidy|--affected]: checks formatting, naming, frequent mistakes, layers and the rules of the
+# house. --fix only formats; --affected runs clang-tidy only on the files that tools/affected_tests.py chooses. Every
+# tool must first find a fault planted for it, which proves that it works.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -33,7 +33,7 @@ finds_planted_faults() {
   python3 tools/tidy.py --self-test
 }
 
-# The headers that the extension module of Python is compiled with, a virtual environment of 100 MB.
+# Makes a virtual environment of 100 MB with the headers for the Python extension module.
 make_lint_venv() {
   local wanted
   wanted=$(grep -E '^(nanobind|numpy)==' tests/python/requirements.txt)
@@ -46,7 +46,7 @@ make_lint_venv() {
 
 tidy() {
   cmake --preset lint >/dev/null || return
-  # Where the control plane can be built, its headers are made first.
+  # If the control plane can be built, its headers are generated first.
   if grep -q '^TENDON_CONTROL_BUILT:[A-Z]*=ON$' build/lint/CMakeCache.txt; then
     cmake --build build/lint --target tendon_proto_files >/dev/null || return
   fi

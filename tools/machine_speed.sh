@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# machine_speed.sh: prints the CPU seconds that one compilation of a fixed program takes here while
-# every core does the same, the least of three rounds. tools/check_budget.py divides by it, because
-# the same step takes twice the CPU time on a slow machine.
+# machine_speed.sh: prints the CPU seconds of one compilation of a fixed program while every core runs the same, the
+# least of three rounds. tools/check_budget.py divides by it, because the same step takes twice the CPU time on a slow
+# machine.
 set -euo pipefail
 
 folder=$(mktemp -d)
@@ -22,7 +22,7 @@ END
 cores=$(nproc)
 least=
 for _ in 1 2 3; do
-  # `times` is about this very shell: a pipe or a substitution would look at another one.
+  # `times` reports on this shell only: a pipe or a substitution would run it in another one.
   times >"$folder/before"
   for ((core = 0; core < cores; core++)); do
     g++ -std=c++20 -O2 -c "$folder/fixed.cpp" -o "$folder/$core.o" &

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes src/cuda/gather_ptx.hpp of src/cuda/gather.cu, and lets ptxas assemble it for each kind of GPU.
+"""Makes src/cuda/gather_ptx.hpp from src/cuda/gather.cu, and lets ptxas assemble it for each kind of GPU.
 
 make_gather_ptx.py [ROOT]    keeps the compilers in ROOT/build/gather_ptx; no GPU and no driver is needed
 
-The compiler is NVRTC of CUDA 12.0, so that the oldest driver that Tendon works with knows the version of the PTX.
-Later drivers translate it for their GPUs too. tests/interop/check_gather_ptx.py tells when this is to be run again.
+The compiler is NVRTC of CUDA 12.0, so that the oldest driver that Tendon supports knows the version of the PTX.
+Later drivers translate it for their GPUs too. tests/interop/check_gather_ptx.py tells when to run this again.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ SOURCES = ("src/cuda/gather.cu", "src/cuda/gather_table.hpp")
 MADE = "src/cuda/gather_ptx.hpp"
 NVRTC = "nvidia-cuda-nvrtc-cu12==12.0.140"
 OPTIONS = ("--gpu-architecture=compute_70", "--std=c++17")
-# Packages with ptxas, and the kinds of GPUs that each knows and the PTX can run on.
+# Packages with ptxas, and the kinds of GPUs that each supports and the PTX can run on.
 ASSEMBLERS = {"nvidia-cuda-nvcc-cu12==12.0.140": (70, 72, 75, 80, 86, 87, 89, 90),
               "nvidia-cuda-nvcc==13.0.88": (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121)}
 
@@ -40,12 +40,12 @@ inline constexpr const char* kGatherPtx = R"ptx(
 
 
 def digest_of(root: Path) -> str:
-    """What a header made of the sources says of them."""
+    """Returns the digest of the sources that a header made from them contains."""
     return hashlib.sha256(b"".join((root / source).read_bytes() for source in SOURCES)).hexdigest()
 
 
 def package(name: str, folder: Path) -> Path:
-    """Where the files of the package are."""
+    """Downloads the package if necessary, and returns the folder of its files."""
     place = folder / name.replace("==", "-")
     if not list(place.glob("nvidia")):
         python = folder / "venv" / "bin" / "python"
@@ -88,7 +88,7 @@ def compiled(root: Path, nvrtc: Path) -> str:
 
 
 def tidied(ptx: str) -> str:
-    """Without comments and the constants of the sources: ptxas would miss one that an instruction reads."""
+    """Removes comments and the sources' constants: ptxas would report one that an instruction reads."""
     lines = (re.sub(r"\s*//.*", "", line).rstrip() for line in ptx.splitlines())
     return "".join(("  " if line[0].isspace() else "") + " ".join(line.split()) + "\n"
                    for line in lines if line and not line.startswith(".global"))

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the licences of what others wrote and our binaries hold, as found on the machine that builds them.
+"""Writes the licences of the foreign software in our binaries, as found on the machine that builds them.
 
 notices.py OUTPUT NAME=FILE... [--append FILE]...    a file of each part: a header, a library
 notices.py --self-test                               plants a part without a licence and expects it to be reported
 
-The licence of a part is that of the Debian package that its file is of, or of the Python distribution, or the text at the
+The licence of a part is that of the Debian package of its file, or of the Python distribution, or the text at the
 head of the file itself. A part without one, as on other systems, is named on stderr and in OUTPUT: such binaries may be
-used, but not given away, and tools/check_wheel.py says so. --append adds what another step wrote, such as the licences of
-the crates (tools/zenoh_crate.py).
+used but not passed on, and tools/check_wheel.py reports them. --append adds the output of another step, such as the
+licences of the crates (tools/zenoh_crate.py).
 """
 
 import argparse
@@ -31,10 +31,10 @@ MISSING = "No text of its licence was found on the machine that made the binarie
 
 
 def of_debian(file: Path) -> tuple[str, str] | None:
-    """What the package of `file` is called, and its copyright file."""
+    """Returns the name of the package of `file`, and its copyright file."""
     if shutil.which("dpkg-query") is None:
         return None
-    # Where /lib is a link to /usr/lib, a package may have its file by either name.
+    # If /lib is a link to /usr/lib, a package may list its file under either name.
     names = [str(file), str(file.resolve())]
     names += [name.removeprefix("/usr") for name in names if name.startswith("/usr/lib")]
     found = subprocess.run(["dpkg-query", "-S", *names], check=False, capture_output=True, text=True).stdout
@@ -47,7 +47,7 @@ def of_debian(file: Path) -> tuple[str, str] | None:
 
 
 def of_distribution(file: Path) -> tuple[str, str] | None:
-    """The same of a distribution in a folder of Python's: the one of the folder's name."""
+    """Returns the same for a Python distribution: the one with the folder's name."""
     for folder in file.parents:
         for found in sorted(folder.parent.glob(f"{folder.name}-*.dist-info")):
             texts = [text for text in sorted(found.rglob("LICEN[CS]E*")) if text.is_file() and "/licenses/" in f"{text}"]
@@ -57,7 +57,7 @@ def of_distribution(file: Path) -> tuple[str, str] | None:
 
 
 def of_head(file: Path) -> tuple[str, str] | None:
-    """The comment at the head of a source, where it grants something."""
+    """Returns the comment at the head of a source, if it grants rights."""
     comment = COMMENT.match(file.read_text(errors="replace")) if file.is_file() else None
     if not comment or not GRANTS.search(comment[1]):
         return None
@@ -77,7 +77,7 @@ def licence_of(name: str, file: Path) -> tuple[str, str]:
 
 
 def notices(parts: list[tuple[str, Path]]) -> str:
-    """A chapter for each part, then the licences that their texts point at."""
+    """Formats a chapter for each part, then the licences that their texts refer to."""
     chapters = []
     common: set[str] = set()
     for name, file in parts:

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Plants faults in the code of secure links, one at a time, and expects tests to find each.
+"""Plants faults in the code of secure links, one at a time, and checks that tests find each.
 
 planted_faults.py [NAME ...]     in a copy of the tree, build/faults; exit code 1 if a fault is not found
-planted_faults.py --list         the faults
-planted_faults.py --self-test    each can be planted in the code as it is: quick, and part of `make lint`
+planted_faults.py --list         lists the faults
+planted_faults.py --self-test    checks that each fits the present code: quick, and part of `make lint`
 
-A fault replaces text that stands once in its file. Tests pass without it, which is tried first.
+A fault replaces text that occurs once in its file. The tests must first pass without it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ def cannot_be_planted(root: Path) -> list[str]:
 
 
 def copy_tree() -> None:
-    """The files of the tree, those that git ignores left out; what is as it was keeps its time, and is not compiled again."""
+    """Copies the files of the tree that git does not ignore; unchanged ones keep their time, and are not compiled
+    again.
+    """
     listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z", "-co", "--exclude-standard"], check=True,
                             capture_output=True).stdout.decode().split("\0")
     for name in filter(None, listed):
@@ -125,7 +127,7 @@ def build(program: str) -> bool:
 
 
 def tests_pass(program: str, tests: str) -> tuple[bool, str]:
-    """And the first test that does not."""
+    """Returns whether they pass, and the first failed test."""
     try:
         done = subprocess.run([str(BUILD / "tests" / program), "--gtest_brief=1", f"--gtest_filter={tests}"],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=300)
@@ -138,7 +140,7 @@ def tests_pass(program: str, tests: str) -> tuple[bool, str]:
 
 
 def plant(fault: Fault) -> bool:
-    """Is it found?"""
+    """Returns True if the tests find the fault."""
     file = SOURCE / fault.file
     right = file.read_text()
     file.write_text(right.replace(fault.right, fault.wrong))

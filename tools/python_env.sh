@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # python_env.sh [packages|tests|release|peers]: makes build/python/venv, a virtual environment (5 GB: torch) with the
-# wheel of this tree and the model of examples/engine in it. Each part is made again only when what it is made of changed.
+# wheel of this tree and the model of examples/engine. Each part is remade only when its inputs have changed.
 #   packages  without the wheel
-#   tests     the wheel is made of the objects of build/test, so that nothing is compiled twice: it has failpoints
-#   release   the wheel is made of the objects of build/release, for the same reason
-#   peers     with build/python/peers, what only the benchmarks need
+#   tests     the wheel uses the objects of build/test, so that nothing is compiled twice: it has failpoints
+#   release   the wheel uses the objects of build/release, for the same reason
+#   peers     with build/python/peers, the packages that only the benchmarks need
 # TENDON_TORCH=cpu: a new environment has torch without CUDA, if the package index has such a build (then it is 1.5 GB).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,14 +16,14 @@ requirements=tests/python/requirements.txt
 wanted=${1:-}
 mkdir -p "$folder"
 
-# One at a time makes what is in this folder.
+# An exclusive lock: one process at a time makes the contents of this folder.
 exec 9>"$folder/lock"
 if ! flock --exclusive --nonblock 9; then
   echo "== python: another run in this tree makes the wheel or tests it; waiting"
   flock --exclusive 9
 fi
 
-# unchanged STAMP FILE...: are these files what they were when STAMP was written, and `kind` too?
+# unchanged STAMP FILE...: succeeds if these files, and `kind`, are the same as when STAMP was written.
 kind=
 unchanged() {
   local stamp=$1
@@ -32,13 +32,13 @@ unchanged() {
   cmp -s "$stamp.new" "$stamp"
 }
 
-# Python compiles what it imports; to compile all of torch and scipy takes a minute.
+# Python compiles modules when it imports them; compiling all of torch and scipy takes a minute.
 pip_install() {
   "$python" -m pip install --quiet --disable-pip-version-check --no-deps --no-compile "$@"
 }
 
-# install_without_cuda: all but the libraries of CUDA, with the build of torch that has none. The local version `+cpu` is
-# torch's own name for it; an index that lacks it says so before anything is downloaded.
+# install_without_cuda: installs everything except the CUDA libraries, with torch's build without CUDA. The local
+# version `+cpu` is torch's own name for it; an index without it reports that before any download.
 install_without_cuda() {
   local torch
   torch=$(grep '^torch==' "$requirements")+cpu
@@ -51,7 +51,7 @@ install_without_cuda() {
   pip_install -r "$folder/requirements.cpu"
 }
 
-# What has CUDA does for those that need none, and not the other way round.
+# An environment with CUDA also serves users without it, but not vice versa.
 torch=${TENDON_TORCH:-usual}
 lacks_cuda() { [ -f "$folder/torch.cpu" ] && [ "$torch" != cpu ] && [ -e /dev/nvidiactl ]; }
 if ! unchanged "$folder/venv.stamp" "$requirements" || lacks_cuda; then
@@ -76,7 +76,8 @@ fi
 
 [ "$wanted" = packages ] && exit
 
-# from_build FOLDER: the wheel is configured as that build is, in its folder, and finds all but the extension modules there.
+# from_build FOLDER: configures the wheel like the build in FOLDER, where it finds everything except the extension
+# modules.
 from_build() {
   local name options=(--config-settings build-dir="$1") cache=$1/CMakeCache.txt
   options+=(--config-settings cmake.build-type="$(sed -n 's/^CMAKE_BUILD_TYPE:STRING=//p' "$cache")")
@@ -103,13 +104,13 @@ if ! unchanged "$folder/wheel.stamp" "${inputs[@]}"; then
   fi
   CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)} pip_install --no-build-isolation --force-reinstall \
     --config-settings tendon.repair=false ${options[@]+"${options[@]}"} .
-  # As pip does for users: where Python may write no bytecode, each process would compile the package.
+  # As pip does for users: if Python may not write bytecode, each process would compile the package.
   (cd "$folder" && venv/bin/python -m compileall -q venv/lib/python3*/site-packages/tendon)
   if [ "$wanted" = release ]; then
-    # What `make install` takes from there has another prefix than a wheel.
+    # `make install` uses the same folder, with another prefix than a wheel.
     cmake --preset release -U 'SKBUILD*' -D TENDON_BUILD_PYTHON=OFF -D CMAKE_INSTALL_PREFIX=/usr/local >/dev/null
   fi
-  # Where its sources are those of before, it is in the cache already.
+  # With unchanged sources it is in the cache already.
   "$python" -m tendon.torch build --into "${XDG_CACHE_HOME:-$HOME/.cache}/tendon/torch"
   mv "$folder/wheel.stamp.new" "$folder/wheel.stamp"
 fi

@@ -11,7 +11,7 @@ exec 9>build/python/lock
 flock --shared 9
 tools/build.sh python-asan tendon_python_modules python_peer tendon_cuda_double
 
-# The package as a wheel lays it out; it goes before the installed one.
+# The package in the layout of a wheel; it precedes the installed one.
 folder=build/python-asan
 rm -rf "$folder/package"
 mkdir "$folder/package"
@@ -19,9 +19,9 @@ cp -r python/tendon "$folder/package"
 cp "$folder"/python/_*.so "$folder/package/tendon"
 if [ -f "$folder/python/tendon_v1.binpb" ]; then cp "$folder/python/tendon_v1.binpb" "$folder/package/tendon/control"; fi
 
-# Python is not linked with them: without the second, the first finds no __cxa_throw to watch.
+# Python is not linked with them. Without the second, the first finds no __cxa_throw to intercept.
 preload=$(g++ -print-file-name=libasan.so):$(g++ -print-file-name=libstdc++.so)
-# malloc: Python's own allocator hides where its objects end. Leaks: CPython frees little at its end.
+# malloc: Python's own allocator hides the bounds of its objects. Leaks: CPython frees little at its end.
 environment=(
   LD_PRELOAD="$preload"
   PYTHONMALLOC=malloc
@@ -36,7 +36,7 @@ python() {
   env "${environment[@]}" build/python/venv/bin/python "$@"
 }
 
-# An array that says it is longer than its memory: sending it reads what nobody allocated.
+# Plants an array whose declared length exceeds its memory: sending it reads beyond the allocation.
 finds_planted_fault() {
   nm -D --undefined-only "$folder"/package/tendon/_tendon*.so | grep __asan_report >/dev/null || return 1
   local said

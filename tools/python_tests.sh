@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 . tools/pytest_again.sh
 
 tools/python_env.sh tests
-# Nobody makes it anew while it is tested; any number may test.
+# A shared lock: the environment is not remade while tests use it, and several may run.
 exec 9>build/python/lock
 flock --shared 9
 echo "== test: python"

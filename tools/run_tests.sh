@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# run_tests.sh PRESET [TARGET...] [-CTEST-OPTION...]: builds the preset, or these targets of it, runs
-# its tests, lists what was skipped and shows what failed. A test that tests/unsteady.txt lists has a second try:
-# three runs more, one at a time.
+# run_tests.sh PRESET [TARGET...] [-CTEST-OPTION...]: builds the preset, or these targets of it, runs its tests, lists
+# the skipped ones and shows the failures. A test listed in tests/unsteady.txt gets a second try: three more runs, one
+# at a time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

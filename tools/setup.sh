@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs the Debian packages of the given groups (tools/packages.txt) that are missing.
-# When none is missing it only asks dpkg, so every other command may call it first.
-# With --missing before the groups it prints the missing packages, and installs nothing.
+# Installs the missing Debian packages of the given groups (tools/packages.txt). If none is missing it only runs
+# dpkg-query, so every other command may call it first. With --missing before the groups it prints the missing packages
+# and installs nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,7 +16,7 @@ if [ $# -eq 0 ]; then
   exit 2
 fi
 
-# packages_of GROUP: its words, those of other groups in it included.
+# packages_of GROUP: prints its packages, including those of the groups that it refers to.
 packages_of() {
   local word
   for word in $(awk -F: -v group="$1" '$1 == group {print $2}' tools/packages.txt); do
@@ -40,7 +40,7 @@ if ! command -v dpkg-query >/dev/null; then
   exit 0
 fi
 
-# A compiler of Rust may be there from elsewhere.
+# A Rust compiler may be installed from another source.
 if tools/find_cargo.sh >/dev/null; then
   for index in "${!wanted[@]}"; do
     case ${wanted[index]} in cargo-web | rustc-web) unset "wanted[$index]" ;; esac
@@ -48,7 +48,7 @@ if tools/find_cargo.sh >/dev/null; then
 fi
 [ ${#wanted[@]} -eq 0 ] && exit 0
 
-# dpkg-query fails when a package is unknown to it; the ones it does not list are missing as well.
+# dpkg-query fails for an unknown package; packages that it does not list are missing as well.
 installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${wanted[@]}" 2>/dev/null |
             awk '$2 == "installed" {print $1}' || true)
 missing=()

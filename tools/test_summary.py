@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the JUnit files of ctest and pytest: lists the skipped tests with their reasons, then what each failed test
-printed, then the totals of all files and the names of the failed tests. The names stand last: the last lines of a log
-hold them, however much the tests printed.
+"""Reads the JUnit files of ctest and pytest: lists the skipped tests with their reasons, then the output of each failed
+test, then the totals of all files and the names of the failed tests. The names are last: the end of a log shows
+them, however much the tests printed.
 
-tests/unsteady.txt lists the few tests that may have a second try, each with its cause: a defect to mend, of the test
-or of what it tests. A listed test is unsteady if it failed in NAME.xml and passed in NAME_again.xml; it is shown like
-a failure and counted apart. The exit code is 1 if a test failed otherwise.
+tests/unsteady.txt lists the few tests that get a second try, each with its cause: a defect to fix, in the test
+or in the tested code. A listed test is unsteady if it failed in NAME.xml and passed in NAME_again.xml; it is shown like
+a failure and counted separately. The exit code is 1 if a test failed otherwise.
 
 test_summary.py FILE...        the summary
 test_summary.py --again FILE   the pattern of ctest's --tests-regex for the listed tests that failed in FILE
-test_summary.py --check        holds tests/unsteady.txt against its rules
+test_summary.py --check        checks tests/unsteady.txt against its rules
 test_summary.py --self-test    plants faults and expects each to be reported
 
-ctest's own --rerun-failed counts tests before its filters have their say: with a preset that leaves tests out it runs
-others than those that failed."""
+ctest's own --rerun-failed counts tests before it applies its filters: with a preset that leaves tests out it runs
+tests other than the failed ones."""
 
 import collections
 import pathlib
@@ -23,9 +23,9 @@ import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
 
-# What GoogleTest prints after the place of a GTEST_SKIP().
+# GoogleTest prints this after the place of a GTEST_SKIP().
 REASON = re.compile(r"^.*: Skipped\n(?P<reason>.*)$", re.MULTILINE)
-# ctest writes the value of a test's parameter behind its name.
+# ctest appends the value of a test's parameter to its name.
 PARAMETER = re.compile(r"\s+# GetParam\(\) = .*")
 LINES_SHOWN = 80
 UNSTEADY = pathlib.Path(__file__).resolve().parent.parent / "tests/unsteady.txt"
@@ -33,18 +33,18 @@ UNSTEADY_MAX = 3
 
 
 def listed_in(text: str) -> dict[str, str]:
-    """The tests that may have a second try, and why. `name: cause`, the name as ctest or pytest prints it."""
+    """Returns the tests that get a second try, and why. `name: cause`, the name as ctest or pytest prints it."""
     lines = (line for line in text.splitlines() if line.strip() and not line.startswith("#"))
     return {name.strip(): cause.strip() for name, _, cause in (line.partition(": ") for line in lines)}
 
 
 def own_name(name: str) -> str:
-    """`Waits` of `unit_x.Suite/Kind.Waits/shm`, `test_waits` of `test_waits[shm]`."""
+    """Returns `Waits` for `unit_x.Suite/Kind.Waits/shm`, `test_waits` for `test_waits[shm]`."""
     return re.sub(r"\[.*", "", name).split(".")[-1].split("/")[0]
 
 
 def faults_of_list(text: str, tests: str) -> list[str]:
-    """The rules that the list breaks; `tests` is the text of all tests."""
+    """Returns the rules that the list breaks; `tests` is the text of all tests."""
     listed = listed_in(text)
     faults = [f"{name}: no cause stands behind it" for name, cause in listed.items() if not cause]
     faults += [f"{name}: there is no such test" for name in listed
@@ -62,7 +62,7 @@ def skip_reason(case: ElementTree.Element) -> str:
 
 
 def printed(case: ElementTree.Element) -> list[str]:
-    """What a failed test printed; of a long text its beginning, where the first error is."""
+    """Returns the output of a failed test; of a long text the beginning, which has the first error."""
     texts = [case.findtext("system-out"), *(element.text for element in case.findall("failure") + case.findall("error"))]
     lines = "\n".join(text.strip() for text in texts if text).splitlines()
     left_out = len(lines) - LINES_SHOWN
@@ -78,7 +78,7 @@ def name_of(case: ElementTree.Element) -> str:
 
 
 def key_of(case: ElementTree.Element) -> tuple[str, str]:
-    """pytest names a test within its module only."""
+    """Returns a unique name: pytest's names are unique only within a module."""
     return case.get("classname", ""), name_of(case)
 
 
@@ -102,7 +102,7 @@ def pattern_again(path: str, listed: dict[str, str]) -> str:
 
 
 def summary(paths: list[str], listed: dict[str, str]) -> tuple[list[str], bool]:
-    """The lines, and whether no test failed."""
+    """Returns the lines, and whether no test failed."""
     passed = 0
     skipped: collections.Counter[str] = collections.Counter()
     shown: dict[str, list[str]] = {"unsteady": [], "failed": []}

@@ -5,11 +5,11 @@
 tidy.py BUILD JOBS PLACE...   PLACE: a folder, or a file
 tidy.py --self-test   plants a fault and expects it to be reported
 
-It takes some seconds a file, most of them for its headers. Files that are compiled alike are therefore joined into
-units and looked at together first, unless they define a name twice: BUILD/names.txt (cmake/quick_build.cmake) says
-what each defines. A unit is only believed when it is clean: otherwise each of its files is looked at by itself.
+It takes some seconds a file, most of them for its headers. Files with the same compiler options are therefore joined
+into units and checked together first, unless they define the same name: BUILD/names.txt (cmake/quick_build.cmake)
+lists the names of each. If a unit has findings, each of its files is checked by itself.
 
-A file that was found clean leaves a stamp, the list of the files of ours that it was made of. It is looked at again
+A clean file leaves a stamp, the list of our files that it includes. It is checked again
 only when one of these changed, or a .clang-tidy above it.
 """
 
@@ -24,18 +24,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# g++ knows warnings by names that clang does not.
+# g++ has warnings whose names clang does not know.
 CLANG_TIDY = ["clang-tidy-16", "--quiet", "--extra-arg=-Wno-unknown-warning-option"]
 
 
-# More in a unit saves little, and a finding in it costs more.
+# Larger units save little, and a finding in one costs more.
 UNIT_FILES = 16
 
 
 def compiler_flags(entry: dict) -> list[str]:
-    """How a file is compiled, without its own name and its object's."""
+    """Returns the compiler options of a file, without its own name and its object's."""
     arguments = shlex.split(entry["command"])
-    # What stands before the compiler starts it: ccache, an environment.
+    # The compiler may have a prefix: ccache, an environment.
     compiler = next(i for i, argument in enumerate(arguments) if re.search(r"(^|/)(clang|g|c)\+\+[-0-9.]*$", argument))
     flags = []
     previous = ""
@@ -47,7 +47,7 @@ def compiler_flags(entry: dict) -> list[str]:
 
 
 def included_files(entry: dict) -> list[Path]:
-    """Files of ours that a source is made of."""
+    """Returns our files that a source includes."""
     listed = subprocess.run([*compiler_flags(entry), "-MM", "-MT", "object", entry["file"]], cwd=entry["directory"],
                             check=True, capture_output=True, text=True).stdout
     names = listed.replace("\\\n", " ").split()[1:]
@@ -56,13 +56,15 @@ def included_files(entry: dict) -> list[Path]:
 
 
 def findings(folder: Path, file: Path) -> str | None:
-    """What is wrong with a file that FOLDER/compile_commands.json names."""
+    """Returns clang-tidy's findings for a file that FOLDER/compile_commands.json names."""
     done = subprocess.run([*CLANG_TIDY, "-p", str(folder), str(file)], cwd=ROOT, capture_output=True, text=True)
     return None if done.returncode == 0 else done.stdout + done.stderr
 
 
 def unit_is_clean(folder: Path, entries: list[dict]) -> bool:
-    """Joins files that are compiled alike, in FOLDER; they count as headers of ours, by the rules of their own folder."""
+    """Checks joined files with the same options, in FOLDER; they count as our headers, by the rules of their own
+    folder.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     rules = next(path for above in Path(entries[0]["file"]).parents if (path := above / ".clang-tidy").exists())
     (folder / ".clang-tidy").write_text(rules.read_text())
@@ -76,7 +78,7 @@ def unit_is_clean(folder: Path, entries: list[dict]) -> bool:
 
 
 def units_of(build: Path, entries: dict[Path, dict]) -> list[list[dict]]:
-    """Files that may be joined, the largest units first."""
+    """Returns groups of files that may be joined, the largest units first."""
     alike: dict[str, list[tuple[list[dict], set[str]]]] = {}
     for line in (build / "names.txt").read_text().splitlines():
         file, *names = line.split()
@@ -142,7 +144,7 @@ def main(build: Path, jobs: int, places: list[Path]) -> int:
     return 1 if failed else 0
 
 
-# A member that is read without the lock that guards it.
+# A function that reads a member without the lock that guards it.
 UNLOCKED = """#include <tendon/core/mutex.hpp>
 struct Counter {
   int count() const { return count_; }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the backend "tendon" of torch.distributed against torch's own tests, beside gloo.
+"""Runs torch's own tests with the backend "tendon" of torch.distributed, beside gloo.
 
 Each suite runs twice with gloo and once with Tendon under gloo's name, each test in processes of its own with a time
-limit. A test that passed both times with gloo has to pass with Tendon, but for the EXCEPTIONS. Run by
+limit. A test that passed both times with gloo must pass with Tendon, except for the EXCEPTIONS. Run by
 tools/torch_conformance.sh, with a Python that has torch and the package.
 """
 
@@ -19,32 +19,32 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-# The texts of gloo, and what only it has. A test that is listed and passes is reported as well.
+# Tests of gloo's texts, and of features that only gloo has. A listed test that passes is reported as well.
 EXCEPTIONS = {
     "test_ddp_logging_data_cpu": "asserts that DDP's log names the backend `gloo`; torch calls every registered one `custom`",
     "test_monitored_barrier_gloo": "asserts on ranks above 1 that rank 0's messages failed; Tendon names the missing rank on all",
     "test_monitored_barrier_failure_order": "asserts on rank 1 that rank 0's messages failed; Tendon names the missing ranks on it too",
 }
 
-# Those of torch's repository that are in no wheel.
+# The files of torch's repository that are in no wheel.
 FILES = ["test_functional_api.py", "test_c10d_functional_native.py", "test_c10d_object_collectives.py", "test_device_mesh.py",
          "tensor/test_dtensor.py", "_composable/fsdp/test_*.py"]
 RUNS = ["gloo", "gloo", "tendon"]
-RANKS = [2, 4, 8]  # some tests want eight
+RANKS = [2, 4, 8]  # some tests require eight
 HERE = pathlib.Path(__file__).resolve().parent
 
 
 @dataclasses.dataclass
 class Suite:
     name: str
-    # 0: each test says how many it wants.
+    # 0: each test states its number.
     ranks: int
     file: pathlib.Path | None = None
 
 
 @dataclasses.dataclass
 class Comparison:
-    """One suite with both backends."""
+    """The results of one suite with both backends."""
 
     suite: Suite
     gloo: list[dict[str, dict[str, Any]]]
@@ -54,7 +54,7 @@ class Comparison:
         return sum(one["outcome"] == outcome for one in self.tendon.values())
 
     def passed_with_gloo(self) -> list[str]:
-        """Both times. A time-out is a pass of nobody."""
+        """Returns the tests that passed both times. A time-out counts as no pass."""
         return [test for test in self.gloo[0] if all(run.get(test, {}).get("outcome") == "passed" for run in self.gloo)]
 
     def missed(self) -> list[str]:
@@ -64,7 +64,7 @@ class Comparison:
         return [test for test in self.missed() if reason_of(test)]
 
     def more(self) -> list[str]:
-        """Passed with Tendon, and not both times with gloo."""
+        """Returns the tests that passed with Tendon, but not both times with gloo."""
         passed = self.passed_with_gloo()
         return [test for test, one in self.tendon.items() if one["outcome"] == "passed" and test not in passed]
 
@@ -74,7 +74,7 @@ def reason_of(test: str) -> str:
 
 
 def run(suite: Suite, backend: str, results: pathlib.Path, only: str) -> dict[str, dict[str, Any]]:
-    """By the names of the tests."""
+    """Returns the results by the names of the tests."""
     results.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     environment = {**os.environ, "WORLD_SIZE": str(suite.ranks or 4), "OMP_NUM_THREADS": "1",
@@ -110,7 +110,7 @@ def suites(ranks: list[int], checkout: pathlib.Path | None) -> Iterator[Suite]:
 
 
 def judge(one: Comparison) -> list[str]:
-    """What is not as it has to be."""
+    """Returns the faults of one comparison."""
     faults = []
     for test in one.missed():
         if not reason_of(test):

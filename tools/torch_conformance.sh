@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# torch_conformance.sh [OPTION...] [DIR]: holds the backend "tendon" of torch.distributed against torch's own tests, beside
-# gloo (tools/torch_conformance.py; its options are passed on). DIR: a checkout of torch's repository at the tag of the
-# installed release, whose tests are in no wheel; they run as well, and are copied nowhere.
+# torch_conformance.sh [OPTION...] [DIR]: runs torch's own tests with the backend "tendon" of torch.distributed, beside
+# gloo (passes its options to tools/torch_conformance.py). DIR: a checkout of torch's repository at the tag of the
+# installed release; its tests, which are in no wheel, run as well and are not copied.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

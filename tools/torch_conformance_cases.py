@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs tests of torch.distributed, each in a process of its own, and writes one line of JSON for each.
 
-Without --file they are the tests of torch's wheel, with WORLD_SIZE ranks; those of a file of torch's repository have as many
-as each asks for. "tendon" runs under gloo's name. Run by tools/torch_conformance.py.
+Without --file it runs the tests of torch's wheel, with WORLD_SIZE ranks; the tests of a file of torch's repository
+have as many as each asks for. "tendon" runs under gloo's name. Run by tools/torch_conformance.py.
 """
 
 import argparse
@@ -37,7 +37,7 @@ groups_made = mmap.mmap(-1, 8)
 
 
 def register(backend: str) -> None:
-    """Most tests skip for a backend that has not the name of one of torch's."""
+    """Registers the backend under a name of torch's: most tests skip other names."""
     dist.Backend._ensure_backend_registered("gloo")
     create = dist.Backend._plugins["GLOO"].creator_fn
     if backend == "tendon":
@@ -57,19 +57,19 @@ def register(backend: str) -> None:
 
 
 def start_by_fork(self: Any) -> None:
-    """torch starts its ranks anew, each of which imports for seconds."""
+    """Forks the ranks: torch would start new processes, each of which imports for seconds."""
     self._start_processes(torch.multiprocessing.get_context("fork").Process)
 
 
 def of_the_wheel(backend: str) -> Iterator[unittest.TestCase]:
-    # Read at the import; one test wants a file, which setUp() names.
+    # These are read at import; one test needs a file, which setUp() names.
     os.environ.update(BACKEND="gloo", INIT_METHOD="file://")
     from torch.testing._internal.distributed import distributed_test
 
     find = distributed_test.get_profiling_event
 
     def find_renamed(event_name: str, *args: Any, **how: Any) -> list[Any]:
-        """Events of the profiler have the name of the backend that made them."""
+        """Finds profiler events, which are named after the backend that made them."""
         found = find(event_name.replace("gloo:", "tendon:"), *args, **how)
         for event in found:
             event.name = event.name.replace("tendon:", "gloo:")
@@ -88,7 +88,7 @@ def of_the_wheel(backend: str) -> Iterator[unittest.TestCase]:
 
 
 def of_file(path: pathlib.Path) -> Iterator[unittest.TestCase]:
-    # As if it was the program: their modules import each other from the folder of tests.
+    # Runs it like the program itself: their modules import each other from the folder of tests.
     top = next(parent for parent in path.parents if parent.name == "test")
     sys.path[:0] = [str(path.parent), str(top)]
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -98,7 +98,7 @@ def of_file(path: pathlib.Path) -> Iterator[unittest.TestCase]:
     try:
         spec.loader.exec_module(module)
     except SystemExit:
-        return  # it says that it cannot run here
+        return  # the module reports that it cannot run here
     yield from flat(unittest.defaultTestLoader.loadTestsFromModule(module))
 
 
@@ -121,7 +121,7 @@ def run_here(test: unittest.TestCase) -> dict[str, str]:
 
 
 def run_apart(test: unittest.TestCase, limit_s: float) -> dict[str, Any]:
-    """The test in a process whose group is ended with it: ranks that are left over do not disturb the next one."""
+    """Runs the test in a process whose group is killed afterwards: remaining ranks do not disturb the next test."""
     groups_made[0] = 0
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -135,7 +135,7 @@ def run_apart(test: unittest.TestCase, limit_s: float) -> dict[str, Any]:
         found: dict[str, Any] = {"outcome": "timed out", "text": ""}
         if not readable(reader, limit_s):
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(child, signal.SIGUSR1)  # all write where they are
+                os.killpg(child, signal.SIGUSR1)  # all processes print their stacks
             readable(reader, 2)
         else:
             with open(reader, closefd=False) as said:
@@ -160,7 +160,7 @@ def enter(test: unittest.TestCase, log: pathlib.Path, writer: int, folder: str) 
         os.dup2(output, 2)
         sys.stdout = sys.stderr = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
         faulthandler.register(signal.SIGUSR1, file=open(2, "w", closefd=False))  # noqa: SIM115
-        # Ranks must not hold it open behind the end of the test.
+        # Ranks must not hold it open after the end of the test.
         os.set_inheritable(writer, False)
         found = run_here(test)
         os.write(writer, json.dumps(found).encode())
@@ -190,7 +190,7 @@ def main() -> None:
     torch.set_num_threads(1)
     register(asked.backend)
     common_distributed.MultiProcessTestCase._spawn_processes = start_by_fork
-    torch.multiprocessing.set_start_method("fork")  # for those that start their ranks otherwise
+    torch.multiprocessing.set_start_method("fork")  # for tests that start their ranks in another way
     tests = of_the_wheel(asked.backend) if asked.file is None else of_file(asked.file.resolve())
     with open(asked.results, "w") as lines:
         for test in tests:

@@ -2,22 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds rust/tendon-zenoh, once for each state of its sources, of its list of crates and of the compiler.
 
-zenoh_crate.py path CARGO             prints where the archive is, or will be
-zenoh_crate.py fetch CARGO            downloads what it is built of, if it is not there
-zenoh_crate.py build CARGO            builds it if it is not there
+zenoh_crate.py path CARGO             prints the present or future path of the archive
+zenoh_crate.py fetch CARGO            downloads its dependencies, if they are missing
+zenoh_crate.py build CARGO            builds it if it is missing
 zenoh_crate.py --write CARGO_LOCK     makes the list of crates from a Cargo.lock
 zenoh_crate.py --self-test            plants faults in a list and expects each to be reported
 
 `--profile quick` builds it in half of the time and does not optimise it; the default is `release` (Cargo.toml).
 
-The list, crates.txt, has a line for each crate: name, version, SHA-256 ("-" for our own), and what it depends on, as
-`name`, or `name@version` where the list has several. Cargo.lock is written from it in the folder of the build. It names
-the registry, which the list does not: cargo is asked how it calls the one that it uses.
+The list, crates.txt, has a line for each crate: name, version, SHA-256 ("-" for our own), and its dependencies, as
+`name`, or `name@version` if the list has several versions. It is converted to a Cargo.lock in the build folder, which
+also names the registry: cargo is asked for the name of the one that it uses.
 
-What cargo makes besides the archive, half a gigabyte, goes with the build. Where CARGO_TARGET_DIR names a folder, it
-stays there: a change of our own sources then takes seconds.
+The other outputs of cargo, half a gigabyte, are deleted with the build. If CARGO_TARGET_DIR names a folder, they
+stay there: a change of our own sources then takes seconds.
 
-Beside the archive lies what the licences of the crates in it ask to be given with it, NOTICES.
+Beside the archive lies NOTICES, the texts that the licences of its crates require to be passed on with it.
 """
 
 import argparse
@@ -37,11 +37,11 @@ CRATE = Path(__file__).resolve().parent.parent / "rust/tendon-zenoh"
 LIST = "crates.txt"
 ARCHIVE = "libtendon_zenoh.a"
 NOTICES = "notices.txt"
-# How the packages of crates name the texts of their licences.
+# Names of the licence files in packages of crates.
 LICENCE_FILES = ("LICEN[CS]E*", "COPYING*", "COPYRIGHT*", "NOTICE*", "UNLICENSE*", "LICENSES/*", "licenses/*")
 WORK = "work_"
 OURS = "-"
-# A crate with neither dependencies nor a build script: what cargo is asked about.
+# A crate with neither dependencies nor a build script, used for questions to cargo.
 PROBE = "bytes"
 HEAD = """\
 # The crates that rust/tendon-zenoh is built of: name, version, SHA-256, dependencies. Made by
@@ -53,7 +53,7 @@ SUM = re.compile(r"[0-9a-f]{64}")
 
 
 class BadList(Exception):
-    """What is wrong with a list, and where."""
+    """A fault of a list, with its place."""
 
 
 @dataclass
@@ -92,7 +92,7 @@ def list_of(lock: dict) -> str:
     lines = []
     for package in lock["package"]:
         checksum = package.get("checksum", OURS)
-        # A third word names a registry: there is one only.
+        # A third word names a registry; there is only one.
         depends = ["@".join(one.split()[:2]) for one in package.get("dependencies", [])]
         lines.append(" ".join([package["name"], package["version"], checksum, *depends]))
     return HEAD + "\n".join(lines) + "\n"
@@ -103,7 +103,7 @@ def licences_in(folder: Path) -> list[Path]:
 
 
 def notices_of(linked: list[tuple[str, str, list[Path]]]) -> str:
-    """A line for each crate, and once each text that comes with them; `linked`: name, licence, texts of each."""
+    """Formats a line for each crate, and each of their texts once; `linked`: name, licence, texts of each."""
     rows = []
     texts: dict[str, tuple[str, list[str]]] = {}
     for name, licence, files in sorted(linked):
@@ -135,7 +135,7 @@ class Builder:
     def __init__(self, cargo: str, profile: str = "release") -> None:
         self.cargo = cargo
         self.profile = profile
-        # That of the same toolchain, wherever PATH would find another.
+        # The rustc of the same toolchain, even if PATH has another one first.
         beside = Path(cargo).with_name("rustc")
         self.rustc = str(beside if beside.exists() else shutil.which("rustc"))
         self.environment = {**os.environ, "RUSTC": self.rustc}
@@ -167,7 +167,7 @@ class Builder:
         subprocess.run([self.cargo, *arguments], check=True, env=self.environment, **options)
 
     def source_of_crates(self, crates: list[Crate]) -> str:
-        """How cargo calls its registry in a Cargo.lock."""
+        """Returns cargo's name of its registry in a Cargo.lock."""
         version = next(crate.version for crate in crates if crate.name == PROBE)
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "src").mkdir()
@@ -188,16 +188,16 @@ class Builder:
         if self.archive.exists():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        # A second build at once waits, and finds what the first has made. The kernel ends the lock of one that dies.
+        # A concurrent build waits, and finds the result of the first. The kernel releases the lock of a dead one.
         with open(self.folder / "lock", "w", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if self.archive.exists():
                 return
-            for left in self.folder.glob(f"{WORK}*"):  # of a build that was killed
+            for left in self.folder.glob(f"{WORK}*"):  # of a killed build
                 shutil.rmtree(left)
             with tempfile.TemporaryDirectory(dir=self.folder, prefix=WORK) as work:
                 made = self.build_in(Path(work))
-                # Before the archive, which says that all is there.
+                # Before the archive, whose existence means that everything is complete.
                 (self.folder / NOTICES).write_text(self.notices_in(Path(work)))
                 shutil.copy(made, Path(work) / ARCHIVE)
                 os.replace(Path(work) / ARCHIVE, self.archive)
@@ -213,7 +213,7 @@ class Builder:
     def build_in(self, work: Path) -> Path:
         self.fetch_in(work)
         target = Path(self.target).resolve() if self.target else work / "target"
-        # Texts of panics name files: none of them as this machine does. Those of ours are relative already.
+        # Panic messages contain file names: removes this machine's paths. Our own are relative already.
         home = Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo")
         hidden = [*sorted((home / "registry/src").glob("*")), target]
         self.environment["RUSTFLAGS"] = " ".join(f"--remap-path-prefix={path}=" for path in hidden)
@@ -235,10 +235,10 @@ class Builder:
             folder = next((home / "registry/src").glob(f"*/{name}"), None)
             if folder is not None:  # not our own
                 linked[name] = (name, licence, licences_in(folder))
-        # The standard library of Rust is in the archive too.
+        # The archive contains the standard library of Rust too.
         root = Path(subprocess.run([self.rustc, "--print", "sysroot"], check=True, capture_output=True, text=True,
                                    env=self.environment).stdout.strip())
-        # As rustup has them, or Debian.
+        # In the layout of rustup, or of Debian.
         texts = [root / "share/doc/rust/licenses" / name for name in ("Apache-2.0.txt", "MIT.txt")]
         texts += root.glob("share/doc/libstd-rust*/copyright")
         linked["std"] = ("Rust's standard library", "MIT OR Apache-2.0", [text for text in texts if text.exists()])

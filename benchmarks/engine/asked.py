@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both the engine and `transformers` are asked: prompts with known continuations, and how many tokens of each."""
+"""The jobs for the engine and for `transformers`: prompts with known continuations, and the numbers of tokens."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Asked:
 
 
 def golden(kind: str, number: int) -> list[int]:
-    """kind: prompt or output, of the eight prompts that continue without a doubt."""
+    """Returns tokens. kind: prompt or output, of the eight prompts with unambiguous continuations."""
     with safe_open(GOLDEN, "np") as file:
         return file.get_tensor(f"free.{number}.{kind}").tolist()
 
@@ -41,8 +41,8 @@ def jobs() -> dict[str, list[Asked]]:
 
 
 def answer(path: str, run: Callable[[list[Asked]], tuple[list[list[int]], float]]) -> None:
-    """Reads the name of a job from each line of the input, and says on a line what it took, until the input ends.
-    run: the outputs, the first of which are compared with what is known, and the seconds."""
+    """Reads the name of a job from each line of the input and prints its time on a line, until the input ends.
+    run: returns the outputs, the first of which are compared with the known ones, and the seconds."""
     known = jobs()
     run(known["batch 8"][:2])
     print("ready", flush=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine's controller with workers that it starts, and a pipe to it, as the HTTP front has one."""
+"""The engine's controller with the workers that it starts, and a pipe to it like that of the HTTP front."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Engine:
         self._context.close()
 
     def complete(self, asked: list[Asked]) -> tuple[list[list[int]], float]:
-        """The outputs of requests that are sent at once, and the seconds until the last token; ends are ignored."""
-        # A pipe of its own: the controller gives up a front that does not read what it says meanwhile.
+        """Returns the outputs of simultaneous requests, and the seconds until the last token; ignores ends."""
+        # A pipe for each call: the controller disconnects a front that does not read its messages meanwhile.
         with self._context.connect(self._address, PATIENCE_S) as pipe:
             begun = time.perf_counter()
             outputs = self._complete(pipe, asked)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of a step is control, at (1,2,1) with one request: from the outputs of a step in the hands of the last stage
-until the first stage has applied the inputs of the next one. That is the way to the controller, its decision, the
-way to the worker and the reading there: more than from the outputs accepted to the inputs applied."""
+"""Measures the control part of a step at (1,2,1) with one request: from the outputs of a step on the last stage until
+the first stage has applied the inputs of the next step. This covers the way to the controller, its decision, the
+way to the worker and the reading there: more than from accepted outputs to applied inputs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def main() -> None:
         outputs = {step: at for what, step, at in json.loads(Path(f"{file}.1").read_text()) if what == "outputs"}
     control, steps = [], []
     for step, at in outputs.items():
-        # Neither the first, which is a prompt, nor one after which there was nothing to do.
+        # Skips the first step, a prompt, and steps that were followed by a pause.
         if step + 1 in applied and step + 1 in outputs and step in applied and applied[step + 1] - at < 20e6:
             control.append((applied[step + 1] - at) / 1e3)
             steps.append((applied[step + 1] - applied[step]) / 1e3)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine at (1,1,1), its controller and its worker as `make engine` has them, asked over the pipe of the front.
-At most 8 requests run at once."""
+"""Runs the engine at (1,1,1), with its controller and worker as in `make engine`, and sends requests over the front's
+pipe. At most 8 requests run at once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine's arithmetic at (3,1,1) without its control plane, one request: what moves goes by Tendon's groups or by
+"""The engine's arithmetic at (3,1,1) without its control plane, one request: its transfers use Tendon's groups or
 torch.distributed over gloo. Everything else is the same."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REPEATS = 2
 
 
 class Gloo:
-    """What Moves asks of a group."""
+    """The part of a group that Moves uses."""
 
     def __init__(self, rank: int, size: int, port: int) -> None:
         import torch.distributed as dist
@@ -46,7 +46,7 @@ class Gloo:
 
 
 def steps(first_id: int, seq_id: int) -> list[StepInputs]:
-    """A prompt, and its known continuation token by token."""
+    """Returns the steps of a prompt and its known continuation, token by token."""
     prompt, outputs = golden("prompt", 0), golden("output", 0)
     made = []
     for number in range(TOKENS):

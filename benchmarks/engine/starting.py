@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long `make engine` takes until it answers, without its set-up, and how much memory its processes hold then and
-after a reply of 64 tokens, which takes all weights."""
+"""Measures how long `make engine` takes until it answers, without its set-up. Also measures the memory of its processes
+then, and after a reply of 64 tokens, which uses all weights."""
 
 from __future__ import annotations
 

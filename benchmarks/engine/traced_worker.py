@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker of the engine that writes down when it had applied the inputs of a step, and when it had outputs to send.
+"""A worker of the engine that records when it has applied the inputs of a step, and when it has outputs to send.
 
     traced_worker.py FILE ARGUMENTS-OF-engine.worker
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A forward loop of `transformers` on the engine's weights: float32, a KV cache, one thread, the most probable token.
 
-Requests that come together make one batch of at most 8, which runs until the longest of them is done.
+Simultaneous requests form one batch of at most 8, which runs until the longest of them is done.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def model() -> torch.nn.Module:
 
 
 def continued(llama: torch.nn.Module, batch: list[Asked]) -> list[list[int]]:
-    """The prompts end together, padded in front where one is shorter."""
+    """Continues prompts that end at the same position: shorter ones are padded in front."""
     longest = max(len(one.prompt) for one in batch)
     given = torch.tensor([[0] * (longest - len(one.prompt)) + one.prompt for one in batch])
     mask = torch.tensor([[0] * (longest - len(one.prompt)) + [1] * len(one.prompt) for one in batch])

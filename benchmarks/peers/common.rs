@@ -4,19 +4,19 @@
 
 pub type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// What sizes are measured, and how often each.
+/// The measured sizes, and the repetitions of each.
 #[derive(Clone)]
 pub struct Sizes {
     pub begin_bytes: usize,
     end_bytes: usize,
     factor: usize,
-    /// Without it the program chooses for each size.
+    /// None: the program chooses for each size.
     pub iterations: Option<usize>,
     warm_up: Option<usize>,
 }
 
 impl Sizes {
-    /// Reads -b -e -f -n -w; `more` takes the other flags, and says which it knows.
+    /// Reads -b -e -f -n -w; `more` reads the other flags, and returns whether it knows them.
     pub fn parse(
         usage: &str,
         mut more: impl FnMut(&str, &str) -> Outcome<bool>,
@@ -85,7 +85,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Nearest-rank percentiles of samples, of which there is one at least.
+    /// Nearest-rank percentiles of at least one sample.
     pub fn of(size_bytes: usize, mut samples_us: Vec<f64>) -> Self {
         samples_us.sort_by(f64::total_cmp);
         let percentile = |quantile: f64| {
@@ -137,7 +137,7 @@ pub fn print_json(benchmark: &str, path: &str, mode: &str, results: &[Measured])
     println!("]}}");
 }
 
-/// Ends the process with what went wrong.
+/// Ends the process, with the error if there is one.
 pub fn end(outcome: Outcome<()>) {
     if let Err(error) = outcome {
         eprintln!("error: {error}");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two processes, two flags in shared memory, nothing else: the least that any hand-over between two
-// cores can cost. One way is half a round.
+// Two processes and two flags in shared memory: the lower bound of any hand-over between two cores.
+// One way is half a round.
 #include <sys/mman.h>
 
 #include <atomic>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// 128, not 64: some cores prefetch lines in pairs, and then neighbours would share a line.
+// 128, not 64: some cores prefetch lines in pairs, so that adjacent lines would be shared.
 constexpr std::size_t kSeparationBytes = 128;
 
 struct Flags {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One memcpy of n bytes between two touched buffers: the least that any copy can cost.
+// One memcpy of n bytes between two touched buffers: the lower bound of any copy.
 #include "peer.hpp"
 
 namespace {
 
-/// Copies of one sample: small sizes are repeated until the clock's own cost does not show.
+/// The copies of one sample: small sizes are repeated until the clock's own cost is negligible.
 std::size_t copies_per_sample(std::size_t size_bytes) {
   constexpr std::size_t kSampleBytes = std::size_t{256} << 10;
   return std::max<std::size_t>(kSampleBytes / size_bytes, 1);
@@ -23,7 +23,7 @@ peer::Result measure(const peer::Options& options, std::size_t size_bytes) {
     const auto start = peer::Clock::now();
     for (std::size_t copy = 0; copy < copies; ++copy) {
       std::memcpy(destination.data(), source.data(), size_bytes);
-      // The compiler must believe that someone reads the copy, or it drops it.
+      // Makes the compiler believe that the copy is read; otherwise it drops the copy.
       asm volatile("" : : "r"(destination.data()) : "memory");
     }
     const auto end = peer::Clock::now();

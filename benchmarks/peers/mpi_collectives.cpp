@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One MPI collective on f32, as `tendon bench allreduce` and its sisters measure theirs: the same
-// buffers, calls back to back without a barrier, the figures of the slowest rank. Run it as
-// `mpirun -n N mpi_collectives --op allreduce`.
+// Measures one MPI collective on f32 as `tendon bench allreduce` and similar verbs do: the same
+// buffers, calls back to back without a barrier, the figures of the slowest rank. Run it as `mpirun
+// -n N mpi_collectives --op allreduce`.
 #include <mpi.h>
 
 #include <functional>
@@ -16,7 +16,8 @@ bool has_blocks(std::string_view op) {
   return op == "allgather" || op == "reducescatter" || op == "alltoall";
 }
 
-/// The call, on buffers of `count` elements: of one block where there is one for each rank.
+/// Returns the call on buffers of `count` elements, the size of one block if there is one for each
+/// rank.
 std::function<void()> call_of(std::string_view op, void* input, void* output, int count) {
   int rank = 0;
   int ranks = 0;
@@ -64,7 +65,7 @@ peer::Result measure(const peer::Options& options, const std::string& op, std::s
   const std::size_t count = std::max<std::size_t>(size_bytes / unit, 1);
   if (count > INT32_MAX) peer::fail("-e: an MPI count ends at 2^31 - 1 elements");
   const std::size_t whole_bytes = count * unit;
-  // Zeros stay zeros, however often they are added in place.
+  // Sums of zeros in place stay zero.
   peer::TouchedBuffer input(whole_bytes, 0);
   peer::TouchedBuffer output(whole_bytes, 0);
   const auto call = call_of(op, input.data(), output.data(), static_cast<int>(count));
@@ -87,7 +88,7 @@ peer::Result measure(const peer::Options& options, const std::string& op, std::s
 
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
-  // The counts that `tendon bench` chooses.
+  // `tendon bench` chooses the same counts.
   const auto options = peer::parse_options(argc, argv,
                                            {.begin_bytes = 8,
                                             .end_bytes = std::size_t{64} << 20,

@@ -10,7 +10,7 @@ namespace {
 peer::Result measure(const peer::Options& options, std::size_t size_bytes, int rank) {
   if (size_bytes > INT32_MAX) peer::fail("-e: an MPI count ends at 2^31 - 1 bytes");
   const int count = static_cast<int>(size_bytes);
-  // Two buffers, as in a program that keeps what it sends and gets something else back.
+  // Two buffers, as in a program that keeps its outgoing data and receives other data.
   peer::TouchedBuffer outgoing(size_bytes, 1);
   peer::TouchedBuffer incoming(size_bytes, 2);
   const int other = 1 - rank;

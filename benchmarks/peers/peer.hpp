@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every peer program shares: the command line, touched buffers, percentiles and the one JSON
-// document on stdout that all of Tendon's benchmarks print. No Tendon library is needed.
+// The common part of every peer program: the command line, touched buffers, percentiles and the
+// JSON document that all of Tendon's benchmarks print on stdout. Needs no Tendon library.
 #pragma once
 
 #include <sched.h>
@@ -42,7 +42,7 @@ using Clock = std::chrono::steady_clock;
   std::exit(1);
 }
 
-/// Ends the process with the name of the failed system call and its errno in words.
+/// Ends the process with the name of the failed system call and the text of errno.
 [[noreturn]] inline void fail_errno(const std::string& call) {
   fail(call + ": " + std::strerror(errno));
 }
@@ -73,7 +73,7 @@ struct Options {
     return sizes;
   }
 
-  /// Unless -n says otherwise: about so much traffic, within [20, 20000] rounds.
+  /// Without -n: rounds for about this traffic, within [20, 20000].
   [[nodiscard]] std::size_t iterations_for(std::size_t size_bytes) const {
     if (iterations != 0) return iterations;
     return std::clamp<std::size_t>(traffic_bytes / size_bytes, 20, 20000);
@@ -89,7 +89,7 @@ struct Options {
   }
 };
 
-/// A count or a size: decimal digits with an optional K, M or G (powers of 1024).
+/// Parses a count or a size: decimal digits with an optional K, M or G (powers of 1024).
 inline std::size_t parse_size(std::string_view flag, std::string_view text) {
   const std::string legal = std::string(flag) + ": '" + std::string(text) +
                             "' is not a number in 1..2^40 with an optional K, M or G";
@@ -158,7 +158,7 @@ inline Options parse_options(int argc, char** argv, Options defaults,
 // ---------------------------------------------------------------------------------------------
 // Memory and processes
 
-/// Page-aligned bytes, every page written once: what a user's tensor is before it is sent.
+/// Page-aligned bytes whose pages are all written once, like a user's tensor before it is sent.
 class TouchedBuffer {
  public:
   explicit TouchedBuffer(std::size_t size_bytes, std::uint8_t value = 1)
@@ -183,7 +183,7 @@ inline std::size_t core_count() {
   return std::max<std::size_t>(std::thread::hardware_concurrency(), 1);
 }
 
-/// Keeps the calling process on the `index`-th core it may use; on one core there is no choice.
+/// Pins the calling process to the `index`-th core it may use; does nothing with one core.
 inline void pin_to_core(std::size_t index) {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) fail_errno("sched_getaffinity");
@@ -223,7 +223,7 @@ inline void reap(pid_t child) {
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) fail("the second process failed");
 }
 
-/// A pipe of the system, for whole words and short texts, such as the address of a listener.
+/// A system pipe for whole words and short texts, such as the address of a listener.
 class Words {
  public:
   Words() {
@@ -256,7 +256,7 @@ class Words {
   std::array<int, 2> ends_{};
 };
 
-/// The time of each round, from the end of the one before it; those to warm up are left out.
+/// Returns the time of each round, from the end of the round before it, without the warm-up.
 template <typename Round>
 std::vector<double> time_rounds(std::size_t warm_up, std::size_t rounds, Round&& round) {
   std::vector<double> samples_us;
@@ -281,7 +281,7 @@ struct Result {
   double latency_us_p50;
   double latency_us_p99;
   std::map<std::string, double> more = {};
-  std::optional<double> rate_gb_per_s = {};  // where the latency does not say it; 0: none
+  std::optional<double> rate_gb_per_s = {};  // if the latency does not imply it; 0: none
 };
 
 /// Nearest-rank percentiles of `samples_us` (sorted in place).
@@ -295,7 +295,7 @@ inline Result summarize(std::string path, std::string mode, std::size_t size_byt
   return {std::move(path), std::move(mode), size_bytes, at(0.5), at(0.99)};
 }
 
-/// The same of a ping-pong: one way is half a round.
+/// The same for a ping-pong: one way is half a round.
 inline Result summarize_ping_pong(std::string path, std::string mode, std::size_t size_bytes,
                                   std::vector<double> rounds_us) {
   for (double& sample : rounds_us) sample /= 2;
@@ -311,7 +311,8 @@ inline std::string cpu_model() {
   return "unknown";
 }
 
-/// The shape every benchmark of Tendon prints; a ratio needs two programs, so `ratio` is empty.
+/// Prints the shape that all benchmarks of Tendon share; a ratio needs two programs, so `ratio` is
+/// empty.
 inline void print_json(std::string_view benchmark, std::span<const Result> results) {
   utsname system{};
   uname(&system);

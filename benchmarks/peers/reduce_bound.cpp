@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The sum of two tensors of n bytes, f32, into both of them, by two threads of which each does a
-// half: every byte is read once and written once, without a word between the threads but the start.
-// No all_reduce of two members that reads tensors in memory and writes the result to them can do
-// with less, so from the size on at which the memory is the bottleneck this is the limit.
+// The sum of two tensors of n bytes, f32, into both of them, by two threads, each for one half.
+// Every byte is read once and written once, and the threads synchronize only at the start. Any
+// all_reduce of two members that reads tensors in memory and writes the result to them needs at
+// least this. It is the limit for sizes at which the memory is the bottleneck.
 #include <atomic>
 
 #include "peer.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kThreads = 2;
 
-/// Everybody leaves when everybody has come.
+/// A barrier: every thread leaves when all have arrived.
 class SpinBarrier {
  public:
   void wait() {
@@ -30,7 +30,7 @@ class SpinBarrier {
   std::atomic<std::size_t> round_{0};
 };
 
-// In blocks of a cache line, which compilers make vectors of.
+// Works in blocks of a cache line, which compilers vectorize.
 void add_into_both(float* __restrict a, float* __restrict b, std::size_t count) {
   constexpr std::size_t kBlock = 16;
   for (std::size_t i = 0; i < count; i += kBlock) {
@@ -48,7 +48,7 @@ peer::Result measure(const peer::Options& options, std::size_t size_bytes) {
   const std::size_t warm_up = options.warm_up_for(size_bytes);
   const std::size_t rounds = warm_up + options.iterations_for(size_bytes);
   SpinBarrier barrier;
-  std::vector<double> samples_us;  // of the first: both wait for the slower one
+  std::vector<double> samples_us;  // of the first thread; both wait for the slower one
   const auto work = [&](std::size_t thread) {
     peer::pin_to_core(thread);
     const std::size_t half = size_bytes / sizeof(float) / kThreads;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bare socket program that the tcp path is held against: two processes, TCP over loopback,
-// TCP_NODELAY, default socket buffers, no framing and no copies of its own.
+// The plain socket program that the tcp path is compared with: two processes, TCP over loopback,
+// TCP_NODELAY, default socket buffers, without framing or copies of its own.
 //
 //   blocking, spinning   ping-pong of n bytes; one way is half a round. `blocking` sleeps in recv,
 //                        `spinning` polls a non-blocking socket.
@@ -23,7 +23,7 @@ enum class Wait { block, spin };
 
 constexpr std::size_t kMaxStreams = 16;
 
-/// Sends all of `bytes`; as large a piece a call as the kernel takes.
+/// Sends all of `bytes`, in pieces as large as the kernel accepts.
 void send_all(int socket, std::span<const std::byte> bytes, Wait wait) {
   const int flags = MSG_NOSIGNAL | (wait == Wait::spin ? MSG_DONTWAIT : 0);
   while (!bytes.empty()) {
@@ -36,8 +36,8 @@ void send_all(int socket, std::span<const std::byte> bytes, Wait wait) {
   }
 }
 
-// One recv of everything keeps the socket locked while it copies and the sender's segments queue up
-// behind it: in pieces of this size one stream was up to 1.5 times as fast on loopback.
+// A recv of everything keeps the socket locked while it copies, and the sender's segments queue up
+// behind it. With pieces of this size one stream was up to 1.5 times as fast on loopback.
 constexpr std::size_t kReceivePieceBytes = std::size_t{128} << 10;
 
 /// Receives until `bytes` is full. MSG_WAITALL spares a system call per arriving segment.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole checkpoint as one TensorDict from one process to another, several times on each path.
+// Sends a whole checkpoint as one TensorDict from one process to another, several times on each
+// path.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,7 +28,7 @@ namespace {
 
 constexpr std::string_view kWhere = "bench.checkpoint";
 
-/// The steady clock is one for all processes of a host, so that a one-way time can be measured.
+/// All processes of a host share the steady clock, so a one-way time can be measured.
 std::int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
 std::string sha256_of(const SafetensorsFile& file) {
@@ -36,7 +37,7 @@ std::string sha256_of(const SafetensorsFile& file) {
   return hasher.finish();
 }
 
-/// Every tensor of the file, whole, in the order of their bytes.
+/// Returns every tensor of the file, whole, in the order of their bytes.
 Result<TensorDict> all_tensors(const SafetensorsFile& file) {
   TensorDict batch;
   for (FileWalk walk(file.header()); !walk.at_end();) {
@@ -49,7 +50,7 @@ Result<TensorDict> all_tensors(const SafetensorsFile& file) {
   return batch;
 }
 
-/// What the receiver found after each round.
+/// The receiver's report after each round.
 struct Answer {
   std::int64_t arrived_ns = 0;
   std::uint64_t equal_count = 0;
@@ -105,14 +106,14 @@ class Round {
   Round(const SafetensorsFile& file, const TensorDict& batch, const std::string& sha256, Pipe& pipe)
       : file_(file), batch_(batch), sha256_(sha256), pipe_(pipe) {}
 
-  /// Time from the call to the moment the receiver had the tensors [us].
+  /// Returns the time from the call until the receiver has the tensors [us].
   [[nodiscard]] Result<double> run(SendMode mode, std::uint64_t& receiver_bytes_copied) {
     std::int64_t sent_ns = 0;
     if (mode == SendMode::copy) {
       sent_ns = now_ns();
       TENDON_CHECK(pipe_.send(batch_, deadline_));
     } else {
-      // Loading the weights to where the receiver will read them is the sender's own work.
+      // The sender itself loads the weights into the memory that the receiver reads.
       TENDON_TRY(loan, pipe_.loan(batch_.schema(), deadline_));
       for (std::size_t i = 0; i < batch_.leaf_count(); ++i) {
         const LeafView source = leaf_view(batch_, i);
@@ -236,7 +237,7 @@ int run_bench_checkpoint(const BenchCheckpointOptions& options) {
 Result<void> play_checkpoint_peer(const Value& parameters) {
   TENDON_TRY(parent, connect_to_parent(parameters));
   Pipe& pipe = parent.pipe;
-  // The same file, opened here: every tensor that arrives is compared with it.
+  // Opens the same file, to compare every received tensor with it.
   TENDON_TRY(file, SafetensorsFile::open(parameters.find("file")->as_string()));
   const std::uint64_t round_count = parameters.find("round_count")->as_u64();
   const Deadline deadline = row_deadline();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs every blocking call into its deadline and measures how late it returns.
+// Lets every blocking call time out, and measures how late it returns.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -32,7 +32,7 @@ constexpr std::uint64_t kMessageBytes = 1 << 20;
 /// Small, so that few messages fill it.
 constexpr std::uint64_t kCapBytes = 16 << 20;
 
-/// A server that accepts and never says a word.
+/// A server that accepts connections and never sends anything.
 class Tarpit {
  public:
   [[nodiscard]] static Result<Tarpit> open() {
@@ -80,7 +80,7 @@ class Calls {
 
  private:
   [[nodiscard]] ContextOptions options() const {
-    // The peer of measure_stopped() is silent for long: no lease may end the link meanwhile.
+    // The peer of measure_stopped() is silent for long, so no lease may end the link meanwhile.
     return {.name = "bench deadline",
             .transport = transport_,
             .link_cap_bytes = kCapBytes,
@@ -88,7 +88,8 @@ class Calls {
             .lease = std::chrono::minutes(5)};
   }
 
-  /// `call` must answer `timeout` (or what a full link answers), and not much after kDeadline.
+  /// Checks that `call` fails with `timeout` (or the error of a full link), and not much after
+  /// kDeadline.
   [[nodiscard]] Result<void> measure(const std::string& name,
                                      const std::function<Result<void>(Deadline)>& call) {
     WaitingRow row{.path = path_, .what = name, .mode = name};
@@ -115,7 +116,7 @@ class Calls {
     return result ? Result<void>() : Result<void>(std::move(result).error());
   }
 
-  /// Nobody sends, nobody connects, nobody answers.
+  /// Measures calls whose peer never sends, connects or answers.
   [[nodiscard]] Result<void> measure_waiting() {
     TENDON_TRY(link, start_peer("idle", {}, options()));
     path_ = to_string(link.pipe.path().kind);
@@ -130,16 +131,16 @@ class Calls {
     });
   }
 
-  /// The peer is alive and does not read, until nothing more fits.
+  /// Measures sends to a peer that is alive and does not read, until nothing more fits.
   [[nodiscard]] Result<void> measure_full() {
     TENDON_TRY(batch, message());
     TENDON_TRY(link, start_peer("idle", {}, options()));
-    // A busy machine may keep the peer from taking what has room for longer than kDeadline.
+    // On a busy machine the peer may need longer than kDeadline to take messages that fit.
     while (link.pipe.send(batch, kUntilFull)) {
     }
     TENDON_CHECK(measure("send to a peer that does not read",
                          [&](Deadline deadline) { return link.pipe.send(batch, deadline); }));
-    // On a link of its own: every slot is out, none was sent.
+    // A separate link, on which every slot is loaned and none is sent.
     TENDON_TRY(other, start_peer("idle", {}, options()));
     std::vector<Loan> held;
     while (true) {
@@ -152,7 +153,7 @@ class Calls {
     });
   }
 
-  /// The peer's process is stopped: it acknowledges nothing.
+  /// Measures a flush to a stopped process, which acknowledges nothing.
   [[nodiscard]] Result<void> measure_stopped() {
     TENDON_TRY(batch, message());
     TENDON_TRY(link, start_peer("idle", {}, options()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `processes fabric`: a brain of full size, each node a process, as on one host (one runtime
-// directory) and as on hosts of their own (a runtime directory for each, so tcp).
+// `processes fabric`: a full-size brain, each node a process. Its nodes run as on one host (one
+// runtime directory), or as on separate hosts (a runtime directory for each, so tcp).
 #include <fmt/format.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -69,7 +69,7 @@ struct Brain {
     return folder.of(fmt::format("{}.json", node));
   }
   [[nodiscard]] std::string router() const { return "unix:" + folder.of("router"); }
-  /// On the loopback interface every address of 127/8 is its own: no port has to be looked for.
+  /// Every address of 127/8 is usable on the loopback interface, so no free port has to be found.
   [[nodiscard]] static std::string address(std::uint64_t node) {
     const auto pid = static_cast<std::uint32_t>(getpid());
     return fmt::format("127.{}.{}.{}:{}", 1 + (pid >> 8) % 250, pid % 256, node + 1, kPort);
@@ -104,7 +104,7 @@ struct Row {
   std::uint64_t published = 0;  ///< once for each subscriber
   std::uint64_t received = 0;
   std::uint64_t repeated = 0;
-  std::vector<double> cpu_percent{};  ///< sorted, one a node, as those below
+  std::vector<double> cpu_percent{};  ///< sorted, one per node, like the next ones
   std::vector<double> rss_mb{};
   std::vector<double> private_mb{};
   std::vector<double> p50_us{};
@@ -140,7 +140,8 @@ struct Row {
   }
 };
 
-/// Waits until all nodes have ended well. The first that has not ends the others, with its object.
+/// Waits until all nodes have ended without an error. The first failed node makes this end the
+/// others.
 Result<void> wait_for(std::vector<PeerProcess>& nodes, const Interrupt& interrupt) {
   for (std::size_t left = nodes.size(); left > 0;) {
     siginfo_t ended{};
@@ -161,8 +162,8 @@ Result<void> wait_for(std::vector<PeerProcess>& nodes, const Interrupt& interrup
   return {};
 }
 
-/// Adds what one node reports to the row. Errors: internal for a publisher that was reached by
-/// another path than the row is about.
+/// Adds the report of one node to the row. Errors: internal if a publisher was reached by another
+/// path than the row's.
 Result<void> take_report(const Brain& brain, std::uint64_t node, Row& row) {
   std::ifstream file(brain.report_file(node));
   const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -256,7 +257,7 @@ void print_row(const Row& row) {
                           format_number(percentile(row.p99_us, 100))}));
 }
 
-/// Whether every sample came once to each of its subscribers.
+/// Runs the brain; true if every sample reached each of its subscribers exactly once.
 Result<bool> run(const BenchFabricOptions& options, const Interrupt& interrupt) {
   const FabricDiscovery discovery = options.discovery.value_or(
       detail::zenoh_version() ? FabricDiscovery::zenoh : FabricDiscovery::addresses);

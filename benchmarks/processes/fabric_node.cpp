@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One node of `processes fabric`, in a process of its own. It publishes by its own clock, counts
-// what it receives, and leaves a report in a file.
+// the samples that it receives, and writes a report to a file.
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -28,11 +28,11 @@ using namespace brain_profile;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kWhere = "bench.fabric";
-// A machine that is busy with other things may let a node wait for seconds.
+// On a busy machine a node may wait for seconds.
 constexpr std::uint32_t kHistory = 256;
 constexpr std::uint32_t kWindow = 128;
 
-/// What came on the topics of one subscriber, for each publisher, beside what that one says.
+/// Counts the samples of one subscriber by publisher, beside the publisher's own count.
 class Tally {
  public:
   Tally(const Node& node, std::uint64_t source_count) : node_(node), source_count_(source_count) {}
@@ -42,7 +42,7 @@ class Tally {
     if (sample.stamp <= now_ns) latency_.record(now_ns - sample.stamp);
     const detail::Lock lock(mutex_);
     Source& source = sources_[sample.publisher];
-    // Asked now: a publisher that has told all may be gone before this node has.
+    // Read now: a publisher that has sent everything may end before this node.
     if (source.received == 0 && sample.publisher != node_.name()) {
       const auto stats = node_.peer_stats(sample.publisher);
       source.path = stats ? stats->path.to_string() : stats.error().message();
@@ -58,7 +58,7 @@ class Tally {
     ended_.notify_all();
   }
 
-  /// Until the last sample of every publisher has come, which says how many there were.
+  /// Waits for the last sample of every publisher, which has the number of its samples.
   [[nodiscard]] Result<void> wait(Deadline deadline) {
     const detail::Lock lock(mutex_);
     while (ended_count() < source_count_) {
@@ -74,7 +74,7 @@ class Tally {
 
   [[nodiscard]] const Histogram& latency() const { return latency_; }
 
-  /// A row for each publisher.
+  /// Adds a row for each publisher.
   void report(Value::List& rows) {
     const detail::Lock lock(mutex_);
     for (const auto& [publisher, source] : sources_) {
@@ -89,10 +89,10 @@ class Tally {
 
  private:
   struct Source {
-    std::string path;  ///< and why so; empty: this node itself
+    std::string path;  ///< with its reason; empty: this node itself
     std::uint64_t last = 0;
     std::uint64_t received = 0;
-    std::uint64_t repeated = 0;  ///< came again, or behind a later one
+    std::uint64_t repeated = 0;  ///< received twice, or after a later one
     std::uint64_t in_gaps = 0;
     std::optional<std::uint64_t> published;
   };
@@ -111,8 +111,8 @@ class Tally {
   std::map<std::string, Source> sources_ TENDON_GUARDED_BY(mutex_);
 };
 
-/// One topic of this node: `content` at every `ticks`-th tick; the last sample says how many there
-/// were.
+/// One topic of this node: `content` at every `ticks`-th tick; the last sample has the number of
+/// samples.
 struct Topic {
   Publisher publisher;
   TensorDict content;
@@ -166,7 +166,7 @@ Result<void> run_clock(std::vector<Topic>& topics, std::uint64_t last_tick) {
 
 Result<void> play_fabric_node(const Value& parameters) {
   const std::uint64_t number = parameter(parameters, "number").as_u64();
-  // A runtime directory of its own makes a node as far from the others as one on another host.
+  // With its own runtime directory a node reaches the others as if it were on another host.
   setenv("TENDON_RUNTIME_DIR", parameter(parameters, "runtime_directory").as_string().c_str(), 1);
   unsetenv("TENDON_ROUTER");
   TENDON_TRY(context, Context::create({.name = name(number), .wait_policy = WaitPolicy::blocking}));

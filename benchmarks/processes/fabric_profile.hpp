@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The full-size brain of `processes fabric`: what each node publishes, how often, and who reads
-// it. All nodes have a heartbeat, which node 0 reads; the first nine publish a spatial map each, in
-// three groups, and each node reads one group.
+// The full-size brain of `processes fabric`: the topics of each node, their rates and their
+// readers. All nodes have a heartbeat, which node 0 reads; the first nine publish a spatial map
+// each, in three groups, and each node reads one group.
 #pragma once
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ inline constexpr std::uint64_t kSourcesOfEach = kSpatialCount / kGroupCount;
 inline constexpr std::int64_t kMapSide = 64;  ///< a map is f32 [64, 64]: 16 KiB
 inline constexpr std::uint64_t kMapBytes = kMapSide * kMapSide * sizeof(float);
 
-/// Each node on its own clock; what it publishes is due at every n-th tick.
+/// The tick of each node's own clock; a topic is published at every n-th tick.
 inline constexpr std::chrono::milliseconds kTick(10);
 inline constexpr std::uint64_t kTicksPerSecond = 100;
 inline constexpr std::uint64_t kTicksPerMap = 4;
@@ -34,12 +34,12 @@ inline constexpr bool has_map(std::uint64_t node) { return node < kSpatialCount;
 inline std::string map_key(std::uint64_t node) {
   return fmt::format("spatial/{}/{}", node % kGroupCount, node);
 }
-/// What a node reads: never the group to which its own map belongs.
+/// The keys that a node reads: never the group of its own map.
 inline std::string map_keys(std::uint64_t node) {
   return fmt::format("spatial/{}/*", (node + 1) % kGroupCount);
 }
 
-/// Samples in all, each counted once for each of its subscribers, by the plan.
+/// The planned number of samples, each counted once for each of its subscribers.
 inline constexpr std::uint64_t samples_received(std::uint64_t seconds) {
   const std::uint64_t maps = kSpatialCount * kReadersOfEach * (kTicksPerSecond / kTicksPerMap);
   return seconds * (maps + kNodeCount * (kTicksPerSecond / kTicksPerHeartbeat));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kills ranks at random moments; measures how long the others wait for the error that names it,
-// and until their next collective without it is done.
+// Kills ranks at random moments. Measures how long the others wait for the error that names the
+// rank, and until their next collective without it is done.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -27,7 +27,8 @@ constexpr std::string_view kWhere = "bench.group_detect";
 constexpr std::int64_t kElementCount = 256;
 
 enum class Victim : std::uint8_t { working, asleep };
-/// Odd rounds: the victim sleeps, the others wait for it in a collective. Even ones: all work.
+/// In odd rounds the victim sleeps and the others wait for it in a collective; in even rounds all
+/// work.
 Victim victim_of(std::uint64_t round) { return round % 2 == 0 ? Victim::working : Victim::asleep; }
 
 /// The times from the kill to the error, and to the end of the next collective.
@@ -39,7 +40,7 @@ Result<void> reduce_once(Group& group, const Tensor& tensor) {
   return group.all_reduce(tensor, ReduceOp::sum, row_deadline());
 }
 
-/// Collectives until somebody has died; what that error says.
+/// Runs collectives until a member has died; returns the text of that error.
 Result<std::string> reduce_until_lost(Group& group, const Tensor& tensor) {
   for (;;) {
     auto reduced = reduce_once(group, tensor);
@@ -49,7 +50,7 @@ Result<std::string> reduce_until_lost(Group& group, const Tensor& tensor) {
   }
 }
 
-/// The next epoch, and a collective in it.
+/// Starts the next epoch, and runs a collective in it.
 Result<void> go_on(Group& group, const Tensor& tensor) {
   TENDON_CHECK(group.shrink(row_deadline()));
   return reduce_once(group, tensor);
@@ -122,7 +123,7 @@ Result<void> play_detect_rank(const Value& parameters) {
   TENDON_TRY(tensor, small_tensor());
   TENDON_CHECK(reduce_once(child.group, tensor));
   const bool is_victim = parameter(parameters, "victim").as_u64() == child.group.rank().value;
-  // Until the parent ends it.
+  // Sleeps until the parent ends it.
   while (is_victim && parameter(parameters, "sleeps").as_bool()) pause();
   TENDON_CHECK(reduce_until_lost(child.group, tensor));
   return go_on(child.group, tensor);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `processes VERB`: the benchmarks of tools/bench*.py that start processes of their own and kill
-// or count them. Those of `tendon bench` are for users, who compare machines.
+// `processes VERB`: the benchmarks of tools/bench*.py that start processes of their own and kill or
+// count them. The benchmarks of `tendon bench` are for users, who compare machines.
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <string>

@@ -16,12 +16,12 @@
 
 namespace tendon::cli {
 
-/// Kills a process (SIGKILL) at a random moment of kStretch, asleep or awake.
+/// Kills a process (SIGKILL), asleep or awake, at a random moment within kStretch.
 ///
-/// Owns:    a thread, which it joins. The victim outlives it.
+/// Owns:    a thread, which it joins. The victim must outlive it.
 /// Threads: one.
 /// Errors:  start(): resource_exhausted without a thread.
-/// Blocks:  join() and the destructor, until the victim was killed.
+/// Blocks:  join() and the destructor, until the victim is killed.
 class RandomKill {
  public:
   using Clock = std::chrono::steady_clock;
@@ -43,7 +43,7 @@ class RandomKill {
     kill->thread_ = std::move(thread);
     return kill;
   }
-  /// Returns the moment at which it killed.
+  /// Returns the time of the kill.
   [[nodiscard]] Clock::time_point join() {
     thread_.join();
     return killed_;

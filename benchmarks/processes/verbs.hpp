@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The benchmarks between processes that developers run: what each takes, the function that runs it,
-// and what its second processes do.
+// The benchmarks between processes that developers run: their options, the functions that run them,
+// and the roles of their second processes.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ enum class FabricDiscovery : std::uint8_t { addresses, zenoh };
 struct BenchFabricOptions {
   std::uint64_t seconds = 60;
   std::optional<Transport> transport;        ///< without it, shm and tcp
-  std::optional<FabricDiscovery> discovery;  ///< without it, by Zenoh where the build has it
+  std::optional<FabricDiscovery> discovery;  ///< without it, by Zenoh if the build has it
   Format format = Format::text;
 };
 [[nodiscard]] int run_bench_fabric(const BenchFabricOptions& options);
@@ -53,7 +53,7 @@ struct BenchGroupDetectOptions : BenchRobustnessOptions {
 [[nodiscard]] Result<void> play_checkpoint_peer(const Value& parameters);
 [[nodiscard]] Result<void> play_detect_rank(const Value& parameters);
 [[nodiscard]] Result<void> play_fabric_node(const Value& parameters);
-/// Connects, lives and never reads, until the parent ends it.
+/// Connects and never reads, until the parent ends it.
 [[nodiscard]] Result<void> play_idle_peer(const Value& parameters);
 
 }  // namespace tendon::cli

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the acts of the demo have in common: nodes, time, what was seen, and what was promised of it."""
+"""The common parts of the demo's acts: nodes, time, observations, and promises about them."""
 
 import re
 import sys
@@ -18,19 +18,19 @@ from spiking import Learned
 from world import World
 
 PATIENCE_S = 120
-SETTLED_NS = 400_000_000  # after a change an arm needs some time to be where it should
+SETTLED_NS = 400_000_000  # after a change an arm needs some time to reach its goal
 RATE_HZ = 100
 ON_MARK = 0.5
 CLEAR_LINE = "\r\033[K" if sys.stdout.isatty() else ""
 
 
 class Broken(Exception):
-    """Something that everything else depends on did not happen."""
+    """A step on which everything else depends has failed."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How long each part takes [s], how long each digit is shown [ms], and how often the arm shall be right."""
+    """The length of each part [s], how long each digit is shown [ms], and how often the arm must be right."""
 
     part_s: float = 6.0
     stop_s: float = 1.5
@@ -40,7 +40,7 @@ class Pace:
 
 
 class Act:
-    """The base of the two acts: nodes, an observer, a clock, and what was promised."""
+    """The base of the two acts: nodes, an observer, a clock, and the promises."""
 
     observer: Observer
 
@@ -55,7 +55,7 @@ class Act:
         self._began_ns = 0
         self._born: dict[str, int] = {}
         self._shown_at = 0.0
-        self._blind: list[tuple[int, int]] = []  # when the arm cannot know better
+        self._blind: list[tuple[int, int]] = []  # when the arm cannot know the digit
         self._with_sensor_ns = 0
 
     def run(self) -> Report:
@@ -75,21 +75,21 @@ class Act:
         return self.report
 
     def prepare(self) -> None:
-        """What has to be there before any node is."""
+        """Prepares everything that must exist before the nodes."""
 
     def play(self) -> None:
-        """What happens once all nodes have found each other."""
+        """Runs the act once all nodes have found each other."""
         raise NotImplementedError
 
     def judge(self) -> None:
-        """What this act promises beside what all do."""
+        """Checks the promises of this act beyond those of all acts."""
         raise NotImplementedError
 
     def may_miss(self) -> set[str]:
-        """Subscribers that this act makes miss samples."""
+        """Returns the subscribers that this act makes miss samples."""
         raise NotImplementedError
 
-    # Time, and what is said meanwhile.
+    # Time and progress lines.
 
     def seconds(self, time_ns: int) -> float:
         return (time_ns - self._began_ns) / 1e9
@@ -101,7 +101,7 @@ class Act:
         print(f"{CLEAR_LINE}{at:6.1f} s  {text}", flush=True)
 
     def show(self) -> None:
-        """What happens now: on a terminal one line that is written over, else a line now and then."""
+        """Shows the present state: on a terminal one line that is overwritten, else a line now and then."""
         if time.monotonic() - self._shown_at < (0.2 if CLEAR_LINE else 2):
             return
         self._shown_at = time.monotonic()
@@ -168,25 +168,25 @@ class Act:
                                   "until": self.seconds(at_ns), "end": how})
 
     def blind(self, node: str, what: str, since_ns: int, until_ns: int) -> None:
-        """In this time, and until it has settled, the arm cannot point at what is shown."""
+        """Notes that in this time, and until it has settled, the arm cannot point at the shown digit."""
         self.report.outages.append({"node": node, "what": what, "since": self.seconds(since_ns),
                                     "until": self.seconds(until_ns)})
         self._blind.append((since_ns, until_ns + SETTLED_NS))
 
     def went_on(self, what: str, keys: list[str], since_ns: int, until_ns: int) -> None:
-        """Promises that these topics were published on in this time."""
+        """Promises that these topics were published in this time."""
         rates = {key: self.observer.count(key, since_ns, until_ns) * 1e9 / (until_ns - since_ns) for key in keys}
         self.promise(all(rate > RATE_HZ / 4 for rate in rates.values()),
                      f"{what}: " + ", ".join(f"{key} {rate:.0f}/s" for key, rate in rates.items()), timed=True)
 
     def promise(self, kept: bool, what: str, timed: bool = False) -> None:
-        """timed: a machine that is busy with something else may be too slow to keep it."""
+        """Notes a promise. timed: a machine that is busy otherwise may be too slow to keep it."""
         self.report.promises.append({"kept": bool(kept), "what": what, "timed": timed})
 
-    # What was seen.
+    # Observations.
 
     def _score(self, until_ns: int) -> None:
-        """Each digit that was shown: where the arm was at its end, and when PFC was right."""
+        """Notes for each shown digit where the arm was at its end, and when PFC was right."""
         observer = self.observer
         first = self._world.frame_at(self._began_ns) + 1
         for frame in range(first, self._world.frame_at(until_ns)):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A distributed brain: starts its nodes, lets things happen to them, and shows what became of it.
+"""A distributed brain: starts its nodes, disturbs them, and shows the results.
 
 brain.py --programs FOLDER [--tendon COMMAND] [--fabric static] [--short] [--page PAGE.html] [--json FILE]
 
-The nodes PFC, Language (two processes), Vision and Motor run on topics. In the first act a sensor joins
-meanwhile, Motor is stopped for a while, Vision is killed and comes back; in the second all are clients of a
-router, which is killed and comes back. Exit code 0 when all came out as promised.
+The nodes PFC, Language (two processes), Vision and Motor run on topics. In the first act a sensor joins,
+Motor is stopped for a while, and Vision is killed and restarted. In the second act all nodes are clients of
+a router, which is killed and restarted. Exit code 0 if every promise was kept.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def main() -> int:
     parser.add_argument("--page", type=Path, help="writes a page with plots")
     parser.add_argument("--json", type=Path, help="writes all that the page shows")
     options = parser.parse_args()
-    # A shell that starts it in the background may have it ignore Ctrl-C.
+    # A shell that starts it in the background may have made it ignore Ctrl-C.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     learned = load_or_train(lambda text: print(text, flush=True))

@@ -12,13 +12,13 @@ from pathlib import Path
 from report import OBSERVER
 
 HERE = Path(__file__).parent
-# Language is one module in two processes, which meet at a rendezvous as a group.
+# Language is one module in two processes, which join as a group through a rendezvous.
 GROUP = {"language": 0, "language-1": 1}
 PYTHON_NODES = ("vision", "sensor")
 
 
 class Children:
-    """Owns what it starts: at its end nothing of it is left."""
+    """Owns the processes that it starts: none of them survives it."""
 
     def __init__(self, programs: Path) -> None:
         self._programs = programs
@@ -29,11 +29,11 @@ class Children:
         self.exit_codes: dict[str, int] = {}
 
     def joining(self, name: str) -> dict[str, str]:
-        """The environment by which this node joins: here all find each other by themselves."""
+        """The environment with which this node joins; here all nodes find each other by themselves."""
         return {"BRAIN_DOMAIN": self.domain}
 
     def path(self, name: str) -> str:
-        """A file of this run."""
+        """The path of a file of this run."""
         return f"{self._folder.name}/{name}"
 
     def command(self, name: str) -> list[str]:
@@ -42,12 +42,12 @@ class Children:
         return [str(self._programs / name.split("-")[0])]
 
     def start(self, name: str) -> int:
-        """Starts a node. Its pid."""
+        """Starts a node and returns its pid."""
         environment = self.environment | self.joining(name)
         if name in GROUP:
             environment |= {"RANK": str(GROUP[name]), "WORLD_SIZE": str(len(GROUP)),
                             "TENDON_RENDEZVOUS": f"unix:{self.path('group')}"}
-        # A session of its own: Ctrl-C is for the driver, which then ends its children.
+        # A session of its own: only the driver gets Ctrl-C, and then ends its children.
         self._running[name] = subprocess.Popen(self.command(name), env=environment, stdin=subprocess.PIPE,
                                                stdout=subprocess.DEVNULL, start_new_session=True)
         return self._running[name].pid
@@ -59,7 +59,7 @@ class Children:
         return self._running[name].pid
 
     def ended(self) -> dict[str, int]:
-        """Those that ended although nobody told them to, with their exit codes."""
+        """Returns the nodes that ended without being told to, with their exit codes."""
         codes = {name: child.poll() for name, child in self._running.items()}
         return {name: code for name, code in codes.items() if code is not None}
 
@@ -73,7 +73,7 @@ class Children:
         child.stdin.close()
 
     def end(self, timeout_s: float) -> None:
-        """Tells all nodes that it is over: the end of their standard input. Kills what does not listen."""
+        """Tells all nodes to end by closing their standard input. Kills the ones that do not end."""
         for child in self._running.values():
             child.stdin.close()
         for name, child in self._running.items():
@@ -94,7 +94,7 @@ class Children:
 
 
 class StaticChildren(Children):
-    """Each node is told the addresses of those before it, the observer's first of all."""
+    """Each node gets the addresses of the nodes before it, the observer's first."""
 
     def joining(self, name: str) -> dict[str, str]:
         others = [other for other in (OBSERVER, *self.names()) if OBSERVER != name != other]
@@ -103,7 +103,7 @@ class StaticChildren(Children):
 
 
 class RoutedChildren(Children):
-    """All nodes are clients of one router, which is a process beside them."""
+    """All nodes are clients of one router, a separate process."""
 
     ROUTER = "router"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the brain has a word for.
+// The words for the digits that the brain knows.
 #pragma once
 
 #include <array>

@@ -7,8 +7,8 @@ from statistics import median
 
 from report import BIN_S, NODES, TOPICS, Report
 
-# Colours that people who see no red or no green can tell apart (Okabe and Ito), a darker set on light
-# ground and a lighter one on dark ground.
+# Colours that people with red-green blindness can distinguish (Okabe and Ito): a darker set on light ground and a
+# lighter one on dark ground.
 STYLE = """
 .page{--ground:#fff;--ink:#1a1f24;--soft:#55606b;--grid:#d8dee4;--band:#f3e3d3;
 --blue:#0072b2;--orange:#b34a00;--green:#00785a;--purple:#9c4f80;--line:#1a1f24}
@@ -31,7 +31,7 @@ TOPIC_COLOURS = {"pfc/control": "blue", "vision/objects": "orange", "lang/featur
                  "motor/status": "green", "sensor/new_data": "grey"}
 RIGHT = 14
 STILL_S = 0.3
-NARROW = 600  # below this width a drawing is for a phone
+NARROW = 600  # a narrower drawing is for a phone
 
 
 class Drawing:
@@ -74,7 +74,7 @@ def _title(says: str) -> str:
 
 
 class Timeline:
-    """Panels one below the other, which share an axis of time."""
+    """Panels below each other that share an axis of time."""
 
     def __init__(self, report: Report, width: int) -> None:
         self._report = report
@@ -128,7 +128,7 @@ class Timeline:
                         f"{'pointed at it' if frame['right'] else 'did not reach it'}")
         stretch: list[tuple[float, float]] = []
         for at, position in self._report.arm:
-            if stretch and at > last + STILL_S:  # it was stopped: nothing is known of between
+            if stretch and at > last + STILL_S:  # the arm was stopped: its path in between is unknown
                 drawing.curve(stretch, "line")
                 stretch = []
             # Two points are enough for a straight line.
@@ -160,7 +160,7 @@ class Timeline:
         self._y = top + row * len(names) + 14
 
     def _noticed(self, life: dict) -> str:
-        """When the others knew of a death."""
+        """Returns the text about when the other nodes noticed a death."""
         after = sorted(event["at"] - life["until"] for event in self._report.told if event["kind"] == "lost"
                        and event["member"].startswith(life["node"]) and event["at"] >= life["until"] - STILL_S)
         return f"known in {max(after[0], 0) * 1e3:.0f} ms" if after else "killed"
@@ -193,7 +193,7 @@ def timeline(report: Report, width: int) -> Drawing:
 
 
 def latencies(report: Report, width: int) -> Drawing:
-    """For each topic and subscriber: half of the samples, and 99 of 100, came within this time."""
+    """Plots the latency that 50 % and 99 % of the samples stayed within, for each topic and subscriber."""
     rows = report.steady_accounts()
     drawing = Drawing(width, "How long samples were under way")
     left, row, top = (130 if width < NARROW else 240), 22.0, 30.0
@@ -231,7 +231,7 @@ def latencies(report: Report, width: int) -> Drawing:
 
 
 def decisions(report: Report, width: int) -> Drawing:
-    """For each digit how long it took until PFC had the right one."""
+    """Plots for each digit how long PFC took to decide on the right one."""
     drawing = Drawing(width, "Until PFC knew the digit")
     frames = [frame for frame in report.shown if frame["counts"] and frame["decided_ms"] is not None]
     left, top, height = 64.0, 30.0, 160.0

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The language module of the brain: spells the digit that the prefrontal cortex decided on. It is
-// one small network in two processes that compute together, as a group inside the same system: each
-// has half of the hidden neurons, so columns of the first matrix and rows of the second one, and
-// adds its part of the letters to the other's (all_reduce). Neither half knows all words: 0 and 8
-// have codes that differ in the second half only, as 1 and 9 have, and the code of 7 has no first
-// half.
+// one small network in two processes that compute together, as a group in the same system. Each
+// process has half of the hidden neurons: columns of the first matrix and rows of the second. It
+// adds its part of the letters' scores to the other's (all_reduce). Neither half knows all words:
+// the codes of 0 and 8, and of 1 and 9, differ only in the second half, and the code of 7 has no
+// first half.
 //
-// Rank and rendezvous come from the environment: RANK, WORLD_SIZE, TENDON_RENDEZVOUS. Rank 0 is the
+// The environment sets rank and rendezvous: RANK, WORLD_SIZE, TENDON_RENDEZVOUS. Rank 0 is the
 // node "language", which publishes; rank 1, "language-1", follows it.
 #include <algorithm>
 #include <array>
@@ -29,7 +29,7 @@ constexpr std::size_t kPlaces = 5;    // of the longest word
 constexpr std::size_t kLetters = 27;  // none, a to z
 constexpr auto kLeaderSilent = 30s;
 
-/// A row of the Hadamard matrix for each digit: the codes of two digits have nothing in common.
+/// A row of the Hadamard matrix for each digit: the codes of two digits are orthogonal.
 float code(std::uint32_t digit, std::uint32_t neuron) {
   return std::popcount((digit + 1) & neuron) % 2 == 0 ? 1.0F : -1.0F;
 }
@@ -63,7 +63,7 @@ std::string read_word(std::span<const float> scores) {
   return word;
 }
 
-/// The newest control, as the thread of its inbox left it.
+/// The newest control, written by the thread of its inbox.
 class Heard {
  public:
   void hear(const tendon::Sample& sample) {
@@ -77,7 +77,8 @@ class Heard {
     std::ranges::copy(*shares, belief_.begin());
     digit_ = digit->as_i64();
   }
-  /// The belief, then whether the group goes on; sharpened where a decision was made.
+  /// Copies the belief to `input` and returns the decided digit; after a decision the belief is
+  /// that digit alone.
   std::int64_t read(std::span<float> input) {
     const std::lock_guard lock(mutex_);
     std::ranges::copy(belief_, input.begin());
@@ -123,7 +124,7 @@ void speak() {
       digit = heard.read(numbers);
       numbers[kDigits] = goes_on ? 1 : 0;
     } else {
-      (void)program.tick_with_group();  // it ends when rank 0 does
+      (void)program.tick_with_group();  // fails when rank 0 ends
     }
     group.broadcast(input, tendon::GroupRank{0}, kLeaderSilent).value();
     goes_on = numbers[kDigits] != 0;

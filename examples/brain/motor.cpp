@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The motor of the brain: an arm that points at one of ten marks, 0 to 9. It goes where the
-// prefrontal cortex decided; while that is undecided, by reflex to what vision sees. What is older
-// than a quarter of a second moves nothing.
+// The motor of the brain: an arm that points at one of ten marks, 0 to 9. It moves to the digit
+// that the prefrontal cortex decided on. Without a decision, it moves by reflex to the digit that
+// vision sees. Information older than a quarter of a second does not move it.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -44,7 +44,7 @@ class Motor {
     commanded_ns_ = sample.stamp;
   }
 
-  /// One tick of the arm, and what is told of it.
+  /// Makes one tick of the arm, and returns its report.
   [[nodiscard]] tendon::TensorDict move() {
     const std::lock_guard lock(mutex_);
     const auto best = std::ranges::max_element(seen_);
@@ -72,7 +72,7 @@ class Motor {
   }
 
  private:
-  std::mutex mutex_;  // the inboxes have threads of their own
+  std::mutex mutex_;  // each inbox has its own thread
   std::array<float, kDigits> seen_{};
   std::int64_t digit_ = -1;
   std::uint64_t commanded_ns_ = 0;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the C++ nodes of the brain share; node_program.py has the same in Python. A node joins,
-// reads each of its topics on a thread of its own, acts at the ticks of its own clock, and
-// publishes a heartbeat that says what it received, what it missed, and what became of others.
+// The common part of the brain's C++ nodes; node_program.py is the same in Python. A node joins,
+// reads each of its topics on a thread of its own, and acts at the ticks of its own clock. It
+// publishes a heartbeat with the samples that it received and missed, and with the fate of other
+// nodes.
 //
-// A node ends in order when its standard input ends, so also with the program that started it, and
-// when it gets SIGTERM, which is how containers are stopped.
+// A node ends in order at the end of its standard input, and therefore with the program that
+// started it. It also ends at SIGTERM, by which containers are stopped.
 #pragma once
 
 #include <poll.h>
@@ -49,7 +50,7 @@ inline constexpr std::uint64_t kHistory_ns = 1'000'000'000;
 inline std::atomic<bool> told_to_end{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
-/// The clock of Sample::stamp.
+/// The clock of Sample::stamp, in nanoseconds.
 inline std::uint64_t boottime_ns() {
   timespec now{};
   clock_gettime(CLOCK_BOOTTIME, &now);
@@ -57,19 +58,19 @@ inline std::uint64_t boottime_ns() {
          static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-/// Reads one topic, or a set of them, on a thread of its own, and counts what comes.
+/// Reads one topic, or a set of topics, on a thread of its own, and counts the samples.
 class Inbox {
  public:
   using OnSample = std::function<void(const tendon::Sample&)>;
 
-  /// `on_sample` is called on the thread of this inbox.
+  /// The thread of this inbox calls `on_sample`.
   Inbox(tendon::Node& node, std::string_view keys, tendon::SubscriberOptions options,
         OnSample on_sample)
       : subscriber_(tendon::Subscriber::declare(node, keys, options).value()),
         on_sample_(std::move(on_sample)),
         thread_([this](const std::stop_token& stop) { read(stop); }) {}
 
-  /// For each publisher and each of its incarnations: what came, and what did not.
+  /// The counts of received and missed samples for each publisher and each of its incarnations.
   [[nodiscard]] Value::List report() const {
     const std::lock_guard lock(mutex_);
     Value::List list;
@@ -95,7 +96,7 @@ class Inbox {
 
  private:
   struct Source {
-    std::uint64_t timed_from_ns = 0;  ///< its history is taken in by then, which is old
+    std::uint64_t timed_from_ns = 0;  ///< by then its old history has been read
     std::uint64_t first = 0;
     std::uint64_t last = 0;
     std::uint64_t received = 0;
@@ -135,7 +136,7 @@ class Inbox {
   OnSample on_sample_;
   mutable std::mutex mutex_;
   std::map<std::tuple<std::string, std::string, std::uint64_t>, Source> sources_;
-  std::jthread thread_;  // the last member: it ends before what it uses
+  std::jthread thread_;  // the last member, so that it ends before the members that it uses
 };
 
 class NodeProgram {
@@ -152,7 +153,7 @@ class NodeProgram {
       note(to_string(event.kind), event.member, event.reason);
     });
     node_.on_event([this](const tendon::FabricEvent& event) {
-      // Gaps come with samples.
+      // Gaps are reported with samples.
       if (event.kind != tendon::FabricEventKind::gap)
         note(to_string(event.kind), event.node, event.reason);
     });
@@ -169,11 +170,11 @@ class NodeProgram {
     inboxes_.emplace_back(node_, keys, options, std::move(on_sample));
   }
 
-  /// Waits for the next tick of this node's own clock; false when the node shall end.
+  /// Waits for the next tick of this node's own clock; false when the node must end.
   [[nodiscard]] bool tick() {
     const auto now = std::chrono::steady_clock::now();
     next_ += kTick;
-    if (next_ + 10 * kTick < now) {  // it was stopped: what is past is not made up for
+    if (next_ + 10 * kTick < now) {  // the node was stopped: missed ticks are skipped
       skipped_ += static_cast<std::uint64_t>((now - next_) / kTick);
       next_ = now;
     }
@@ -182,13 +183,13 @@ class NodeProgram {
     return !ended();
   }
 
-  /// Without a wait: a node of a group ticks with the others.
+  /// Ticks without a wait: a node of a group follows the ticks of the others.
   [[nodiscard]] bool tick_with_group() {
     ++ticks_;
     return !ended();
   }
 
-  /// Publishes the heartbeat, ten times a second. `did` is what this node wants to tell of itself.
+  /// Publishes the heartbeat, ten times a second. `did` is this node's report about itself.
   void beat(const Value::Map& did) {
     const auto now = std::chrono::steady_clock::now();
     if (now < next_beat_) return;
@@ -196,11 +197,11 @@ class NodeProgram {
     publish_heartbeat(did);
   }
 
-  /// The last heartbeat, and the end of all that this node has.
+  /// Publishes the last heartbeat and closes everything that this node has.
   void leave(const Value::Map& did) {
     publish_heartbeat(did);
     inboxes_.clear();
-    (void)heartbeat_.close(2s);  // an observer may be gone already
+    (void)heartbeat_.close(2s);  // the observer may have left already
     node_.close();
     (void)context_.close(2s);
   }
@@ -211,7 +212,7 @@ class NodeProgram {
     (void)std::signal(SIGTERM, [](int) { told_to_end = true; });
     const char* domain = std::getenv("BRAIN_DOMAIN");
     tendon::NodeOptions options{.domain = domain == nullptr ? "brain" : domain, .name = name};
-    // Nothing given: nodes find each other by themselves.
+    // Without BRAIN_PEERS, nodes find each other by themselves.
     if (const char* given = std::getenv("BRAIN_PEERS")) {
       std::istringstream words(given);
       options.peers.emplace();
@@ -259,7 +260,7 @@ class NodeProgram {
   }
 
   std::mutex mutex_;
-  Value::List members_;  ///< what became of other nodes; it outlives the Context, which tells it
+  Value::List members_;  ///< events of other nodes; it outlives the Context that fills it
   tendon::Context context_;
   tendon::Node node_;
   tendon::Publisher heartbeat_;
@@ -270,7 +271,7 @@ class NodeProgram {
   std::chrono::steady_clock::time_point next_beat_ = next_;
 };
 
-/// The body of main(): what fails is said, and is the exit code.
+/// The body of main(): prints a failure and returns it as the exit code.
 inline int run(void (*program)()) {
   try {
     program();

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Python nodes of the brain share; node_program.hpp has the same in C++.
+"""The common part of the brain's Python nodes; node_program.hpp is the same in C++.
 
 A node joins, reads each of its topics on a thread of its own, acts at the ticks of its own clock, and
-publishes a heartbeat that says what it received and what it missed. It ends in order when its standard
-input ends, so also with the program that started it, and when it gets SIGTERM, which is how containers are
-stopped.
+publishes a heartbeat with the samples that it received and missed. It ends in order at the end of its standard
+input, and therefore with the program that started it, and at SIGTERM, by which containers are stopped.
 """
 
 import ctypes
@@ -32,12 +31,12 @@ PR_SET_PDEATHSIG = 1
 
 
 def boottime_ns() -> int:
-    """The clock of Sample.stamp."""
+    """The clock of Sample.stamp, in nanoseconds."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 def join(name: str, environment: Mapping[str, str] = os.environ) -> tendon.Node:
-    """As all nodes of the brain join: by BRAIN_PEERS and BRAIN_LISTEN, or by themselves in BRAIN_DOMAIN."""
+    """Joins like all nodes of the brain: by BRAIN_PEERS and BRAIN_LISTEN, or by discovery in BRAIN_DOMAIN."""
     peers = environment.get("BRAIN_PEERS")
     return tendon.Node(name, domain=environment.get("BRAIN_DOMAIN", "brain"),
                        peers=None if peers is None else peers.split(), listen=environment.get("BRAIN_LISTEN", ""),
@@ -48,9 +47,9 @@ def join(name: str, environment: Mapping[str, str] = os.environ) -> tendon.Node:
 
 @dataclass
 class Source:
-    """What came from one incarnation of a publisher."""
+    """The samples received from one incarnation of a publisher."""
 
-    timed_from_ns: int  # its history is taken in by then, which is old
+    timed_from_ns: int  # by then its old history has been read
     first: int
     last: int = 0
     received: int = 0
@@ -64,7 +63,7 @@ class Source:
 
 
 class Inbox:
-    """Reads one topic, or a set of them, on a thread of its own, and counts what comes."""
+    """Reads one topic, or a set of topics, on a thread of its own, and counts the samples."""
 
     def __init__(self, node: tendon.Node, keys: str, on_sample: Callable[[tendon.Sample], None]) -> None:
         self._subscriber = node.subscriber(keys, window=WINDOW)
@@ -98,7 +97,7 @@ class Inbox:
                 source.latencies_us.append((now_ns - sample.stamp) / 1e3)
 
     def report(self) -> list[dict]:
-        """For each publisher and each of its incarnations: what came, and what did not."""
+        """Returns the counts of received and missed samples for each publisher and each of its incarnations."""
         with self._lock:
             return [{"key": key, "publisher": publisher, "incarnation": incarnation} | source.report()
                     for (key, publisher, incarnation), source in self._sources.items()]
@@ -129,10 +128,10 @@ class NodeProgram:
         self._inboxes.append(Inbox(self.node, keys, on_sample))
 
     def tick(self) -> bool:
-        """Waits for the next tick of this node's own clock; false when the node shall end."""
+        """Waits for the next tick of this node's own clock; False when the node must end."""
         now = time.monotonic()
         self._next = (self._next or now) + TICK_S
-        if self._next + 10 * TICK_S < now:  # it was stopped: what is past is not made up for
+        if self._next + 10 * TICK_S < now:  # the node was stopped: missed ticks are skipped
             self._skipped += int((now - self._next) / TICK_S)
             self._next = now
         time.sleep(max(0.0, self._next - now))
@@ -141,20 +140,20 @@ class NodeProgram:
         return not self._told_to_end and (not readable or os.read(sys.stdin.fileno(), 1) != b"")
 
     def beat(self, did: dict) -> None:
-        """Publishes the heartbeat, ten times a second. `did` is what this node wants to tell of itself."""
+        """Publishes the heartbeat, ten times a second. `did` is this node's report about itself."""
         if time.monotonic() >= self._next_beat:
             self._next_beat = time.monotonic() + BEAT_S
             self._publish_heartbeat(did)
 
     def leave(self, did: dict) -> None:
-        """The last heartbeat, and the end of all that this node has."""
+        """Publishes the last heartbeat and closes everything that this node has."""
         self._publish_heartbeat(did)
         for inbox in self._inboxes:
             inbox.close()
         try:
             self._heartbeat.close(2)
         except tendon.Timeout:
-            pass  # an observer may be gone already
+            pass  # the observer may have left already
         self.node.close()
 
     def _publish_heartbeat(self, did: dict) -> None:

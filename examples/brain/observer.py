@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node that listens to all that is said in the brain, and keeps what the report needs."""
+"""A node that listens to everything published in the brain, and keeps the data for the report."""
 
 import json
 import threading
@@ -17,8 +17,8 @@ class Observer:
         self.node = join(OBSERVER, environment)
         self._lock = threading.Lock()
         self._stamps: dict[str, list[int]] = defaultdict(list)  # by key
-        self._statuses: dict[tuple[str, int], dict] = {}  # by node and incarnation: its last heartbeat
-        self.arm: list[tuple[int, float, float, str]] = []  # stamp, position, goal, by what
+        self._statuses: dict[tuple[str, int], dict] = {}  # the last heartbeat, by node and incarnation
+        self.arm: list[tuple[int, float, float, str]] = []  # stamp, position, goal, reason
         self.decisions: list[tuple[int, int]] = []  # stamp, digit
         self.words: list[tuple[int, str]] = []
         self._inbox = Inbox(self.node, "**", self._take)
@@ -45,35 +45,35 @@ class Observer:
             return list(self._stamps[key])
 
     def count(self, key: str, since_ns: int, until_ns: int) -> int:
-        """Samples on `key` that were published in this time. One key has one publisher at a time."""
+        """Returns the number of samples published on `key` in this time. One key has one publisher at a time."""
         with self._lock:
             stamps = self._stamps[key]
             return bisect_left(stamps, until_ns) - bisect_left(stamps, since_ns)
 
     def statuses(self) -> dict[tuple[str, int], dict]:
-        """The last heartbeat of each incarnation of each node."""
+        """Returns the last heartbeat of each incarnation of each node."""
         with self._lock:
             return dict(self._statuses)
 
     def status(self, name: str) -> dict | None:
-        """The last heartbeat of the newest incarnation."""
+        """Returns the last heartbeat of the newest incarnation."""
         known = {incarnation: status for (node, incarnation), status in self.statuses().items() if node == name}
         return known[max(known)] if known else None
 
     def accounts(self) -> list[dict]:
-        """For each subscriber and each incarnation of a publisher: what came, and what did not."""
+        """Returns the counts of received and missed samples for each subscriber and each incarnation of a publisher."""
         accounts = [source | {"subscriber": name}
                     for (name, _), status in self.statuses().items() for source in status["inbox"]]
         return accounts + [source | {"subscriber": OBSERVER} for source in self._inbox.report()]
 
     def member_events(self) -> list[dict]:
-        """What nodes said of others: {"by", "kind", "member", "reason", "at_ns"}, by time."""
+        """Returns the events that nodes reported about others: {"by", "kind", "member", "reason", "at_ns"}, by time."""
         events = [event | {"by": name} for (name, _), status in self.statuses().items()
                   for event in status["members"]]
         return sorted(events, key=lambda event: event["at_ns"])
 
     def last(self, values: list[tuple], until_ns: int | None = None) -> tuple | None:
-        """The last entry of a list that begins with stamps."""
+        """Returns the last entry of a list whose entries begin with a stamp."""
         with self._lock:
             end = len(values) if until_ns is None else bisect_left(values, (until_ns,))
             return values[end - 1] if end else None

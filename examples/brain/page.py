@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One page with plots of all that happened, which needs nothing from anywhere else.
+"""Makes one page with plots of a run; it needs no other file.
 
-page.py RUN.json PAGE.html     from what `brain.py --json RUN.json` wrote
+page.py RUN.json PAGE.html     from the output of `brain.py --json RUN.json`
 page.py RUN.json PICTURE.svg   the timeline of its first act alone
 """
 
@@ -38,7 +38,7 @@ def figure(draw: Callable[[Report, int], Drawing], report: Report, caption: str)
 
 
 def table(heads: list[str], rows: list[list[object]]) -> str:
-    """Numbers stand on the right."""
+    """Makes a table; numbers are right-aligned."""
     numbers = [all(isinstance(row[column], (int, float)) for row in rows) for column in range(len(heads))]
 
     def cells(tag: str, values: list[object]) -> str:

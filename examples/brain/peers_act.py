@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first act: direct links, no broker. A sensor joins, Motor stops for a while, Vision is killed and comes back."""
+"""The first act: direct links, no broker. A sensor joins, Motor stops for a while, Vision is killed and restarted."""
 
 import signal
 
@@ -37,7 +37,7 @@ class PeersAct(Act):
         self.say(f"vision is killed (SIGKILL, pid {pid})", mark=True)
 
         def told() -> dict[str, float]:
-            """Nodes that say that it was lost, and after how many ms."""
+            """Returns the nodes that reported the loss, with the delay [ms]."""
             return {event["by"]: (event["at_ns"] - killed_ns) / 1e6 for event in self.observer.member_events()
                     if event["kind"] == "lost" and pid_of(event["member"]) == pid}
 
@@ -78,8 +78,8 @@ class PeersAct(Act):
         self.promise(missed > 0 and set(reasons) <= {"expired", "overflow"},
                      f"what motor did not take while it was stopped is known exactly: {missed} samples "
                      f"({', '.join(reasons)})")
-        # The killed one may have died between one subscriber and the next. Its last ones may have been too old for a
-        # reader that refuses old ones.
+        # The killed publisher may have died between its sends to two subscribers. Its last samples may also have been
+        # too old for a reader that refuses old ones.
         old = min(account["incarnation"] for account in report.accounts if account["key"] == "vision/objects")
         last = {account["subscriber"]: account["last"] for account in report.accounts
                 if account["key"] == "vision/objects" and account["incarnation"] == old

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The prefrontal cortex of the brain: decides which digit is seen. It sums the spikes of vision
-// over time, forgets them when the sensor says that another thing is shown, and tells all others
-// what it decided and how closely vision should look. From what language spells it learns whether
-// it was understood.
+// over time, and forgets them when the sensor reports another digit. It tells all other nodes its
+// decision and how closely vision must look. The spelling of language tells it whether it was
+// understood.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -17,12 +17,12 @@
 namespace brain {
 namespace {
 
-/// Adds up the spikes for each digit, and forgets them with a time constant of 150 ms.
+/// Sums the spikes for each digit, and forgets them with a time constant of 150 ms.
 class Belief {
  public:
   static constexpr std::int64_t kUndecided = -1;
 
-  /// The neurons of vision stand in equal parts for the digits.
+  /// Equal parts of vision's neurons stand for the digits.
   void add(const Spikes& spikes) {
     const std::uint32_t part = spikes.neurons / kDigits;
     if (part == 0) return;
@@ -73,7 +73,8 @@ class Pfc {
       ++refused_;
       return;
     }
-    // Many pixels change at once: another thing is shown. A burst lasts for some ticks.
+    // A change of many pixels at once means that another digit is shown. A burst lasts for several
+    // ticks.
     const bool burst = events->fired.size() * 6 > events->neurons;
     if (burst && !bursting_) {
       belief_.forget();
@@ -92,12 +93,12 @@ class Pfc {
       ++refused_;
       return;
     }
-    if (digit->as_i64() < 0) return;  // of an undecided one
+    if (digit->as_i64() < 0) return;  // language spells an undecided digit
     ++words_;
     if (word->as_string() == kWords[static_cast<std::size_t>(digit->as_i64())]) ++words_right_;
   }
 
-  /// What goes out at one tick.
+  /// The sample to publish at one tick.
   [[nodiscard]] tendon::TensorDict control() {
     const std::lock_guard lock(mutex_);
     const std::int64_t digit = belief_.digit();
@@ -119,7 +120,7 @@ class Pfc {
   }
 
  private:
-  std::mutex mutex_;  // the inboxes have threads of their own
+  std::mutex mutex_;  // each inbox has its own thread
   Belief belief_;
   std::int64_t decided_ = Belief::kUndecided;
   bool bursting_ = false;

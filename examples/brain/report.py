@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was seen in one act of the demo: all that its summary and its page show."""
+"""The observations of one act of the demo, which its summary and its page show."""
 
 from dataclasses import dataclass, field
 from statistics import median
@@ -12,7 +12,7 @@ BIN_S = 0.25
 
 @dataclass
 class Report:
-    """All that the page shows of one act; JSON."""
+    """All that the page shows of one act, as JSON."""
 
     name: str
     title: str
@@ -29,7 +29,7 @@ class Report:
     promises: list[dict] = field(default_factory=list)  # {"kept", "what", "timed"}
 
     def decision_times(self) -> dict[bool, list[float]]:
-        """Until PFC was right [ms], without and with the sensor."""
+        """Returns the times until PFC was right [ms], without and with the sensor."""
         times: dict[bool, list[float]] = {False: [], True: []}
         for frame in self.shown:
             if frame["counts"] and frame["decided_ms"] is not None:
@@ -37,7 +37,7 @@ class Report:
         return times
 
     def steady_accounts(self) -> list[dict]:
-        """One for each topic and subscriber; where incarnations followed each other, the longest."""
+        """Returns one account for each topic and subscriber; with several incarnations, the longest."""
         longest: dict[tuple[str, str], dict] = {}
         for account in self.accounts:
             name = (account["key"], account["subscriber"])
@@ -48,7 +48,7 @@ class Report:
         return [longest[name] for name in sorted(longest)]
 
     def lines(self) -> list[str]:
-        """The summary for a terminal."""
+        """Returns the summary for a terminal."""
         lines = [f"PFC was right {median(found):.0f} ms after a digit appeared "
                  f"{'with' if sensor else 'without'} the sensor (median of {len(found)})"
                  for sensor, found in self.decision_times().items() if found]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The second act: all nodes are clients of one router. It is killed and comes back; then the sensor joins."""
+"""The second act: all nodes are clients of one router. It is killed and restarted; then the sensor joins."""
 
 import os
 
@@ -33,7 +33,7 @@ class RouterAct(Act):
         self.say(f"the router is killed (SIGKILL, pid {pid}): links between nodes do not need it", mark=True)
 
         def told() -> dict[str, float]:
-            """Nodes that say that discovery is gone, and after how many seconds."""
+            """Returns the nodes that reported the loss of discovery, with the delay in seconds."""
             return {event["by"]: (event["at_ns"] - killed_ns) / 1e9 for event in self.observer.member_events()
                     if event["kind"] == "undiscoverable" and event["at_ns"] > killed_ns}
 
@@ -53,7 +53,7 @@ class RouterAct(Act):
         self.promise(True, "a node that joined afterwards was found: PFC used the sensor "
                            f"{(boottime_ns() - started_ns) / 1e9:.1f} s after the router was started again")
         self.pass_time(self.pace.part_s)
-        # It has nothing to say of its end.
+        # The router publishes nothing about its end.
         self.dies(ROUTER, boottime_ns(), "ended")
         self.children.kill(ROUTER)
 

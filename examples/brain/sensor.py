@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sensor that joins the brain while it runs: an event camera on the same scene.
 
-Publishes at each tick which pixels became brighter or darker, on sensor/new_data: many when another digit is
-shown, which is how the prefrontal cortex learns of that, else nearly none.
+Publishes on sensor/new_data at each tick which pixels became brighter or darker: many when another digit is
+shown, which tells the prefrontal cortex about it, else nearly none.
 """
 
 import sys

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The neurons that fired in one tick, as the bytes of a sample; spikes.py has the same.
+// The neurons that fired in one tick, encoded as the bytes of a sample; spikes.py is the same.
 //
 // u8 code | u8[3] zero | u32 neurons | u32 fired | payload, little endian
 //
 // code 1: a bitmap, one bit for each neuron, the first one in the lowest bit of the first byte.
-// code 2: a list of addresses in ascending order, each of as many bits as the highest one needs,
-//         one behind the other from the lowest bit of the first byte on.
+// code 2: a list of addresses in ascending order, each with as many bits as the highest one needs,
+//         packed from the lowest bit of the first byte on.
 //
 // The shorter one is sent. The list is shorter below a density of 1 / log2(neurons).
 #pragma once
@@ -34,7 +34,7 @@ struct Spikes {
   friend bool operator==(const Spikes&, const Spikes&) = default;
 };
 
-/// Bits of an address.
+/// The bits of an address.
 inline std::size_t address_bits(std::uint32_t neurons) {
   return neurons == 1 ? 1 : static_cast<std::size_t>(std::bit_width(neurons - 1));
 }
@@ -67,7 +67,7 @@ inline std::vector<std::byte> encode(const Spikes& spikes) {
   return bytes;
 }
 
-/// A peer's bytes: corrupt_data for all that encode() does not make.
+/// Decodes a peer's bytes; corrupt_data for any bytes that encode() does not produce.
 inline tendon::Result<Spikes> decode(tendon::Bytes bytes) {
   const auto corrupt = [](std::string what) {
     return tendon::Error{tendon::ErrorCode::corrupt_data, "brain.decode", std::move(what)};
@@ -103,7 +103,7 @@ inline tendon::Result<Spikes> decode(tendon::Bytes bytes) {
       spikes.fired.push_back(neuron);
     }
   }
-  // What is legal has one form: the same spikes give the same bytes.
+  // Each set of spikes has one legal encoding.
   for (std::size_t entry = 0; entry < spikes.fired.size(); ++entry) {
     if (spikes.fired[entry] >= spikes.neurons ||
         (entry != 0 && spikes.fired[entry] <= spikes.fired[entry - 1]))

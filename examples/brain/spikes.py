@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which neurons of a population fired in one tick, as the bytes of a sample.
+"""The neurons of a population that fired in one tick, encoded as the bytes of a sample.
 
-spikes.hpp has the same in C++, and the format. A bitmap or a list of addresses is sent, what is shorter:
+spikes.hpp has the same in C++, and the format. The shorter of a bitmap and a list of addresses is sent:
 the list below a density of 1 / log2(neurons).
 """
 
@@ -23,7 +23,7 @@ def code_for(neurons: int, fired: int) -> int:
 
 
 def encode(fired: np.ndarray) -> bytes:
-    """`fired`: a boolean for each neuron."""
+    """Encodes a boolean for each neuron."""
     neurons, addresses = len(fired), np.flatnonzero(fired)
     code = code_for(neurons, len(addresses))
     if code == LIST:
@@ -35,7 +35,7 @@ def encode(fired: np.ndarray) -> bytes:
 
 
 def decode(data: bytes | memoryview) -> np.ndarray:
-    """A boolean for each neuron. A peer's bytes: ValueError for all that encode() does not make."""
+    """Returns a boolean for each neuron. ValueError for any bytes of a peer that encode() does not produce."""
     if len(data) < HEAD.size:
         raise ValueError(f"{len(data)} bytes are no message of spikes")
     code, neurons, count = HEAD.unpack_from(data)
@@ -55,6 +55,6 @@ def decode(data: bytes | memoryview) -> np.ndarray:
         fired[addresses] = True
     else:
         fired[:] = bits
-    if encode(fired) != bytes(data):  # what is legal has one form
+    if encode(fired) != bytes(data):  # the legal encoding is unique
         raise ValueError("addresses that do not ascend, another count, or bits that say nothing")
     return fired

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small spiking network that reads handwritten digits, and the digits that it has not learned from.
 
-spiking.py    trains it, or finds what was trained before; prints how many of the held-out digits it reads
+spiking.py    trains it, or finds an earlier result; prints how many of the held-out digits it reads
 
-The digits are those that scikit-learn ships: 1797 of 8 x 8 pixels. Weights are learned by a network of rates
-with the same layers (a neuron's rate stands for what it would give), scaled so that no neuron has to fire
-more often than once a tick; then leaky integrate-and-fire neurons use them. What was learned is kept in the
-user's cache, as a safetensors file.
+scikit-learn ships the digits: 1797 of 8 x 8 pixels. A network of rates with the same layers learns the weights
+(the rate of a neuron stands for its output). They are scaled so that no neuron has to fire more often than
+once a tick; then leaky integrate-and-fire neurons use them. The result is kept in the user's cache,
+as a safetensors file.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ class Learned:
     labels: np.ndarray
 
     def accuracy(self, ticks: int = TICKS_TO_READ) -> float:
-        """The share of the held-out digits for which the right neurons fired most in so many ticks."""
+        """Returns the share of held-out digits for which the right neurons fired most in this number of ticks."""
         network = Spiking(self, len(self.images))
         eye = Retina(len(self.images), seed=1)
         counts = np.zeros((len(self.images), DIGITS))
@@ -50,7 +50,7 @@ class Learned:
 
 
 class Retina:
-    """Turns the brightness of pixels into rates of spikes; with noise, as eyes have it."""
+    """Turns the brightness of pixels into rates of spikes, with noise as in eyes."""
 
     def __init__(self, count: int = 1, seed: int = 0, noise: float = 0.1) -> None:
         self._random = np.random.default_rng(seed)
@@ -66,7 +66,7 @@ class Retina:
 
 
 class EventCamera:
-    """A pixel that becomes brighter or darker by a step says so: two neurons for each, on and off."""
+    """Reports each pixel that becomes brighter or darker by a step: two neurons for each, on and off."""
 
     STEP = 0.2
 
@@ -89,12 +89,12 @@ class Spiking:
     def __init__(self, learned: Learned, count: int = 1) -> None:
         self._learned = learned
         self._hidden = np.full((count, HIDDEN), 0.5, np.float32)
-        # The copies start at different charges, so that together they say more than one of them does.
+        # The copies start at different charges, so that together they tell more than one of them.
         start = np.tile((np.arange(COPIES, dtype=np.float32) + 0.5) / COPIES, DIGITS)
         self._output = np.tile(start, (count, 1))
 
     def step(self, spikes: np.ndarray, gain: float = 1.0) -> np.ndarray:
-        """One tick: which of the DIGITS * COPIES output neurons fire."""
+        """Runs one tick: returns which of the DIGITS * COPIES output neurons fire."""
         learned = self._learned
         current = spikes.astype(np.float32) @ learned.hidden + np.float32(gain) * learned.hidden_bias
         fired = self._fire(self._hidden, current)
@@ -125,7 +125,7 @@ def train() -> Learned:
     network = MLPClassifier((HIDDEN,), max_iter=30, random_state=0, learning_rate_init=3e-3, alpha=1e-3,
                             batch_size=64)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it stops after so many rounds, which is meant
+        warnings.simplefilter("ignore")  # the training stops after a fixed number of rounds on purpose
         network.fit(np.clip(np.concatenate(seen), 0, 1), np.tile(digits.target[taught], len(seen)))
     (hidden, output), (hidden_bias, output_bias) = network.coefs_, network.intercepts_
     rates = np.maximum(images[taught] @ hidden + hidden_bias, 0)
@@ -138,7 +138,7 @@ def train() -> Learned:
 
 
 def cache_file() -> Path:
-    """Another one when what it is made by is another one."""
+    """Returns the path of the cache, which depends on the bytes of this file."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     version = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
     return folder / "tendon" / "brain" / f"digits-{version}.safetensors"

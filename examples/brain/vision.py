@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The visual cortex of the brain: a retina, and a spiking network that reads digits.
 
-Publishes at each tick which of its output neurons fired, on vision/objects. How closely it looks (the gain
-of its retina) is what the prefrontal cortex says on pfc/control.
+Publishes on vision/objects at each tick which of its output neurons fired. The prefrontal cortex sets on
+pfc/control how closely it looks (the gain of its retina).
 """
 
 import sys
@@ -17,7 +17,7 @@ FRESH_NS = 250_000_000
 
 
 class Attention:
-    """The gain that was asked for last; what is old counts for nothing."""
+    """The gain that was requested last; an old request is ignored."""
 
     def __init__(self) -> None:
         self._asked = (0, 1.0)
@@ -37,7 +37,7 @@ def main() -> None:
     program = NodeProgram("vision")
     world = World.from_environment(learned.labels)
     retina, network, attention = Retina(seed=boottime_ns()), Spiking(learned), Attention()
-    network.step(retina.look(learned.images[:1]))  # the first product of matrices takes a while
+    network.step(retina.look(learned.images[:1]))  # the first product of matrices is slow
     objects = program.publisher("vision/objects")
     program.subscribe("pfc/control", attention.hear)
     did = {"spikes_in": 0, "spikes_out": 0, "messages": 0, "lists": 0, "bytes": 0, "ticks_with_low_gain": 0}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What there is to be seen: one digit after the other, each for the same time.
+"""The scene that is seen: one digit after another, each for the same time.
 
-All that look at it agree on what is shown by the clock of their host alone.
+All viewers agree on the shown digit by the clock of their host alone.
 """
 
 import os
@@ -14,11 +14,11 @@ import numpy as np
 class World:
     since_ns: int  # of CLOCK_BOOTTIME
     period_ns: int
-    order: tuple[int, ...]  # of the images; two digits that follow each other differ
+    order: tuple[int, ...]  # the order of the images; consecutive digits differ
 
     @classmethod
     def of(cls, text: str, labels: np.ndarray) -> "World":
-        """`text`: "SINCE_NS PERIOD_NS SEED", as BRAIN_WORLD has it."""
+        """Parses `text`, "SINCE_NS PERIOD_NS SEED", the format of BRAIN_WORLD."""
         since_ns, period_ns, seed = map(int, text.split())
         order: list[int] = []
         for index in np.random.default_rng(seed).permutation(len(labels)).tolist():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# A program of README.md: processes that average their gradients; one of them dies, the others go on. A launcher
+# A program of README.md: processes that average their gradients; one of them dies, the others continue. A launcher
 # starts it: tendon launch -n 3 -- python average.py
 import os, numpy, tendon
 

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three processes: a camera, a detector on a GPU, a planner. The camera publishes frames in host memory and knows of
-no GPU. The detector receives them on its GPU, cuts out where something moved, and publishes that cut from there. The
-planner receives it in host memory. Without a GPU the detector says so, and works in host memory. In three terminals:
+"""Three processes: a camera, a detector on a GPU, a planner. The camera publishes frames in host memory and does not
+know about GPUs. The detector receives them on its GPU, cuts out the rows where something moved, and publishes the cut
+from the GPU. The planner receives it in host memory. Without a GPU the detector says so and works in host memory. In
+three terminals:
 
     python camera_detector_planner.py detect                   prints its address: 127.0.0.1:40231
     python camera_detector_planner.py plan 127.0.0.1:40231
     python camera_detector_planner.py see 127.0.0.1:40231
 
-Without an argument it starts all of them. Each of the three may be that of examples/camera_detector_planner.cpp.
+Without an argument it starts all three. Each of them may be replaced by that of examples/camera_detector_planner.cpp.
 """
 
 import subprocess
@@ -31,7 +32,7 @@ def see(node: tendon.Node) -> None:
 
 
 def kind_of_frame() -> object:
-    """torch, if it is there and sees a GPU: the detector alone imports it, which takes seconds."""
+    """Returns torch if it is installed and sees a GPU: only the detector imports it, which takes seconds."""
     try:
         import torch
     except ImportError:
@@ -52,7 +53,7 @@ def detect(node: tendon.Node) -> None:
                 device = "cpu"
                 frame = frames.recv(timeout=60, device=device).tensors  # it has waited
             image, row = frame["image"], frame["row"]
-            # A tendon.Tensor, which is what lies on a GPU without torch, has no arithmetic: it goes on as it is.
+            # Without torch, a tensor on a GPU is a tendon.Tensor, which has no arithmetic: it is published unchanged.
             cut = image if isinstance(image, tendon.Tensor) else image[row:row + ROWS]
             objects.publish({"cut": cut, "number": frame["number"], "row": row}, timeout=60)
     print(f"detector: its frames lay in {device}", file=sys.stderr)

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A data loader in a process of its own: shuffles, augments and sends batches of digits.
 
-digits_loader.py ADDRESS [EPOCHS]    ADDRESS is what digits_train.py says
+digits_loader.py ADDRESS [EPOCHS]    digits_train.py prints the ADDRESS
 
-The images are those that scikit-learn ships: 1797 handwritten digits of 8 x 8 pixels.
+scikit-learn ships the images: 1797 handwritten digits of 8 x 8 pixels.
 """
 
 import sys
@@ -19,7 +19,7 @@ BATCH = 128
 
 
 def augmented(images: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Each image moved by up to one pixel: what a loader does so that the trainer need not."""
+    """Moves each image by up to one pixel: the loader does this work for the trainer."""
     down, right = random.integers(-1, 2, size=2)
     return np.roll(images, (down, right), axis=(1, 2))
 

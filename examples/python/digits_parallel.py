@@ -6,11 +6,11 @@ digits_parallel.py [--ranks 4] [--epochs 20] [--kill RANK@STEP | --replace RANK@
                    [--plot PLOT.svg]
 
 starts its processes, trains the same model in this one, and compares the losses of all steps. They
-are equal to the last bit: a group adds the members' gradients in the order of ranks, as this process
-adds those of the parts one after another. --kill lets a process die before a step; the others go on
+are equal to the last bit: a group adds the members' gradients in rank order, as this process adds
+those of the parts one after another. --kill lets a process die before a step; the others continue
 with larger parts, whose sums are rounded in another order: in float64 the losses then differ by
-less than BOUND. With --replace another process is started for the one that died: it takes its
-place, gets the model from the others, and nothing is rounded differently. Under
+less than BOUND. With --replace another process is started for the dead one: it takes its
+place and gets the model from the others, and nothing is rounded differently. Under
 `tendon launch -n 4 -- python digits_parallel.py` it only trains.
 """
 
@@ -35,7 +35,7 @@ BOUND = 1e-9
 
 
 class Training:
-    """A model, its optimizer, and the step that comes next."""
+    """A model, its optimizer, and the next step."""
 
     def __init__(self, epochs: int) -> None:
         torch.set_num_threads(1)
@@ -46,7 +46,7 @@ class Training:
         self.model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(),
                                          torch.nn.Linear(32, 10)).double()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.3, momentum=0.9)
-        for parameter in self.model.parameters():  # from the start, so that all have the like
+        for parameter in self.model.parameters():  # from the start, so that all members have the same
             self.optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         per_epoch = len(self.images) // BATCH
         order = torch.cat([torch.randperm(len(self.images))[:per_epoch * BATCH] for _ in range(epochs)])
@@ -59,7 +59,7 @@ class Training:
         return len(self.losses)
 
     def gradients(self, parts: int, mine: list[int]) -> list[torch.Tensor]:
-        """For this step's batch, cut in parts: the sums over those that are mine; then their loss."""
+        """Returns the sums of this step's gradients over my parts of the batch; then their loss."""
         self.optimizer.zero_grad()
         loss = torch.zeros(1, dtype=torch.float64)
         cut = self.batches[self.step].tensor_split(parts)
@@ -76,14 +76,14 @@ class Training:
         self.losses.append(loss.item())
 
     def go_back_to(self, step: int) -> None:
-        """A member that completed a step which the others did not is ahead by that one."""
+        """Undoes the last step, if this member completed it and the others did not."""
         if self.step > step:
             self.model.load_state_dict(self.before[0])
             self.optimizer.load_state_dict(self.before[1])
             del self.losses[step:]
 
     def take_part(self, group: tendon.Group, new: bool) -> None:
-        """After a failure: all go on from the last step that everybody had completed."""
+        """Joins again after a failure: all members continue from the last step that every one completed."""
         steps = group.all_gather(torch.tensor(-1 if new else self.step)).tolist()
         survivors = [rank for rank, step in enumerate(steps) if step >= 0]
         step = min(steps[rank] for rank in survivors)
@@ -119,7 +119,7 @@ def train_together(group: tendon.Group, given: argparse.Namespace) -> list[float
         except tendon.PeerLost as lost:
             print(lost, file=sys.stderr)
             if given.replace:
-                group.rebuild(timeout=120)  # the other one has torch to import
+                group.rebuild(timeout=120)  # the replacement has to import torch
             else:
                 group.shrink()
             training.take_part(group, new=False)
@@ -129,7 +129,7 @@ def train_together(group: tendon.Group, given: argparse.Namespace) -> list[float
 
 
 def member(given: argparse.Namespace) -> None:
-    """One process of several; the one that is rank 0 in the end says the losses."""
+    """Runs one of several processes; the last rank 0 prints the losses."""
     with tendon.Group.join() as group:
         losses = train_together(group, given)
         if group.rank == 0:
@@ -157,7 +157,7 @@ def run_members(ranks: int, arguments: list[str], replaced: int | None) -> dict[
 
 
 def plot(alone: list[float], together: list[float], died_at: int | None, fate: str) -> str:
-    """Losses over steps as an SVG: a wide pale line for one process, a thin one for several."""
+    """Plots losses over steps as an SVG: a wide pale line for one process, a thin one for several."""
     step, scale = 560 / len(alone), 240 / max(alone)
 
     def line(values: list[float], style: str) -> str:

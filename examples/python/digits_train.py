@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training loop fed by a process of its own; shows its throughput, and plots loss and rate.
 
-digits_train.py [PLOT.svg]    says how to start the loader, or starts it with --start
+digits_train.py [PLOT.svg]    prints how to start the loader, or starts it with --start
 """
 
 import subprocess
@@ -18,7 +18,7 @@ LOADER = Path(__file__).with_name("digits_loader.py")
 
 
 def train(pipe: tendon.Pipe) -> list[tuple[float, float]]:
-    """Loss and batches per second of each epoch."""
+    """Returns loss and batches per second of each epoch."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 64), torch.nn.ReLU(),
                                 torch.nn.Linear(64, 10))
@@ -46,7 +46,7 @@ def train(pipe: tendon.Pipe) -> list[tuple[float, float]]:
 
 
 def curve(values: list[float], top: int, colour: str, what: str) -> str:
-    """One panel of the plot, 640 x 140, from zero to the largest value."""
+    """Draws one panel of the plot, 640 x 140, from zero to the largest value."""
     step, scale = 560 / max(len(values) - 1, 1), 120 / max(values)
     points = " ".join(f"{60 + i * step:.1f},{top + 130 - v * scale:.1f}"
                       for i, v in enumerate(values))
@@ -57,7 +57,7 @@ def curve(values: list[float], top: int, colour: str, what: str) -> str:
 
 
 def plot(history: list[tuple[float, float]]) -> str:
-    """Loss and throughput over epochs as an SVG."""
+    """Plots loss and throughput over epochs as an SVG."""
     return ('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 340" '
             'font-family="sans-serif" font-size="14"><rect width="640" height="340" fill="#fff"/>'
             + curve([loss for loss, _ in history], 24, "#0072b2", "loss [nats]")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# A program of README.md: it connects to a trainer, and sends it batches. Start trainer.py or ../trainer.cpp
-# first, in another terminal.
+# A program of README.md: connects to a trainer and sends it batches. Start trainer.py or ../trainer.cpp first, in
+# another terminal.
 import tendon, torch
 
 with tendon.connect("127.0.0.1:7000") as pipe:

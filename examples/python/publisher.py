@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# A program of README.md: a node that publishes a hundred samples a second. subscriber.py takes them; either may start
-# first.
+# A program of README.md: a node that publishes a hundred samples a second. subscriber.py receives them; either may
+# start first.
 import time, numpy, tendon
 
 imu = tendon.Node("robot").publisher("robot/imu")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# A program of README.md: a node that takes what others publish on robot/..., as publisher.py does.
+# A program of README.md: a node that receives the samples of others on robot/..., such as publisher.py's.
 import tendon
 
 for sample in tendon.Node("dashboard").subscriber("robot/*"):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# A program of README.md: it listens, and learns from each batch that a loader sends. Start it first, then
-# loader.py or ../loader.cpp in another terminal.
+# A program of README.md: listens, and learns from each batch that a loader sends. Start it first, then loader.py or
+# ../loader.cpp in another terminal.
 import tendon, torch
 
 weights = torch.zeros(4)

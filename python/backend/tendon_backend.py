@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The build backend: scikit-build-core, with a look at the machine before it and auditwheel behind it.
+"""The build backend: scikit-build-core, with a check of the machine before it and auditwheel after it.
 
-pyproject.toml requires nothing, so that pip comes here before it downloads anything. What is missing ends the build with one
-line that names all of it; what the wheel will lack without it is said before and after the build.
+pyproject.toml requires nothing, so pip calls this file before it downloads anything. If something is missing, the build
+ends
+with one line that names all of it. Before and after the build, a message says what the wheel will lack.
 
-Config settings (`pip install . --config-settings tendon.repair=false`), each true unless it is set:
-tendon.check    look for compiler, tools and libraries first
-tendon.repair   put libraries of this machine into the wheel, but for OpenSSL, and tag it for the oldest system it runs on
-All others are scikit-build-core's.
+Config settings (`pip install . --config-settings tendon.repair=false`), each true by default:
+tendon.check    look for the compiler, tools and libraries first
+tendon.repair   put libraries of this machine except OpenSSL into the wheel, and tag it for the oldest system it runs on
+All other settings are passed to scikit-build-core.
 """
 
 from __future__ import annotations
@@ -30,33 +31,36 @@ Settings = Union[dict, None]
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-# The tools of the build; pip imports this file alone.
+# The build uses the modules of tools/; pip imports this file alone.
 sys.path.insert(0, str(ROOT / "tools"))
 import debian_packages  # noqa: E402
 
-# How a build finds what the packages hold: a program, or a header. A package that is in neither table is not looked for.
+# How a build finds the contents of a package: by a program or by a header. A package in neither table is not looked
+# for.
 PROGRAMS = {"cmake": ["cmake"], "ninja-build": ["ninja", "ninja-build"], "protobuf-compiler": ["protoc"],
             "pkg-config": ["pkg-config", "pkgconf"], "g++": ["c++", "g++", "clang++"]}
 HEADERS = {"libssl-dev": "openssl/evp.h", "libhwy-dev": "hwy/highway.h", "nlohmann-json3-dev": "nlohmann/json.hpp",
            "libcli11-dev": "CLI/CLI.hpp", "libfmt-dev": "fmt/format.h", "libzmq3-dev": "zmq.h", "cppzmq-dev": "zmq.hpp",
            "libprotobuf-dev": "google/protobuf/message_lite.h", "python3-dev": "Python.h"}
-# Parts that a wheel may lack: their name, the group of packages that it needs, the variable of CMake that decides.
+# Parts that a wheel may lack: their name, the group of packages that they need, and the CMake variable that decides.
 PARTS = {"control": ("the control plane", "TENDON_CONTROL"), "zenoh": ("discovery by Zenoh", "TENDON_ZENOH")}
-# Libraries of the system that runs the wheel. OpenSSL gets security updates there.
+# Libraries that the wheel takes from the system it runs on. OpenSSL gets its security updates there.
 NOT_BUNDLED = ["libcrypto.so.*", "libssl.so.*"]
-# With two cores, which do nothing else.
+# The build time on two idle cores.
 MINUTES = 5
 MINUTES_OF_ZENOH = 5
 
 
 def stop(line: str) -> NoReturn:
-    """pip shows what is printed; a traceback would hide it."""
+    """Ends the build with this line: pip shows printed text, which a traceback would hide."""
     sys.stdout.flush()
     sys.exit(f"tendon: {line}")
 
 
 def tell(line: str) -> None:
-    """To the terminal, as pip hides what a build prints; where there is none, or pip runs behind, to stderr."""
+    """Prints to the terminal, as pip hides a build's output; to stderr without a terminal, or if pip runs in the
+    background.
+    """
     try:
         terminal = os.open("/dev/tty", os.O_WRONLY | os.O_NOCTTY)
     except OSError:
@@ -75,7 +79,7 @@ def tell(line: str) -> None:
 
 @dataclass
 class Ours:
-    """The config settings that are not scikit-build-core's."""
+    """The config settings that this backend reads itself."""
 
     check: bool = True
     repair: bool = True
@@ -100,13 +104,13 @@ def packages_of(group: str) -> list[str]:
 
 
 def compiler() -> str | None:
-    """As CMake looks for it."""
+    """The compiler, found as CMake finds it."""
     return next((found for name in [*os.environ.get("CXX", "").split()[:1], *PROGRAMS["g++"]]
                  if (found := shutil.which(name))), None)
 
 
 def absent_headers(headers: list[str]) -> set[str]:
-    """The headers that the compiler does not find, by itself or below CMAKE_PREFIX_PATH."""
+    """The headers that the compiler finds neither by default nor below CMAKE_PREFIX_PATH."""
     roots = [root for name in ("CMAKE_PREFIX_PATH", "CONDA_PREFIX") for root in os.environ.get(name, "").split(":") if root]
     folders = [sysconfig.get_path("include"), *(f"{root}/include" for root in roots)]
     command = compiler()
@@ -120,7 +124,7 @@ def absent_headers(headers: list[str]) -> set[str]:
 
 
 def missing(packages: list[str]) -> list[str]:
-    """The packages of which a build would find nothing."""
+    """The packages whose contents a build would not find."""
     absent = absent_headers([HEADERS[package] for package in packages if package in HEADERS])
     found = []
     for package in packages:
@@ -136,13 +140,13 @@ def missing(packages: list[str]) -> list[str]:
 
 
 def cargo() -> str | None:
-    """The cargo that the crate of Zenoh is built with."""
+    """The cargo that builds the crate of Zenoh."""
     answer = subprocess.run(["bash", str(ROOT / "tools/find_cargo.sh")], check=False, capture_output=True, text=True)
     return answer.stdout.strip() if answer.returncode == 0 else None
 
 
 def command_for(packages: list[str]) -> str:
-    """The command that installs them here."""
+    """The command that installs these packages on this machine."""
     if shutil.which("apt-get") is None:
         return f"the packages of this system that Debian calls {' '.join(packages)}"
     sudo = "" if os.geteuid() == 0 else "sudo "
@@ -151,11 +155,11 @@ def command_for(packages: list[str]) -> str:
 
 @dataclass
 class Machine:
-    """The tools that there are to build with."""
+    """The build tools that this machine has."""
 
-    needed: list[str]  # packages without which nothing is built
-    lacks: dict[str, list[str]]  # by part of the wheel: the packages without which it is left out
-    asked_for: list[str]  # the parts that nobody has switched off
+    needed: list[str]  # packages that every build needs
+    lacks: dict[str, list[str]]  # by part of the wheel: the packages that the part needs and the machine lacks
+    asked_for: list[str]  # the parts that are not switched off
     cargo: str | None
 
 
@@ -317,12 +321,12 @@ def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata
 
 
 def audit(wheel: Path, output: Path, compression: int) -> Path:
-    """The wheel that auditwheel makes of `wheel`."""
+    """The repaired wheel that auditwheel makes from `wheel`."""
     output.mkdir()
     scripts = sysconfig.get_path("scripts")
     command = [sys.executable, "-m", "auditwheel", "repair", "--zip-compression-level", str(compression),
                "--wheel-dir", str(output)]
-    # The package's second module is linked with its first.
+    # The package's second module links its first one.
     for pattern in [*NOT_BUNDLED, "_tendon.*so"]:
         command += ["--exclude", pattern]
     answer = subprocess.run([*command, str(wheel)], check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -336,7 +340,7 @@ def audit(wheel: Path, output: Path, compression: int) -> Path:
 
 
 def repair(wheel: Path, output: Path) -> Path:
-    """Twice: the libraries that the first run puts in tell which licences go into what the second one makes."""
+    """Repairs twice: the libraries of the first result decide which licences the second one contains."""
     import notices
 
     output.mkdir()
@@ -356,7 +360,7 @@ def repair(wheel: Path, output: Path) -> Path:
 
 
 def linked(wheel: Path) -> list[str]:
-    """Where the libraries are that the wheel's programs and modules load here."""
+    """The paths of the libraries that the wheel's programs and modules load on this machine."""
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
         files = [str(path) for path in Path(folder).rglob("*") if path.is_file() and path.read_bytes()[:4] == b"\x7fELF"]

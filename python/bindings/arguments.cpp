@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call of the package's functions whose arguments fit no overload gets words of ours instead of
-// the binding's.
+// Makes a call of the package's functions whose arguments fit no overload fail with the package's
+// own message instead of the binding's.
 #include "arguments.hpp"
 
 #include <nanobind/nanobind.h>
@@ -48,7 +48,8 @@ void explain_function(nb::handle scope, nb::handle name, nb::handle function, bo
 }  // namespace
 
 void set_signature(nb::type_object type, nb::object property) {
-  // Python code may not: the types of functions are immutable, and ours alone by our domain.
+  // Python code cannot set it: types of functions are immutable. The nanobind domain keeps this
+  // type private to the package.
   auto* const of = reinterpret_cast<PyTypeObject*>(type.ptr());
   if (PyDict_SetItemString(of->tp_dict, "__signature__", property.ptr()) != 0)
     throw nb::python_error();

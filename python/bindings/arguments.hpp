@@ -9,12 +9,13 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// Sets `__signature__` of a type whose attributes Python code may not set: the binding's own types
-/// of functions, where inspect.signature() looks.
+/// Sets `__signature__` of a type whose attributes Python code cannot set: the binding's own types
+/// of functions. inspect.signature() looks there.
 void set_signature(nb::type_object type, nb::object property);
 
-/// Gives every public function of a module, and of its classes, a last overload that takes whatever
-/// the others refuse: tendon/_arguments.py finds the words for it. Once, after all are bound.
+/// Adds a last overload to every public function of a module and of its classes. It takes any
+/// arguments that the others refuse, and tendon/_arguments.py words the error. Call once, after all
+/// functions are bound.
 TENDON_BETWEEN_MODULES void explain_arguments(nb::handle module);
 
 }  // namespace tendon::python

@@ -22,7 +22,7 @@
 namespace tendon::python {
 namespace {
 
-/// Keeps a view of the buffer protocol. Its exporter releases it with the GIL.
+/// Keeps a view of the buffer protocol and releases it with the GIL, as its exporter requires.
 struct HeldBuffer : Deferred {
   HeldBuffer() = default;
   HeldBuffer(const HeldBuffer&) = delete;
@@ -36,7 +36,8 @@ struct HeldObject : Deferred {
   nb::object object;
 };
 
-/// The deleter of a foreign DLPack tensor may take the GIL, so it runs only where it is held.
+/// Keeps a foreign DLPack tensor. Its deleter may take the GIL, so it runs only where the GIL is
+/// held.
 struct HeldTensor : Deferred {
   explicit HeldTensor(Tensor held) : tensor(std::move(held)) {}
   Tensor tensor;
@@ -61,7 +62,7 @@ std::string dtype_text(nb::handle object, const std::string& otherwise) {
                    ", in this machine's byte order");
 }
 
-/// A strided view as every protocol describes it, in one struct that from_dlpack checks.
+/// A strided view as every protocol describes it. from_dlpack checks it.
 struct Description {
   void* data = nullptr;
   DType dtype = DType::u8;
@@ -115,7 +116,7 @@ Tensor make_tensor(const Description& from, std::shared_ptr<const void> owner, n
   for (std::size_t i = 0; i < count; ++i) {
     shape[i] = from.shape[i];
     if (from.strides_bytes == nullptr) continue;
-    // A stride that nobody steps along may be anything.
+    // A dimension of at most one element may have any stride: nothing uses it.
     const std::int64_t stride = shape[i] > 1 ? from.strides_bytes[i] : item_bytes;
     if (stride % item_bytes != 0) {
       raise_value_error(name + " is a " + quoted_type(object) + " of shape " +
@@ -152,7 +153,7 @@ std::optional<Tensor> from_buffer(nb::handle object, const std::string& name) {
   if (PyObject_CheckBuffer(object.ptr()) == 0) return std::nullopt;
   auto held = std::make_unique<HeldBuffer>();
   if (PyObject_GetBuffer(object.ptr(), &held->view, PyBUF_STRIDES | PyBUF_FORMAT) != 0) {
-    // Elements that the protocol has no word for: another protocol may have.
+    // The buffer protocol cannot describe these elements; another protocol may.
     PyErr_Clear();
     return std::nullopt;
   }
@@ -167,7 +168,7 @@ std::optional<Tensor> from_buffer(nb::handle object, const std::string& name) {
   return make_tensor(description, share(std::move(held)), object, name);
 }
 
-/// The array's own words say what is in the way: a gradient, a device, a layout.
+/// Raises a ValueError with the array's own reason: a gradient, a device, a layout.
 [[noreturn]] void refuse_access(nb::python_error& error, const std::string& name,
                                 nb::handle object) {
   const auto why = nb::cast<std::string>(nb::str(error.value()));
@@ -178,7 +179,7 @@ std::optional<Tensor> from_buffer(nb::handle object, const std::string& name) {
 constexpr const char* kArrayInterface = "__array_interface__";
 constexpr const char* kCudaArrayInterface = "__cuda_array_interface__";
 
-/// Reads `__array_interface__`, and its like of CUDA, so that nothing that it says can harm.
+/// Reads `__array_interface__` and `__cuda_array_interface__`; no content of theirs can do harm.
 /// https://numpy.org/doc/stable/reference/arrays.interface.html
 /// https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html
 class ArrayInterface {
@@ -213,7 +214,8 @@ class ArrayInterface {
                    description);
       return make_tensor(description, keep(nb::make_tuple(object_, interface_)), object_, name_);
     }
-    // A buffer, as of PIL's images, whose data is made for this look alone; None: the object's own.
+    // `data` is a buffer, which PIL's images make for this access alone; None means the object's
+    // own buffer.
     auto held = std::make_unique<HeldBuffer>();
     const nb::handle exporter = data.is_none() ? object_ : nb::handle(data);
     if (PyObject_GetBuffer(exporter.ptr(), &held->view, PyBUF_SIMPLE) != 0) {
@@ -228,7 +230,7 @@ class ArrayInterface {
     return make_tensor(description, share(std::move(held)), object_, name_);
   }
 
-  /// The memory lies on a GPU, in the order of the stream that the interface names.
+  /// The tensor on a GPU, in the order of the stream that the interface names.
   [[nodiscard]] Tensor gpu_tensor() {
     Description description{.data = nullptr,
                             .dtype = element_type(),
@@ -236,7 +238,7 @@ class ArrayInterface {
                             .shape = shape_.data(),
                             .strides_bytes = strides_.empty() ? nullptr : strides_.data()};
     read_address(entry("data"), "(address, read-only)", description);
-    // An empty array may have no address, which would say where it is.
+    // An empty array may have no address to find the GPU by.
     description.device = {DeviceKind::cuda, 0};
     if (!is_empty()) {
       auto device = without_gil([&] { return gpu_of_address(description.data); });
@@ -303,18 +305,18 @@ class ArrayInterface {
   [[nodiscard]] DType element_type() const {
     std::string typestr;
     if (!nb::try_cast(entry("typestr"), typestr)) refuse("has no typestr");
-    // The interface calls ml_dtypes "<V2"; the array's own dtype has the name.
+    // The interface calls ml_dtypes "<V2"; the array's own dtype has the proper name.
     if (const auto dtype = dtype_from_array_name(dtype_text(object_, ""))) return *dtype;
     if (const auto dtype = dtype_from_typestr(typestr)) return *dtype;
     refuse_elements(name_, object_, dtype_text(object_, "'" + typestr + "'"),
                     shape_text(shape_.data(), dimension_count()));
   }
 
-  /// All elements lie within a buffer of so many bytes.
+  /// Checks that all elements lie within a buffer of this size.
   void check_inside(Py_ssize_t buffer_bytes, Py_ssize_t offset, Py_ssize_t item_bytes) const {
     Py_ssize_t lowest = offset;
     Py_ssize_t behind = offset;
-    Py_ssize_t dense = item_bytes;  // what the last dimensions take without gaps
+    Py_ssize_t dense = item_bytes;  // the bytes of the dimensions so far, without gaps
     bool overflows = __builtin_add_overflow(behind, is_empty() ? 0 : item_bytes, &behind);
     for (std::size_t i = shape_.size(); i-- > 0 && !is_empty();) {
       const Py_ssize_t stride = strides_.empty() ? dense : strides_[i];
@@ -355,7 +357,7 @@ std::optional<Tensor> from_array_interface(nb::handle object, const std::string&
 }
 
 std::optional<Tensor> from_cuda_array_interface(nb::handle object, const std::string& name) {
-  // The type is asked: objects may answer for whatever they are asked, by slow functions.
+  // Looks at the type: an object may answer to any attribute, and slowly.
   if (!nb::hasattr(object.type(), kCudaArrayInterface)) return std::nullopt;
   auto interface = interface_of(object, name, kCudaArrayInterface);
   return interface ? std::optional(interface->gpu_tensor()) : std::nullopt;
@@ -394,14 +396,14 @@ std::optional<Tensor> from_dlpack_protocol(nb::handle object, const std::string&
   nb::object capsule;
   try {
     const auto version = nb::make_tuple(dlpack::kMajorVersion, dlpack::kMinorVersion);
-    // The legacy stream is the one that every library takes; torch refuses that of the thread.
+    // Every library accepts the legacy stream; torch refuses the per-thread one.
     constexpr std::uintptr_t kStream = detail::cuda::kLegacyStream;
     try {
       capsule = is_on_gpu ? method(nb::arg("stream") = kStream, nb::arg("max_version") = version)
                           : method(nb::arg("max_version") = version);
     } catch (nb::python_error& error) {
       if (!error.matches(PyExc_TypeError)) throw;
-      // A producer from before 1.0
+      // The producer is older than DLPack 1.0.
       capsule = is_on_gpu ? method(nb::arg("stream") = kStream) : method();
     }
   } catch (nb::python_error& error) {
@@ -451,13 +453,14 @@ std::optional<Tensor> from_torch(nb::handle object, const std::string& name) {
     if (tensor.device() == cpu()) return tensor;
     return in_order_of(stream_of(torch_stream(tensor.device().index)), tensor);
   }
-  // A subclass, or a torch without the table of C functions; sooner so than by the protocol.
+  // A subclass, or a torch without the table of C functions. The buffer of numpy() is faster than
+  // the DLPack protocol.
   nb::object tensor = nb::borrow(object);
   if (nb::cast<bool>(object.attr("requires_grad"))) tensor = object.attr("detach")();
   try {
     return from_buffer(tensor.attr("numpy")(), name);
   } catch (nb::python_error&) {
-    // A type that NumPy lacks, or something that the protocol has better words for.
+    // NumPy lacks the type, or refuses for a reason that the DLPack protocol explains better.
     return from_dlpack_protocol(tensor, name);
   }
 }
@@ -479,8 +482,8 @@ std::optional<Tensor> from_protocols(nb::handle object, const std::string& name)
   return from_cuda_array_interface(object, name);
 }
 
-/// The call by which the framework of an array copies it without gaps: a method of torch's name, or
-/// a function of NumPy's name in its package. None where it has neither.
+/// The call by which an array's framework copies it without gaps: torch's method, or NumPy's
+/// function in the array's package. None if neither exists.
 nb::object without_gaps(nb::handle object) {
   const nb::object method = nb::getattr(object, "contiguous", nb::none());
   if (PyCallable_Check(method.ptr()) != 0) return method();

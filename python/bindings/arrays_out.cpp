@@ -74,7 +74,7 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
   for (const std::int64_t size : tensor.shape().span()) exported->shape.push_back(size);
   for (const std::int64_t stride : tensor.strides().span())
     exported->strides.push_back(stride * item_bytes);
-  view->buf = const_cast<std::byte*>(tensor.data());  // read-only is said beside it
+  view->buf = const_cast<std::byte*>(tensor.data());  // `readonly` guards it
   view->len = static_cast<Py_ssize_t>(tensor.size_bytes());
   view->itemsize = item_bytes;
   view->readonly = read_only ? 1 : 0;
@@ -137,7 +137,7 @@ nb::object capsule_of(const Tensor& exported, bool versioned, bool copied) {
   return capsule_of(*managed, "dltensor");
 }
 
-/// Memory that a consumer uses on its stream. It is used again, or sent, only behind that work.
+/// Memory that a consumer uses on its stream. Its reuse or its send waits for that work.
 class ReadOnStream {
  public:
   ReadOnStream(const Tensor& tensor, Stream written, Stream reader)
@@ -149,18 +149,18 @@ class ReadOnStream {
   }
   ReadOnStream(const ReadOnStream&) = delete;
   ReadOnStream& operator=(const ReadOnStream&) = delete;
-  // In any thread. A GPU that is lost, and a forked child, need no order.
+  // Runs on any thread. A lost GPU and a forked child need no order.
   ~ReadOnStream() {
     if (let_wait(memory_.device(), reader_, written_)) {
       if (consumers_ != nullptr) consumers_->remove(entry_);
     } else if (const auto gpu = used_gpu(memory_.device())) {
-      // A stream is being captured. What sends the memory meanwhile says so.
+      // A stream is being captured. A send of the memory reports that meanwhile.
       detail::cuda::drop_behind(*gpu, reader_, {until_done()});
     }
   }
 
  private:
-  /// The memory, and the note of its consumer, for as long as that works there.
+  /// Keeps the memory and the note of its consumer as long as the consumer's work on the GPU runs.
   [[nodiscard]] std::shared_ptr<const void> until_done() const {
     const auto leave = [memory = memory_, consumers = consumers_, entry = entry_](const void*) {
       if (consumers != nullptr) consumers->remove(entry);
@@ -171,7 +171,7 @@ class ReadOnStream {
   const Storage memory_;
   const Stream written_;
   const Stream reader_;
-  const std::shared_ptr<Consumers> consumers_;  // null: nobody asks
+  const std::shared_ptr<Consumers> consumers_;  // null: consumers are not noted
   Consumers::Entry entry_;
 };
 
@@ -187,7 +187,7 @@ nb::object export_from_gpu(const Tensor& tensor, nb::handle stream, bool version
                   "for that");
   }
   const auto written = order_of(tensor);
-  std::int64_t number = detail::cuda::kLegacyStream;  // what None stands for
+  std::int64_t number = detail::cuda::kLegacyStream;  // the meaning of None
   if (!stream.is_none() && (PyLong_Check(stream.ptr()) == 0 || !nb::try_cast(stream, number) ||
                             number < -1 || number == 0)) {
     raise_value_error("stream is " + shown(stream) +
@@ -262,7 +262,7 @@ nb::dict cuda_array_interface(const Tensor& tensor) {
   return said;
 }
 
-/// On the memory of `self`, which is the Python object of a Tensor whose type NumPy has.
+/// A NumPy array on the memory of `self`, the Python object of a Tensor whose type NumPy has.
 nb::object numpy_array(nb::object self) {
   const auto& tensor = nb::cast<const Tensor&>(self);
   if (tensor.access() == Access::read_write) return make_array(tensor, std::move(self));
@@ -281,7 +281,7 @@ nb::object as_ml_dtypes(const Tensor& tensor) {
                    "(torch.from_dlpack)",
                    name.c_str());
   }
-  // The same memory under an unsigned type of the same size, then under its own name.
+  // Views the memory as an unsigned type of the same size, then under its own name.
   const DType bits = item_size_bytes(tensor.dtype()) == 1 ? DType::u8 : DType::u16;
   const auto offset = static_cast<std::uint64_t>(tensor.data() - tensor.storage().data());
   Tensor plain =

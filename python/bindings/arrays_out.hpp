@@ -9,8 +9,8 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// A leaf as the user gets it: a numpy.ndarray on the same memory, or a tendon.Tensor when NumPy
-/// has no such element type or it lies on a GPU. Either keeps the memory alive.
+/// Makes the user's object for a leaf: a numpy.ndarray on the same memory, or a tendon.Tensor when
+/// NumPy lacks the element type or the leaf lies on a GPU. Either keeps the memory alive.
 [[nodiscard]] nb::object to_array(Tensor tensor);
 
 /// Raw bytes as a memoryview that keeps them alive.

@@ -12,9 +12,9 @@
 
 namespace tendon::python {
 
-/// Runs `call` on a thread of its own with its whole deadline, while this one calls `meanwhile`
-/// with the GIL after each slice. After an exception of `meanwhile` the call continues alone
-/// until its deadline, and nobody takes its result. `call` holds by value whatever it needs.
+/// Runs `call` on a thread of its own with its whole deadline, while this thread calls `meanwhile`
+/// with the GIL after each slice. If `meanwhile` throws, the call continues alone until its
+/// deadline and its result is dropped. `call` must hold everything that it needs by value.
 template <class F, class Meanwhile>
 auto wait_beside(Deadline deadline, F call, std::chrono::milliseconds slice, Meanwhile meanwhile)
     -> std::invoke_result_t<F, Deadline> {
@@ -52,20 +52,21 @@ inline void look_at_signals() {
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
-/// For a call that is told to end when a signal handler raises.
+/// Tells a call to stop when a signal handler raises.
 inline void stop_at_signal(std::stop_source& stop) {
   if (PyErr_CheckSignals() == 0) return;
   const nb::python_error raised;
   {
-    // No exception may be under way: at the end of the interpreter the GIL is never free again.
+    // Fetches the exception first: a thread that waits for the GIL at the interpreter's end never
+    // returns.
     const WithoutGil unlocked;
     stop.request_stop();
   }
   throw raised;
 }
 
-/// For a call that may not be cut into slices, because each would start it anew. After Ctrl-C it
-/// continues alone, unless `meanwhile` ends it.
+/// Runs a call that must not be cut into slices, because each slice would start it anew. After
+/// Ctrl-C it continues alone, unless `meanwhile` ends it.
 template <class F, class Meanwhile>
 auto wait_beside(Deadline deadline, F call, Meanwhile meanwhile)
     -> std::invoke_result_t<F, Deadline> {
@@ -81,12 +82,13 @@ auto wait_beside(Deadline deadline, F call) -> std::invoke_result_t<F, Deadline>
   return wait_beside(deadline, std::move(call), look_at_signals);
 }
 
-/// Larger messages are sent beside this thread at once: copying them may take longer than a slice,
-/// and then each slice would begin anew.
+/// A larger message is sent on another thread at once: its copy may take longer than a slice, and
+/// each slice would start it anew.
 inline constexpr std::uint64_t kSlicedBytes = std::uint64_t{32} << 20;
 
-/// Sends what `call(Deadline)` sends. Mostly that takes no time; where it does, it must not be
-/// begun anew every slice, or a slow network would never see the end of a message.
+/// Sends with `call(Deadline)`. The first slice runs on this thread, as most sends take no time. A
+/// longer send moves to another thread: restarted every slice, it would never finish on a slow
+/// network.
 template <class F>
 void send_with(Deadline deadline, std::uint64_t size_bytes, F call) {
   note_running_loop(deadline);

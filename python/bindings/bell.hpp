@@ -10,7 +10,7 @@
 
 namespace tendon::python {
 
-/// A descriptor that wakes an event loop of Python, made when the first one asks for it.
+/// A descriptor that wakes an event loop of Python, made at the first call of fd().
 ///
 /// Owns:    an eventfd.
 /// Threads: none of its own: its owner's lock is held.

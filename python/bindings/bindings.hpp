@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The extension module tendon._tendon: conversion, the GIL and docstrings, no logic of its own.
+// The extension module tendon._tendon: conversion, the GIL and docstrings, without logic of its
+// own.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -8,7 +9,7 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-// Each adds one concept to the module; module.cpp calls them in this order.
+// Each function adds one concept to the module; module.cpp calls them in this order.
 void bind_errors(nb::module_& module);
 void bind_tensor(nb::module_& module);
 void bind_tensor_dict(nb::module_& module);

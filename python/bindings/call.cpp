@@ -24,7 +24,7 @@ struct UnansweredHandle {
   nb::object error;
 };
 
-/// It does not wait in slices: each would ask anew. Ctrl-C abandons the requests.
+/// Waits on another thread, not in slices: each slice would ask anew. Ctrl-C abandons the requests.
 template <class Ask>
 auto ask(const NodeHandle& self, const nb::object& data, const nb::object& timeout, Ask ask) {
   const Deadline deadline = deadline_of(timeout, default_timeout_s(self.context));

@@ -11,8 +11,8 @@ namespace tendon::python {
 
 using Stream = detail::cuda::StreamName;
 
-/// The streams on which other libraries work on memory of a GPU that they were handed: they may
-/// write there, and nothing says when they have enqueued their last write.
+/// The streams of other libraries that have memory of a GPU. They may write to it, and nothing
+/// reports when they have enqueued their last write.
 ///
 /// Owns:    the names of streams. Each one lives until its consumer has dropped the memory.
 /// Threads: safe from all.

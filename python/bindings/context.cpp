@@ -43,7 +43,7 @@ constexpr const char* kContextDoc =
     "Safe from every thread. In a forked child every call raises Forked: make\n"
     "another Context there.";
 
-/// Contexts that are open, so that the interpreter can close them before it ends.
+/// The open Contexts, which the interpreter closes before it ends.
 class Open {
  public:
   void add(const std::shared_ptr<Context>& context) {
@@ -64,7 +64,7 @@ class Open {
   std::vector<std::weak_ptr<Context>> contexts_ TENDON_GUARDED_BY(mutex_);
 };
 
-// Those of a parent are not closed by a forked child.
+// Per process: a forked child does not close the Contexts of its parent.
 Open& open_contexts() {
   static constinit detail::PerProcess<Open> open;
   return open.get();
@@ -87,7 +87,7 @@ void make_context(ContextHandle* self, const std::string& name, const std::strin
   options.streams = streams;
   options.linger = duration_of(linger, "linger");
   options.lease = duration_of(lease, "lease");
-  if (!timeout.is(nb::ellipsis())) (void)deadline_of(timeout, 0);  // refuses what is no timeout
+  if (!timeout.is(nb::ellipsis())) (void)deadline_of(timeout, 0);  // refuses an illegal timeout
   prepare_conversions();
   new (self) ContextHandle();
   if (!timeout.is(nb::ellipsis())) {
@@ -106,10 +106,11 @@ PipeHandle connect(nb::object self, const std::string& address, nb::object timeo
                       security_from(profile, security), wait);
 }
 
-/// A coroutine: the call waits on a thread of its own, and is told to stop where it is cancelled.
+/// Makes a coroutine: the call waits on a thread of its own and stops when the coroutine is
+/// cancelled.
 nb::object connect_async(nb::object self, const std::string& address, nb::object timeout,
                          const std::string& profile, const nb::object& given, bool wait) {
-  (void)deadline_of(timeout, 0);  // a mistake should not need an await to be noticed
+  (void)deadline_of(timeout, 0);  // reports a mistake before the await
   const Security security = security_from(profile, given);
   const std::stop_source stop;
   const auto call = [=] { return connect_pipe(self, address, timeout, security, wait, stop); };

@@ -20,12 +20,12 @@ struct ContextHandle {
   double collective_timeout_s = static_cast<double>(kCollectiveTimeout.count());
 };
 
-/// The Python Context that a call uses: its argument, or that of the module for None.
+/// Returns the Python Context of a call: its argument, or the module's default for None.
 TENDON_BETWEEN_MODULES [[nodiscard]] nb::object context_or_default(nb::object context);
 
-/// The timeout of a call on a Python Context that has no `timeout=` [s].
+/// The timeout of calls on a Python Context that omit `timeout=` [s].
 TENDON_BETWEEN_MODULES [[nodiscard]] double default_timeout_s(nb::handle context);
-/// The same for a collective of a group [s].
+/// The same for the collectives of a group [s].
 [[nodiscard]] double collective_timeout_s(nb::handle context);
 
 }  // namespace tendon::python

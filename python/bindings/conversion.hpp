@@ -12,9 +12,9 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// The conversion that `as_` and `device` name, for converted(). A receive asks before it waits: a
-/// mistake should not need a message to be noticed. TypeError, and UnsupportedDevice for every
-/// device but the CPU.
+/// Returns the conversion that `as_` and `device` name, for converted(). A receive calls this
+/// before it waits, so that a mistake is reported without a message. TypeError, and
+/// UnsupportedDevice for every device except the CPU.
 [[nodiscard]] nb::object conversion_from(nb::handle as, nb::handle device);
 /// The same for a receive that may deliver to GPUs.
 [[nodiscard]] nb::object gpu_conversion_from(nb::handle as, nb::handle device);

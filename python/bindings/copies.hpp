@@ -11,19 +11,20 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// The same in private memory of this process, which may be written. Other threads run while it
-/// copies. ResourceExhausted.
+/// Copies the batch to private, writable memory of this process. Other threads run meanwhile.
+/// ResourceExhausted.
 [[nodiscard]] TensorDict private_copy(const TensorDict& batch);
 [[nodiscard]] Tensor private_copy(const Tensor& tensor);
 [[nodiscard]] Storage private_copy(const Storage& bytes);
 
-/// The parts of a batch for pickle: (batch size, names of dimensions, [(name, entry), ...]), where
-/// a batch below is such a tuple too. NumPy and this module pickle the arrays.
+/// Returns the parts of a batch for pickle: (batch size, names of dimensions, [(name, entry),
+/// ...]). A nested batch is such a tuple too. NumPy and this module pickle the arrays.
 [[nodiscard]] nb::tuple parts_of(const TensorDict& batch);
 /// A function of tendon._pickles.
 [[nodiscard]] nb::object unpickling(const char* function);
 
-/// Methods that the modules copy and pickle call; setting an entry says why a batch stays as it is.
+/// Binds the methods that the modules copy and pickle call. Setting an entry raises the reason why
+/// a batch cannot change.
 void bind_copies(nb::class_<TensorDict>& type);
 void bind_copies(nb::class_<Tensor>& type);
 

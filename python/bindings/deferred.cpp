@@ -18,7 +18,7 @@ int on_pending_call(void* /*unused*/) {
 }  // namespace
 
 void release(Deferred* held) noexcept {
-  // After the interpreter's end there is nothing left to release it to.
+  // After the interpreter's end the object is not released.
   if (Py_IsInitialized() == 0) return;
   if (PyGILState_Check() != 0) {
     delete held;
@@ -29,7 +29,7 @@ void release(Deferred* held) noexcept {
     held->next = top;
   } while (!left_over.compare_exchange_weak(top, held, std::memory_order_release,
                                             std::memory_order_relaxed));
-  // Full queue of pending calls: the next thread that calls Tendon empties the stack.
+  // If the queue of pending calls is full, the next thread that calls Tendon empties the stack.
   if (top == nullptr) (void)Py_AddPendingCall(on_pending_call, nullptr);
 }
 

@@ -7,10 +7,9 @@
 
 namespace tendon::python {
 
-/// Something that holds references to Python objects and is kept by the library: a buffer that is
-/// being sent. Its last share may be dropped by a thread that does not hold the GIL, and such a
-/// thread never waits for it: it pushes the object on a stack without locks, which the
-/// interpreter empties.
+/// An object that holds references to Python objects while the library keeps it, such as a buffer
+/// that is being sent. A thread without the GIL may drop its last share. That thread does not wait
+/// for the GIL: it pushes the object on a lock-free stack, which the interpreter empties.
 struct Deferred {
   virtual ~Deferred() = default;
   Deferred* next = nullptr;
@@ -18,7 +17,7 @@ struct Deferred {
 
 /// Deletes now if this thread holds the GIL, else soon.
 void release(Deferred* held) noexcept;
-/// Deletes what other threads left. Holds the GIL.
+/// Deletes the objects that other threads pushed. Holds the GIL.
 TENDON_BETWEEN_MODULES void release_left_over() noexcept;
 
 /// A share that may be dropped by any thread.

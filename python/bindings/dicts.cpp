@@ -25,7 +25,7 @@
 namespace tendon::python {
 namespace {
 
-// The attributes of a tensordict beside its entries: tendon/_mark.py has the rules.
+// The attributes of a tensordict besides its entries: tendon/_mark.py has the rules.
 constexpr std::string_view kMark = "__tensordict__";
 
 constexpr const char* kDictDoc =
@@ -48,17 +48,17 @@ std::string name_of(nb::handle key, const std::string& place = "") {
   return escape_name({text, static_cast<std::size_t>(size)});
 }
 
-/// A tensordict.TensorDict or tensorclass as its adapter makes it; nullopt for everything else.
+/// Converts a tensordict.TensorDict or tensorclass with the adapter; nullopt for everything else.
 std::optional<TensorDict> from_tensordict(nb::handle object, const char* maker = "to_batch") {
   const nb::handle adapter = tensordict_adapter();
   if (!adapter.is_valid() || !nb::cast<bool>(adapter.attr("is_tensordict")(object)))
     return std::nullopt;
-  // Nobody else has what was made.
+  // The made batch has no other owner.
   const nb::object made = adapter.attr(maker)(object);
   return std::move(nb::cast<TensorDict&>(made));
 }
 
-/// Adds what one library's mapping holds to a TensorDict.
+/// Adds the content of one library's mapping to a TensorDict.
 class Filler {
  public:
   explicit Filler(TensorDict& dict, SameAgain* notes = nullptr) : dict_(dict), notes_(notes) {}
@@ -95,7 +95,7 @@ class Filler {
     }
     if (nb::isinstance<TensorDict>(object))
       return unwrap(dict_.try_set(path, nb::cast<const TensorDict&>(object)));
-    // Arrays before other mappings: whether something is a Mapping takes long to find out.
+    // Tries arrays before other mappings: the check for a Mapping is slow.
     if (!PyDict_Check(object.ptr())) {
       if (auto tensor = tensor_from(object, name))
         return unwrap(dict_.try_set(path, *std::move(tensor)));
@@ -128,7 +128,7 @@ nb::object collections_abc(const char* name) {
 }
 
 void make_dict(TensorDict* self, nb::object mapping, nb::object batch_size, nb::object names) {
-  // torch makes a dict then, in which its tensors stay tensors: default_collate and its like.
+  // torch then makes a dict whose tensors stay tensors, as in default_collate.
   if (called_by_torch()) raise_type_error("a batch holds arrays, no tensors of torch");
   TensorDict dict = dict_without_entries(batch_size, names);
   if (dict.batch_size().empty() && dict.dimension_names().empty()) {
@@ -173,12 +173,12 @@ TensorDict dict_without_entries(nb::handle batch_size, nb::handle names) {
 
 bool is_mapping(nb::handle object) {
   if (PyDict_Check(object.ptr()) || nb::isinstance<TensorDict>(object)) return true;
-  // Everything else by what it says of itself; PyMapping_Check is true for arrays and text too.
+  // Asks the object itself: PyMapping_Check is true for arrays and text too.
   return PyMapping_Check(object.ptr()) != 0 && nb::isinstance(object, collections_abc("Mapping"));
 }
 
 void refuse_mark(std::string_view path) {
-  const auto last = path.rfind('/') + 1;  // 0 where there is no separator
+  const auto last = path.rfind('/') + 1;  // 0 without a separator
   if (path.substr(last) != kMark) return;
   raise_value_error("'" + std::string(path) +
                     "' is a name that Tendon keeps for itself; legal is any other");
@@ -285,7 +285,7 @@ void bind_tensor_dict(nb::module_& module) {
       .def("_set_value",
            [](TensorDict& self, nb::object names, nb::object value) {
              const std::string path = path_of(names);
-             // A value where the path leads through makes room, as it does in Pipe::recv_into.
+             // Removes a value on the way to the path, as Pipe::recv_into does.
              for (auto at = path.find('/'); at != std::string::npos; at = path.find('/', at + 1)) {
                const std::string_view above = std::string_view(path).substr(0, at);
                if (self.kind_of(above) == EntryKind::value) unwrap(self.erase(above));

@@ -16,29 +16,30 @@ namespace nb = nanobind;
 
 class SameAgain;
 
-/// A mapping from names to arrays, values and mappings of these; a tendon.TensorDict or a
-/// tensordict.TensorDict is taken as it is. No element is copied. TypeError and ValueError name
-/// the key, its type, dtype and shape, and what is legal.
+/// Converts a mapping from names to arrays, values and nested mappings. A tendon.TensorDict or
+/// tensordict.TensorDict is also legal. No element is copied. TypeError and ValueError name the
+/// key, its type, dtype and shape, and the legal ones.
 TENDON_BETWEEN_MODULES [[nodiscard]] TensorDict dict_from(nb::handle object);
-/// Tells `notes` of every entry of a plain dict.
+/// Reports every entry of a plain dict to `notes`.
 [[nodiscard]] TensorDict dict_from(nb::handle object, SameAgain* notes);
-/// The same for a file, where lazy stacks and tensorclasses are plain TensorDicts.
+/// Converts for a file: lazy stacks and tensorclasses become plain TensorDicts.
 [[nodiscard]] TensorDict dict_for_file(nb::handle object);
-/// The same; nullopt for what is no mapping.
+/// The same; nullopt if the object is not a mapping.
 [[nodiscard]] std::optional<TensorDict> try_dict_from(nb::handle object);
-/// True for the mappings among what dict_from takes.
+/// True for mappings that dict_from accepts.
 [[nodiscard]] bool is_mapping(nb::handle object);
 
-/// A batch size and the names of its dimensions (a sequence, or None) of Python, without entries.
+/// Makes a TensorDict without entries from a batch size and the names of its dimensions (a
+/// sequence, or None).
 [[nodiscard]] TensorDict dict_without_entries(nb::handle batch_size, nb::handle names);
 /// The inverse.
 [[nodiscard]] nb::tuple tuple_of(const Shape& shape);
 [[nodiscard]] nb::object names_or_none(const std::vector<std::string>& names);
 
-/// ValueError where the last name of `path` is the one that Tendon writes its own words under.
+/// ValueError if the last name of `path` is the name reserved for Tendon.
 void refuse_mark(std::string_view path);
 
-/// The path of `batch["info", "step"]` or `batch["step"]`: every part is a name as it is.
+/// The path of `batch["info", "step"]` or `batch["step"]`: every part is a literal name.
 [[nodiscard]] std::string path_of(nb::handle key);
 /// The entry at `path`: an array, a value or a TensorDict; NotFound.
 [[nodiscard]] nb::object entry_of(const TensorDict& dict, const std::string& path);

@@ -16,7 +16,7 @@ struct Format {
   const char* format;  // of the buffer protocol
 };
 
-// The types that the buffer protocol has.
+// The types that the buffer protocol can express.
 constexpr std::array kFormats = {
     Format{DType::boolean, "?"}, Format{DType::u8, "B"},    Format{DType::i8, "b"},
     Format{DType::u16, "H"},     Format{DType::i16, "h"},   Format{DType::u32, "I"},
@@ -32,7 +32,7 @@ constexpr std::pair<std::string_view, DType> kTypestrs[] = {
     {"i8", DType::i64},     {"f2", DType::f16},  {"f4", DType::f32}, {"f8", DType::f64},
     {"c8", DType::c64},     {"c16", DType::c128}};
 
-// Names that are Tendon's and, with another meaning, codes of NumPy, which count bytes.
+// Names of Tendon that NumPy reads as codes with another meaning: it counts bytes.
 struct TwoReadings {
   std::string_view name;
   std::string_view of_tendon;
@@ -128,7 +128,7 @@ std::optional<DType> dtype_from_array_name(std::string_view name) {
 
 DType dtype_of_object(nb::handle dtype) {
   const std::string text = nb::str(dtype).c_str();
-  if (const auto known = dtype_from_array_name(text)) return *known;  // torch.float32, too
+  if (const auto known = dtype_from_array_name(text)) return *known;  // also torch.float32
   if (PyUnicode_Check(dtype.ptr())) {
     for (const TwoReadings& each : kTwoReadings) {
       if (each.name != text) continue;
@@ -138,7 +138,7 @@ DType dtype_of_object(nb::handle dtype) {
                        ", since NumPy counts bytes; write the one that is meant in full");
     }
     if (const auto known = parse_dtype(text)) return *known;
-  } else if (!dtype.is_none()) {  // which NumPy takes for float64
+  } else if (!dtype.is_none()) {  // NumPy would read None as float64
     try {
       const nb::object known = nb::module_::import_("numpy").attr("dtype")(dtype);
       if (const auto found = dtype_from_array_name(nb::str(known).c_str())) return *found;

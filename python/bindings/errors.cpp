@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One Python class for each row of the table of errors, made from the table.
+// Makes one Python class for each row of the table of errors.
 #include "errors.hpp"
 
 #include <nanobind/stl/string.h>
@@ -24,7 +24,7 @@ constexpr const char* kErrorDoc =
     "where: the call that failed, to grep for; detail: object, value and legal\n"
     "range, without code and remedy; errno: of the system call that failed, where one did.";
 
-// Borrowed: the module keeps its classes alive, and it is never unloaded.
+// Borrowed references: the module keeps its classes alive and is never unloaded.
 std::map<ErrorCode, PyObject*>& classes() {
   static std::map<ErrorCode, PyObject*> table;
   return table;
@@ -40,7 +40,7 @@ nb::object make_class(const char* name, const nb::tuple& bases, const nb::dict& 
 // A KeyError would show its message in quotes.
 nb::object plain_str() { return nb::borrow<nb::object>(PyExc_Exception).attr("__str__"); }
 
-// The names of C++, in the words of this package.
+// Replaces names of C++ with the names of this package.
 std::string in_python(std::string text) {
   constexpr std::pair<std::string_view, std::string_view> kWords[] = {
       {"Profile::plaintext", "profile='plaintext'"},

@@ -18,13 +18,12 @@
 
 namespace tendon::python {
 
-/// Events between the callback that gets them, which never takes the GIL, and the program that
-/// takes them.
+/// A queue of events from a callback, which never takes the GIL, to the program.
 ///
 ///   open -> closed
 ///
-/// Owns:    kMostEvents events at most. A further one is counted, and not kept.
-/// Threads: thread-safe; several may take. Its lock is taken before that of a Completion.
+/// Owns:    at most kMostEvents events. It counts further events and drops them.
+/// Threads: thread-safe; several may take. Locks its mutex before that of a Completion.
 /// Errors:  timeout; pipe_closed once it is closed and empty.
 /// Blocks:  next() until the deadline.
 /// Cost:    a lock.
@@ -63,7 +62,7 @@ class EventQueue : public std::enable_shared_from_this<EventQueue<Event>> {
     return pop();
   }
 
-  /// It was taken, and is the next one again.
+  /// Returns a taken event to the front of the queue.
   void put_back(Event event) TENDON_EXCLUDES(mutex_) {
     {
       const detail::Lock lock(mutex_);
@@ -76,8 +75,8 @@ class EventQueue : public std::enable_shared_from_this<EventQueue<Event>> {
     changed_.notify_all();
   }
 
-  /// The next event, now or later; `closed_as` is its error once the queue is closed and empty.
-  /// An event that has arrived stays for the next taker when the completion is dropped.
+  /// Takes the next event, now or later. `closed_as` is the error after the queue is closed and
+  /// empty. If the completion is dropped, an event that has arrived stays for the next taker.
   [[nodiscard]] Completion<Event> post(ErrorCode closed_as) TENDON_EXCLUDES(mutex_) {
     auto posted = std::make_shared<Posted>(this->shared_from_this(), closed_as);
     const detail::Lock lock(mutex_);
@@ -105,12 +104,12 @@ class EventQueue : public std::enable_shared_from_this<EventQueue<Event>> {
     changed_.notify_all();
   }
 
-  /// Readable when a posted one is done.
+  /// A descriptor that is readable when a posted completion is done.
   [[nodiscard]] Result<int> fd() TENDON_EXCLUDES(mutex_) {
     const detail::Lock lock(mutex_);
     return bell_.fd();
   }
-  /// Completions from now on make fd() readable again.
+  /// Resets fd(); the next completion makes it readable again.
   void arm() TENDON_EXCLUDES(mutex_) {
     const detail::Lock lock(mutex_);
     bell_.silence();
@@ -119,7 +118,7 @@ class EventQueue : public std::enable_shared_from_this<EventQueue<Event>> {
  private:
   static constexpr std::string_view kPosted = "events.arecv";
 
-  /// A post() that waits, or has its event.
+  /// A post() that waits or has its event.
   class Posted final : public detail::CompletionState<Event> {
    public:
     Posted(std::shared_ptr<EventQueue> queue, ErrorCode closed)
@@ -161,7 +160,7 @@ class EventQueue : public std::enable_shared_from_this<EventQueue<Event>> {
     while (!posted.finished() && !deadline.is_poll() && changed_.wait_until(mutex_, deadline)) {
     }
   }
-  /// Behind it nothing finishes a posted one any more.
+  /// Afterwards nothing finishes `posted`.
   void withdraw(Posted& posted) TENDON_EXCLUDES(mutex_) {
     const detail::Lock lock(mutex_);
     const auto found =

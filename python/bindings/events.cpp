@@ -33,7 +33,7 @@ double monotonic_of(std::chrono::steady_clock::time_point when) {
   return seconds_of(when.time_since_epoch());
 }
 
-// The queue ends with its handle, whatever still calls it.
+// The queue ends with its handle, even if a source still calls it.
 template <class Event, class Source>
 EventsHandle<Event> make_events(nb::object source, nb::object context, Source& where,
                                 auto subscribe) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events of nodes and peers, as Python takes them: where C++ gives a callback, which would need
-// the GIL on the service thread, Python iterates.
+// Events of nodes and peers for Python. C++ calls a callback, which would need the GIL on the
+// service thread; Python iterates instead.
 #pragma once
 
 #include <nanobind/nanobind.h>

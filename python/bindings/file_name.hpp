@@ -10,7 +10,7 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// The bytes of a path: of a str, bytes or os.PathLike. TypeError and ValueError, which name
+/// The bytes of a path: a str, bytes or os.PathLike. TypeError and ValueError, which name
 /// `argument`.
 [[nodiscard]] std::string file_name(nb::handle path, std::string_view argument = "path");
 

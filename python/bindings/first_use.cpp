@@ -31,7 +31,7 @@ void prepare_conversions() {
     convert_a_sample(tensordict_adapter());
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_Exception)) throw;  // Ctrl-C
-  } catch (const std::exception&) {              // the call that needs it says what is wrong
+  } catch (const std::exception&) {              // the call that needs it reports it
   }
 }
 

@@ -3,10 +3,10 @@
 
 namespace tendon::python {
 
-/// Does what the first TensorDict of tensordict would pay for, before anybody waits for it: imports
-/// the adapter and converts a small one, out and in. Called where a thing is opened or waited for.
-/// Nothing where the program has not imported tensordict, and nothing the second time. A failure is
-/// left to the call that needs the conversion, which has the words for it.
+/// Does the slow first part of a conversion to tensordict before a caller waits for it: imports the
+/// adapter and converts a small TensorDict out and in. Called where an object is opened or waited
+/// for. Does nothing if the program has not imported tensordict, or the second time. The call that
+/// needs the conversion reports a failure.
 void prepare_conversions();
 
 }  // namespace tendon::python

@@ -21,7 +21,7 @@ constexpr const char* kFutureDoc =
     "It is a coroutine too: asyncio.create_task(pipe.arecv()), TaskGroup.create_task,\n"
     "gather, wait_for and run_coroutine_threadsafe take it; asyncio.wait takes tasks.";
 
-// A coroutine that waits for a Future refers to it: the collector has to see both.
+// A coroutine that waits for a Future refers to it, so the garbage collector must see both.
 int traverse(PyObject* self, visitproc visit, void* arg) noexcept {
   Py_VISIT(Py_TYPE(self));
   if (!nb::inst_ready(self)) return 0;

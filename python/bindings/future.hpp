@@ -17,8 +17,8 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// Waits for a Completion and takes its result, looking at signals before: an exception of a
-/// handler leaves the result where it is. `timeout` of the operation itself is its result.
+/// Waits for a Completion and takes its result. Looks at signals first: if a handler raises, the
+/// result stays in place. A `timeout` error of the operation itself is its result.
 template <class T>
 Result<T> wait_for(Completion<T>& completion, Deadline deadline) {
   if (!completion.done()) note_running_loop(deadline);
@@ -38,13 +38,13 @@ Result<T> wait_for(Completion<T>& completion, Deadline deadline) {
   }
 }
 
-/// The Timeout of an operation that was taken back.
+/// The Timeout error of an operation that was withdrawn.
 [[nodiscard]] inline Error late_error(std::string_view where) {
   return {ErrorCode::timeout, where, "not done before the timeout of the call, and taken back"};
 }
 
-/// wait_for() of a caller that stops at the deadline: an operation that is not done ends, and names
-/// the members that it waited for. `late` is the error of one that was taken back.
+/// wait_for() for a caller that stops at the deadline: a pending operation then ends, and its error
+/// names the members that it waited for. `late` is the error of a withdrawn operation.
 template <class T>
 Result<T> settle(Completion<T>& completion, Deadline deadline, const std::function<Error()>& late) {
   auto answer = wait_for(completion, deadline);
@@ -52,22 +52,21 @@ Result<T> settle(Completion<T>& completion, Deadline deadline, const std::functi
   {
     const WithoutGil unlocked;
     completion.expire();
-    // Its arrays are the caller's again when the exception arrives there.
+    // The caller owns its arrays again when it gets the exception.
     answer = completion.wait(std::chrono::seconds(1));
   }
   if (!answer && answer.error().where == "completion.cancel") answer = late();
   return answer;
 }
 
-/// The fate of an operation when the time to wait for it is over.
+/// The fate of an operation after the time to wait for it.
 enum class Then : std::uint8_t { goes_on, ends };
 
 /// A Completion of any type behind one Python class.
 class Future {
  public:
-  /// `context` is the Python Context whose descriptor tells when it is done, and whose timeout
-  /// holds by default; `timeout` is that of the call, the most that `await` and result()
-  /// wait.
+  /// `context` is the Python Context whose descriptor reports completion and whose timeout is the
+  /// default. `timeout` is that of the call, the longest wait of `await` and result().
   Future(nb::object context, nb::object timeout)
       : context_(std::move(context)), timeout_(std::move(timeout)) {}
   Future(const Future&) = delete;
@@ -78,21 +77,20 @@ class Future {
   virtual void cancel() = 0;
   /// Ends it because its time is over.
   virtual void expire() = 0;
-  /// Ends it as if it had never been started: what it received returns to its stream.
+  /// Withdraws it as if it had never started: a received message returns to its stream.
   virtual void give_back() = 0;
-  /// Waits and converts the result; the second time already_taken.
+  /// Waits and converts the result; already_taken the second time.
   [[nodiscard]] virtual nb::object take(Deadline deadline, Then then) = 0;
 
   [[nodiscard]] const nb::object& context() const { return context_; }
   [[nodiscard]] const nb::object& timeout() const { return timeout_; }
-  /// The future of an iteration: the end of the stream is StopAsyncIteration.
+  /// The future of an iteration raises StopAsyncIteration at the end of the stream.
   bool ends_iteration = false;
-  /// The Timeout of an operation that was taken back because its time was over, in the words of
-  /// the call that waits.
+  /// The Timeout error of an operation withdrawn at its timeout, worded for the waiting call.
   std::function<Error()> late = [] { return late_error("completion.wait"); };
-  /// The coroutine that waits for it in an event loop, once one began.
+  /// The coroutine that waits for it in an event loop, once one started.
   nb::object driver;
-  /// The Python object whose descriptor tells when it is done, where that is not the Context.
+  /// The Python object whose descriptor reports completion, if that is not the Context.
   nb::object watched;
 
  private:
@@ -100,7 +98,7 @@ class Future {
   nb::object timeout_;
 };
 
-/// `convert(T&&)` makes the Python object of a result; for void it takes nothing.
+/// `convert(T&&)` makes the Python object of a result; for void it has no argument.
 template <class T, class F>
 class FutureOf final : public Future {
  public:
@@ -151,7 +149,7 @@ std::unique_ptr<Future> make_future(nb::object context, nb::object timeout,
                                           std::move(completion), std::move(convert));
 }
 
-/// make_future() of an operation whose Timeout says `late()`, at `where`.
+/// make_future() for an operation whose Timeout error has the text `late()` and the place `where`.
 template <class T, class F, class Late>
 std::unique_ptr<Future> make_future(nb::object context, nb::object timeout,
                                     Completion<T> completion, F convert, std::string_view where,
@@ -164,7 +162,7 @@ std::unique_ptr<Future> make_future(nb::object context, nb::object timeout,
   return future;
 }
 
-/// The attribute of tendon._asyncio of this name: the part that is written in Python.
+/// The attribute of tendon._asyncio with this name, a part written in Python.
 [[nodiscard]] inline nb::object asyncio_part(const char* name) {
   return nb::module_::import_("tendon._asyncio").attr(name);
 }

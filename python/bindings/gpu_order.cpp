@@ -22,11 +22,11 @@ namespace {
 
 namespace cuda = detail::cuda;
 
-/// The deleter of owners that have an order: std::get_deleter finds it.
+/// The deleter of owners with an order: std::get_deleter finds it.
 struct Order {
   Stream stream;
   std::shared_ptr<const void> owner;
-  std::shared_ptr<Consumers> consumers;  // null: they are not noted
+  std::shared_ptr<Consumers> consumers;  // null: consumers are not noted
   void operator()(const void* /*owned*/) noexcept { owner.reset(); }
 };
 
@@ -67,7 +67,7 @@ Tensor with_owner(const Tensor& tensor, std::shared_ptr<const void> owner) {
 
 const Order* find_order(const Storage& memory) { return std::get_deleter<Order>(memory.owner()); }
 
-/// The order of frozen memory of a loan. Null: it is other memory.
+/// The order of a loan's frozen memory; null for other memory.
 const Order* find_order_of_frozen(const Storage& memory) {
   const Order* const order = find_order(memory);
   const bool is_frozen =
@@ -129,7 +129,7 @@ void set_order(const std::optional<Stream>& wanted, TensorDict& batch,
     if (leaf_view(batch, i).device == cpu()) continue;
     const Tensor leaf = batch.leaf(i);
     if (find_order(leaf.storage()) != nullptr) continue;
-    // They lie in one piece of memory.
+    // All leaves lie in one piece of memory.
     if (ordered == nullptr) ordered = in_order(leaf.storage());
     const SchemaLeaf& entry = schema->leaves()[i];
     unwrap(batch.try_set(entry.path, with_owner(leaf, ordered), entry.batching));
@@ -186,7 +186,7 @@ Result<void> let_wait(Device device, Stream before, Stream after) {
   cuda::Status status = context.table().event_record(event, before.here());
   if (status == cuda::Status::success)
     status = context.table().stream_wait_event(after.here(), event, 0);
-  gpu->put_event(event);  // the wait is for what the event was at the call
+  gpu->put_event(event);  // the wait refers to the event as recorded at the call
   return context.check(status, kWhere, "cuStreamWaitEvent on " + to_string(device));
 }
 

@@ -35,7 +35,7 @@ constexpr const char* kGroupDoc =
     "A `with` block leaves the group, or aborts it when an exception leaves the\n"
     "block. Safe from every thread. The GIL is released while it waits.";
 
-/// Leaving says so to the others and ends what is pending: not with the GIL.
+/// Ends a group without the GIL: it tells the other members and ends pending operations.
 void end_group(Group* group) {
   if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) {
     delete group;
@@ -50,7 +50,8 @@ nb::object make_group(Group group, nb::object context, std::shared_ptr<PythonSto
                               std::move(context), std::move(store)});
 }
 
-/// A call that may ask the store, on a thread of its own; this one, which has the GIL, answers.
+/// Makes a call that may ask the store on a thread of its own; this thread, which has the GIL,
+/// answers.
 template <class F>
 auto wait_serving(const std::shared_ptr<PythonStore>& store, Deadline deadline, F call) {
   if (store == nullptr) return wait_beside(deadline, std::move(call));

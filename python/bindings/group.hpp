@@ -20,19 +20,19 @@ namespace nb = nanobind;
 struct GroupHandle {
   std::shared_ptr<Group> group;  ///< null: closed
   nb::object context;
-  std::shared_ptr<PythonStore> store = nullptr;  ///< where rank 0 is found, also a later one
+  std::shared_ptr<PythonStore> store = nullptr;  ///< where members find rank 0, also a later one
 };
 
-/// The group, or GroupAborted when it was closed.
+/// Returns the group, or throws GroupAborted if it was closed.
 [[nodiscard]] std::shared_ptr<Group> open(const GroupHandle& self);
 [[nodiscard]] Deadline until(const GroupHandle& self, nb::handle timeout);
-/// `timeout` of a collective, with what holds where it was left out.
+/// The `timeout` of a collective, or the default if it was left out.
 [[nodiscard]] nb::object collective_timeout(const GroupHandle& self, nb::object timeout);
 /// TypeError and ValueError call it `name`.
 [[nodiscard]] GroupRank rank_of(nb::handle object, const char* name);
 
-/// After a signal handler raised: what is under way cannot be undone and must not be begun anew, so
-/// it ends for everybody.
+/// Ends the running operation for all members after a signal handler raised: the operation can be
+/// neither undone nor restarted.
 void abort_for(Group& group, const nb::python_error& error, const std::string& what);
 
 /// The objects that a call keeps alive until it has ended.
@@ -42,7 +42,7 @@ using Keep = std::shared_ptr<GroupValues>;
   return std::make_shared<GroupValues>(taken_once(std::move(object)), name, touch);
 }
 
-/// A collective that exists only as a call that waits.
+/// A collective that exists only as a waiting call.
 template <class F>
 auto collective_beside(const GroupHandle& self, const char* what, nb::object timeout, F call) {
   const std::shared_ptr<Group> group = open(self);
@@ -62,7 +62,7 @@ auto collective_beside(const GroupHandle& self, const char* what, nb::object tim
       }));
 }
 
-// Parts of the class.
+// Bind parts of the class.
 void bind_group_collectives(nb::class_<GroupHandle>& group);
 void bind_group_messages(nb::class_<GroupHandle>& group);
 

@@ -13,7 +13,7 @@
 namespace tendon::python {
 namespace {
 
-/// settle(), which tells of a long wait once.
+/// Works as settle(), and logs a long wait once.
 Result<void> settle_telling(Completion<void>& completion, Group& group, Deadline deadline) {
   const Deadline quiet = earlier(deadline, kTellAfter);
   auto answer = wait_for(completion, quiet);
@@ -27,7 +27,7 @@ Result<void> settle_telling(Completion<void>& completion, Group& group, Deadline
   return settle(completion, deadline, [] { return late_error("group.collective"); });
 }
 
-/// A collective: `start(Group&)` answers its Completion, `result()` what the user gets.
+/// Runs a collective: `start(Group&)` returns its Completion, `result()` the user's value.
 template <class Start, class MakeResult>
 nb::object collective(nb::object self, const char* what, nb::object timeout, bool async_op,
                       Start start, MakeResult result) {
@@ -46,7 +46,7 @@ nb::object collective(nb::object self, const char* what, nb::object timeout, boo
     answer = settle_telling(completion, *group, deadline);
   } catch (nb::python_error& error) {
     abort_for(*group, error, what);
-    // Its arrays are the caller's again when the exception arrives there.
+    // The caller owns its arrays again when it gets the exception.
     const WithoutGil unlocked;
     (void)completion.wait(std::chrono::seconds(1));
     throw;
@@ -57,7 +57,7 @@ nb::object collective(nb::object self, const char* what, nb::object timeout, boo
 
 nb::object nothing() { return nb::none(); }
 
-/// The function of tendon._group of this name: it makes arrays that are like others.
+/// Calls the function of tendon._group with this name, which makes arrays like others.
 nb::object make_like(const char* name, nb::handle values, std::uint32_t count) {
   return nb::module_::import_("tendon._group").attr(name)(values, count);
 }
@@ -178,8 +178,8 @@ void monitored_barrier(const GroupHandle& self, nb::object timeout) {
 
 }  // namespace
 
-// Outputs are keyword arguments only: torch.distributed has them first, and what was sent would be
-// what was to be received.
+// Outputs are keyword arguments only. torch.distributed has them first, so positional ones would
+// swap inputs and outputs.
 void bind_group_collectives(nb::class_<GroupHandle>& group) {
   group
       .def("all_reduce", all_reduce, nb::arg("values").none(), nb::arg("op") = "sum", nb::kw_only(),

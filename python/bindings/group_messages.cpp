@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From member to member, and what the receiver knows nothing of.
+// Messages between members, and messages of a form that the receiver does not know.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 
@@ -34,7 +34,7 @@ std::string member_text(const Group& group, std::optional<GroupRank> rank) {
   return text;
 }
 
-/// The words of an isend that timed out.
+/// The text of an isend that timed out.
 std::string not_sent(const Group& group, const To& to) {
   return "isend on group \"" + group.name() + "\": the message was not sent to " +
          member_text(group, to.rank) + " before the deadline";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From one pipeline stage to the next.
+// Transfers from one pipeline stage to the next.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 
@@ -27,7 +27,7 @@ const GroupHandle& group_from(nb::handle object, const char* name) {
   return nb::cast<const GroupHandle&>(object);
 }
 
-/// The array of one transfer, and the peer that gets or sends it.
+/// The array of one transfer, and the peer that sends or receives it.
 struct Transfer {
   const char* what;
   Tensor tensor;
@@ -36,7 +36,7 @@ struct Transfer {
   Completion<void> (*start)(Group&, Group&, const Tensor&, GroupRank);
 };
 
-/// It takes several operations of both groups, so a failure ends both.
+/// Transfers between stages. This takes several operations of both groups, so a failure ends both.
 nb::object between_stages(nb::object stages, nb::object tensor_group, nb::object timeout,
                           bool async_op, const Transfer& transfer) {
   const GroupHandle& handle = group_from(stages, "stages");
@@ -56,7 +56,7 @@ nb::object between_stages(nb::object stages, nb::object tensor_group, nb::object
   } catch (nb::python_error& error) {
     abort_for(*outer, error, transfer.what);
     abort_for(*own, error, transfer.what);
-    // Its array is the caller's again when the exception arrives there.
+    // The caller owns its array again when it gets the exception.
     const WithoutGil unlocked;
     (void)completion.wait(std::chrono::seconds(1));
     throw;

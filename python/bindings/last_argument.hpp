@@ -7,8 +7,8 @@
 
 namespace tendon::python {
 
-/// An argument of any type, behind `self`, of an overload that is only tried when every other one
-/// has been tried with conversions too.
+/// An argument of any type, after `self`, of a last overload: it is tried only after every other
+/// overload, with conversions too.
 struct LastArgument {
   nanobind::object object;
 };
@@ -22,7 +22,7 @@ struct type_caster<tendon::python::LastArgument> {
   NB_TYPE_CASTER(tendon::python::LastArgument, const_name("object"))
 
   bool from_python(handle source, std::uint32_t flags, cleanup_list* /*unused*/) noexcept {
-    // The first round of a call, in which nothing is converted.
+    // Refuses in the first round of a call, which converts nothing.
     if ((flags & static_cast<std::uint32_t>(cast_flags::convert)) == 0) return false;
     value.object = borrow(source);
     return true;

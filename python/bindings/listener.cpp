@@ -24,7 +24,7 @@ constexpr const char* kListenerDoc =
 PipeHandle accept(const ListenerHandle& self, nb::object timeout) {
   prepare_conversions();
   const auto listener = self.listener;
-  // Idleness is no error: nobody connecting is waited out for ever unless told otherwise.
+  // An idle listener is no error: without a timeout, the wait for a connection never ends.
   const Deadline deadline =
       timeout.ptr() == Py_Ellipsis ? Deadline::never() : deadline_of(timeout, 0);
   return make_pipe(unwrap(wait_in_slices(
@@ -52,7 +52,7 @@ ListenerHandle bind_listener_to(nb::object context, const std::string& address,
   const auto shared = nb::cast<const ContextHandle&>(context).context;
   ListenOptions options;
   options.security = security_from(profile, security);
-  // It waits for names alone, so an event loop may call it.
+  // It waits only for the look-up of names, so an event loop may call it.
   const auto bind = [shared, address, options](Deadline) {
     return Listener::bind(*shared, address, options);
   };

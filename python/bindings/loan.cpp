@@ -24,7 +24,7 @@ constexpr const char* kLoanDoc =
     "memory is the receiver's: do not touch arrays that were taken from it. On a GPU they\n"
     "may be read.";
 
-/// An empty one has nothing to read or to fill.
+/// Raises for an empty loan, which has nothing to read or fill.
 const TensorDict& unsent(const LoanHandle& self, const char* where) {
   if (self.loan->empty()) {
     throw to_exception({ErrorCode::invalid_argument, where,
@@ -34,7 +34,7 @@ const TensorDict& unsent(const LoanHandle& self, const char* where) {
   return self.loan->dict();
 }
 
-/// As programs get them: what lies on a GPU is there in the order of the loan.
+/// The entries as programs get them: those on a GPU are ready in the order of the loan.
 TensorDict entries_of(const LoanHandle& self, const char* where) {
   TensorDict entries = unsent(self, where);
   if (self.stream) set_order(self.stream, entries, self.consumers);
@@ -126,7 +126,7 @@ void bind_loan(nb::module_& module) {
             set_order(self.stream, frozen, self.consumers);
             return frozen;
           },
-          nb::keep_alive<0, 1>(),  // with the stream
+          nb::keep_alive<0, 1>(),  // keeps the stream alive
           "The batch in a loan on a GPU, which nobody writes any more: send() and publish() of\n"
           "its Context take it, and its arrays in a dict, any number of times, each without a\n"
           "copy where the peer reads it there. They are behind the streams of all who have its\n"

@@ -17,28 +17,28 @@ namespace tendon::python {
 /// The state of a Python Loan.
 struct LoanHandle {
   std::shared_ptr<Loan> loan;
-  // On a GPU: behind the work of which stream, and of which consumers, its entries are there.
+  // On a GPU: the entries are ready after the work of this stream and of the consumers.
   std::optional<Stream> stream;
   std::shared_ptr<Consumers> consumers;
 };
 
-/// The arguments `device` and `stream` of a loan. ValueError for a stream beside host memory.
+/// Reads the arguments `device` and `stream` of a loan. ValueError for a stream with host memory.
 [[nodiscard]] LoanOptions loan_options_from(nb::handle device, nb::handle stream);
 /// Called by the thread that made the options.
 [[nodiscard]] LoanHandle make_loan(Loan loan, const LoanOptions& options);
 
-/// The stream on which a loan is to be sent: `wanted`, else its own. It waits for its own and for
-/// those of consumers. Nothing for one in host memory, for which `wanted` is a ValueError.
+/// The stream that sends a loan: `wanted`, else its own. It waits for the loan's own stream and for
+/// those of consumers. nullopt for host memory, where `wanted` is a ValueError.
 [[nodiscard]] std::optional<Stream> stream_for(const LoanHandle& handle,
                                                const std::optional<Stream>& wanted,
                                                const char* where);
 
-/// A loan while it is sent: its handle is empty, so that no other thread sends it too. The end of
-/// this object puts back what was not sent; a send that continues after Ctrl-C keeps it.
+/// Holds a loan while it is sent: its handle is empty, so that no other thread sends it too. The
+/// destructor puts an unsent loan back; a send that continues after Ctrl-C keeps it.
 ///
-/// Owns:    the loan, with the calls that by() makes.
-/// Threads: it begins and ends with the GIL; its calls run without.
-/// Errors:  cancelled: the handle has the loan again.
+/// Owns:    the loan, shared with the calls that by() makes.
+/// Threads: made and destroyed with the GIL; its calls run without it.
+/// Errors:  cancelled if the handle has the loan again.
 /// Blocks:  never.
 /// Cost:    an allocation.
 class LeavingLoan {
@@ -52,7 +52,7 @@ class LeavingLoan {
     *from_ = std::move(shared_->loan);
   }
 
-  /// `send(Loan&&, how)` as a call that may outlive this object.
+  /// Makes a call of `send(Loan&&, how)` that may outlive this object.
   template <class Send>
   [[nodiscard]] auto by(Send send) const {
     return [shared = shared_, send = std::move(send)](
@@ -69,7 +69,7 @@ class LeavingLoan {
   struct Shared {
     explicit Shared(Loan&& given) : loan(std::move(given)) {}
     Loan loan;
-    std::atomic_flag is_taken;  // by a call, or for the handle
+    std::atomic_flag is_taken;  // by a call, or by the destructor
   };
 
   const std::shared_ptr<Loan> from_;

@@ -96,7 +96,7 @@ void bind_log(nb::module_& module) {
       .def("__repr__", [](const OwnedLogLine& self) {
         return "tendon.LogLine(" + to_string(viewed(self)) + ")";
       });
-  // For tendon/_log.py.
+  // tendon/_log.py uses this class.
   nb::class_<LogQueue>(module, "_LogQueue")
       .def("__init__",
            [](LogQueue* self, const std::string& level) {
@@ -107,7 +107,7 @@ void bind_log(nb::module_& module) {
   module.def("_log_to", [](const std::shared_ptr<LogQueue>& queue) {
     set_log_callback(queue->level(), [queue](const LogLine& line) { queue->push(line); });
   });
-  // For the tests.
+  // Only the tests use this function.
   module.def(
       "_log",
       [](const std::string& text, const std::string& level) {

@@ -11,7 +11,7 @@
 
 namespace tendon::python {
 
-/// The fields of a LogLine, with texts of its own.
+/// The fields of a LogLine, with its own copies of the texts.
 struct OwnedLogLine {
   std::chrono::system_clock::time_point time;
   std::uint32_t pid = 0;
@@ -21,17 +21,17 @@ struct OwnedLogLine {
   std::string text;
 };
 
-/// Lines between the threads that log, which never take the GIL, and the one of Python that calls
-/// the callback.
+/// A queue of lines from the threads that log, which never take the GIL, to the Python thread that
+/// calls the callback.
 ///
 ///   open -- finish() --> finished
 ///
-/// Owns:    kMostWaiting lines at most. Further ones are counted, and a line in their place says
-///          how many they were.
-/// Threads: thread-safe; one takes.
+/// Owns:    at most kMostWaiting lines. It drops further ones, and a line in their place tells
+///          their number.
+/// Threads: thread-safe; one thread takes.
 /// Errors:  none.
-/// Blocks:  next() until there is a line, or it is finished.
-/// Cost:    of push() a lock and the copies of its texts.
+/// Blocks:  next() until there is a line or the queue is finished.
+/// Cost:    push() costs a lock and the copies of its texts.
 class LogQueue {
  public:
   static constexpr std::size_t kMostWaiting = 1024;
@@ -40,9 +40,9 @@ class LogQueue {
 
   [[nodiscard]] LogLevel level() const noexcept { return level_; }
   void push(const LogLine& line) TENDON_EXCLUDES(mutex_);
-  /// The next line; nothing once it is finished and empty.
+  /// The next line; nullopt once the queue is finished and empty.
   [[nodiscard]] std::optional<OwnedLogLine> next() TENDON_EXCLUDES(mutex_);
-  /// Takes no further line; those that wait are still delivered.
+  /// Stops accepting lines; the waiting ones are still delivered.
   void finish() TENDON_EXCLUDES(mutex_);
 
  private:
@@ -55,7 +55,7 @@ class LogQueue {
   detail::Mutex mutex_;
   detail::CondVar changed_;
   std::deque<Waiting> lines_ TENDON_GUARDED_BY(mutex_);
-  std::uint64_t left_out_ TENDON_GUARDED_BY(mutex_) = 0;  // behind the last that waits
+  std::uint64_t left_out_ TENDON_GUARDED_BY(mutex_) = 0;  // dropped after the last waiting line
   bool finished_ TENDON_GUARDED_BY(mutex_) = false;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that touches memory of Tendon in a way that kills it says why before it dies.
+// Makes a process that dies of a wrong access to memory of Tendon print the reason first.
 #include "memory_faults.hpp"
 
 #include <signal.h>
@@ -28,7 +28,7 @@ constexpr std::string_view kReadOnly[] = {
     "recv(mode='copy') gives arrays, recv(as_=torch) and recv(as_=TensorDict) give tensors, "
     "copy.deepcopy takes what a handler is asked (docs/python.md).\n"};
 
-/// A line that is made without memory of the heap.
+/// A line of text that uses no heap memory.
 class Line {
  public:
   void add(std::string_view text) noexcept {
@@ -61,15 +61,16 @@ void explain(const siginfo_t& fault) noexcept {
 
 std::atomic_flag is_explained;
 
-// Only what may be called in a signal handler.
+// Calls only functions that are legal in a signal handler.
 void on_segv(int number, siginfo_t* info, void*) {
-  // A fault repeats when this returns; a signal that somebody sent does not.
+  // A memory fault repeats when this returns; a signal that a process sent does not.
   if (info->si_code != SEGV_MAPERR && info->si_code != SEGV_ACCERR) {
     signal(SIGSEGV, SIG_DFL);
     raise(number);
     return;
   }
-  // Several threads of torch may write: the others fault again until the first has said it.
+  // Several threads of torch may write: the other ones fault again until the first has explained
+  // it.
   if (is_explained.test_and_set()) return;
   explain(*info);
   signal(SIGSEGV, SIG_DFL);
@@ -77,7 +78,7 @@ void on_segv(int number, siginfo_t* info, void*) {
 
 }  // namespace
 
-// Handlers of others, as that of faulthandler, are left alone.
+// Leaves the handlers of others alone, such as faulthandler's.
 void explain_memory_faults() {
   const char* const word = std::getenv("TENDON_EXPLAIN_SEGV");
   if (word != nullptr && std::string_view(word) == "off") return;

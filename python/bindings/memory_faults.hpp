@@ -3,9 +3,9 @@
 
 namespace tendon::python {
 
-/// Lets this process say, before SIGSEGV ends it, which memory of Tendon it touched: what its
-/// parent received, or what may only be read. Nothing where SIGSEGV has a handler already, and
-/// where TENDON_EXPLAIN_SEGV is "off". The signal ends the process as before.
+/// Makes this process print, before SIGSEGV ends it, which memory of Tendon it touched: memory that
+/// its parent received, or read-only memory. Does nothing if SIGSEGV already has a handler or
+/// TENDON_EXPLAIN_SEGV is "off". The signal still ends the process.
 void explain_memory_faults();
 
 }  // namespace tendon::python

@@ -41,10 +41,10 @@ NB_MODULE(_tendon, module) {
   bind_shared_files(module);
   bind_memory_faults(module);
   bind_log(module);
-  // A daemon thread that the end of the interpreter stops in a wait keeps what it holds: a user
-  // can do nothing about the report. The tests switch it on.
+  // Disables the report of leaks: a daemon thread that the interpreter's end stops in a wait keeps
+  // its objects, and a user can do nothing about that. The tests enable it.
   nb::set_leak_warnings(false);
-  // By the package, so that the stubs are made of what is bound above.
+  // The package calls it after the stubs are made from the bindings above.
   module.def("_set_signature", set_signature);
   module.def("_explain_arguments", explain_arguments);
   module.def("_report_leaks", [] { nb::set_leak_warnings(true); });

@@ -16,7 +16,7 @@ struct NodeHandle {
   std::shared_ptr<Node> node;
 };
 
-/// The deadline of a `timeout=` argument of a call on something that belongs to a Python Node.
+/// The deadline of a `timeout=` argument for a call on an object that belongs to a Python Node.
 [[nodiscard]] Deadline until(nb::handle node, nb::handle timeout);
 
 }  // namespace tendon::python

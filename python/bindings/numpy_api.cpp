@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "numpy_api.hpp"
 
-// Built with the headers of NumPy 2, a module runs with any NumPy from this version on;
-// pyproject.toml asks for the same one.
+// A module built with the headers of NumPy 2 runs with any NumPy from this version on;
+// pyproject.toml requires the same one.
 #define NPY_TARGET_VERSION NPY_1_24_API_VERSION
 #define NPY_NO_DEPRECATED_API NPY_1_24_API_VERSION
 #include <numpy/arrayobject.h>
@@ -17,10 +17,10 @@ namespace {
 
 static_assert(sizeof(int) == 4 && sizeof(long) == 8);
 
-/// The table of NumPy's functions, which all that is called PyArray_ below looks into. An import
-/// may let another thread run, which then imports as well: both find the same.
+/// Loads the table of NumPy's functions, which all the PyArray_ names below use. The import may let
+/// another thread run and import too; both get the same table.
 void need_numpy() {
-  // import_array() prints the error and raises another.
+  // _import_array() raises its error; import_array() would print it and raise another.
   if (PyArray_API == nullptr && _import_array() != 0) throw nb::python_error();
 }
 
@@ -66,14 +66,14 @@ int type_number_of(DType dtype) {
        {NPY_FLOAT, NPY_DOUBLE, NPY_INT64, NPY_INT32, NPY_UINT8, NPY_BOOL, NPY_INT8, NPY_INT16,
         NPY_UINT16, NPY_UINT32, NPY_UINT64, NPY_HALF, NPY_CFLOAT, NPY_CDOUBLE})
     if (dtype_of(number) == dtype) return number;
-  return NPY_NOTYPE;  // unreachable: types with a format are all there
+  return NPY_NOTYPE;  // unreachable: every type with a format has a case
 }
 
 }  // namespace
 
 std::optional<PlainMemory> plain_array(nb::handle object) {
   if (PyArray_API == nullptr) {
-    // Only a program that imported NumPy has one of its arrays: no import for one that has not.
+    // No NumPy array exists before the program imports NumPy, so nothing is imported here.
     if (PyDict_GetItemString(PyImport_GetModuleDict(), "numpy") == nullptr) return std::nullopt;
     need_numpy();
   }
@@ -84,7 +84,7 @@ std::optional<PlainMemory> plain_array(nb::handle object) {
   if (!dtype) return std::nullopt;
   const auto shape =
       Shape::make({PyArray_DIMS(array), static_cast<std::size_t>(PyArray_NDIM(array))});
-  // Too many dimensions: the way round finds the words for that.
+  // Too many dimensions: the general path words the refusal.
   if (!shape || !shape->size_bytes(*dtype)) return std::nullopt;
   return PlainMemory{static_cast<std::byte*>(PyArray_DATA(array)), *dtype, *shape,
                      !PyArray_ISWRITEABLE(array)};
@@ -102,7 +102,7 @@ nb::object make_array(const Tensor& tensor, nb::object owner, nb::handle type) {
   }
   PyArray_Descr* const descr = PyArray_DescrFromType(type_number_of(tensor.dtype()));
   if (descr == nullptr) throw nb::python_error();
-  // NumPy allocates where it gets no memory; it writes only where it may.
+  // NumPy allocates memory for a null pointer. It does not write to this byte.
   static std::byte nothing[1];
   auto* const data = const_cast<std::byte*>(tensor.data());
   nb::object array = nb::steal(PyArray_NewFromDescr(

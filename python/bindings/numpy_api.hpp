@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few calls of NumPy's C interface that save the buffer protocol on the way of every array.
+// The calls of NumPy's C interface that avoid the buffer protocol for each array.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -13,8 +13,8 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// nullopt for everything that is not exactly a numpy.ndarray, row-major, of an element type of
-/// ours in this machine's byte order. The pointers live as long as the array.
+/// nullopt unless the object is exactly a numpy.ndarray, row-major, with a supported element type
+/// in this machine's byte order. The pointers live as long as the array.
 [[nodiscard]] std::optional<PlainMemory> plain_array(nb::handle object);
 
 /// A numpy.ndarray (or `type`, a subclass) on the memory of `tensor`, which `owner` keeps alive.

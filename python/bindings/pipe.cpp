@@ -40,7 +40,8 @@ Deadline until(const PipeHandle& self, nb::handle timeout) {
   return deadline_of(timeout, default_timeout_s(self.context));
 }
 
-/// They belong to raw bytes: no argument is dropped without a word.
+/// Refuses tag and header for a batch: they belong to raw bytes, and no argument is dropped
+/// silently.
 void refuse_tag_and_header(nb::handle data, std::uint32_t tag, const nb::bytes& header) {
   if (tag == 0 && header.size() == 0) return;
   raise_value_error(std::string(tag != 0 ? "tag" : "header") +
@@ -48,7 +49,7 @@ void refuse_tag_and_header(nb::handle data, std::uint32_t tag, const nb::bytes& 
                     quoted_type(data) + ": a number or text of a batch is an entry of it");
 }
 
-/// A batch, on its stream as the sending thread names it.
+/// Returns the function that sends a batch on its stream, as the sending thread names it.
 auto sender_of(const std::shared_ptr<Pipe>& pipe, const std::optional<Stream>& stream) {
   return [pipe, stream](const TensorDict& batch, Deadline end) {
     const auto bare = with_bare_loans(batch);
@@ -59,7 +60,7 @@ auto sender_of(const std::shared_ptr<Pipe>& pipe, const std::optional<Stream>& s
 void send_loan(const std::shared_ptr<Pipe>& pipe, const LoanHandle& handle,
                const std::optional<Stream>& wanted, Deadline deadline) {
   const auto stream = stream_for(handle, wanted, "pipe.send");
-  // In host memory it is never copied.
+  // A loan in host memory is never copied.
   const std::uint64_t size_bytes = stream ? handle.loan->dict().size_bytes() : 0;
   const LeavingLoan leaving(handle.loan);
   send_with(deadline, size_bytes, leaving.by([pipe, stream](Loan&& loan, Deadline end) {
@@ -78,7 +79,8 @@ void send(const PipeHandle& self, nb::object data, nb::object timeout, std::uint
     auto same = self.same_again != nullptr ? std::exchange(self.same_again, nullptr)
                                            : share(std::make_unique<SameAgain>());
     same->take(data);
-    // Only shared with a call that may continue after Ctrl-C: then an exception leaves here.
+    // Shares the notes only with a call that continues after Ctrl-C; an exception then skips the
+    // rest.
     send_with(deadline, same->batch().size_bytes(),
               [send = sender_of(pipe, stream_for(same->batch(), wanted)), same](Deadline end) {
                 return send(same->batch(), end);
@@ -103,7 +105,7 @@ void send(const PipeHandle& self, nb::object data, nb::object timeout, std::uint
   refuse_tag_and_header(data, tag, header);
   TensorDict batch = dict_from(data);
   const std::uint64_t size_bytes = batch.size_bytes();
-  const auto send = sender_of(pipe, stream_for(batch, wanted));  // before the batch moves
+  const auto send = sender_of(pipe, stream_for(batch, wanted));  // before the batch is moved
   send_with(deadline, size_bytes,
             [send, batch = std::move(batch)](Deadline end) { return send(batch, end); });
 }
@@ -118,10 +120,10 @@ std::unique_ptr<Future> send_async(const PipeHandle& self, nb::object data, nb::
       refuse_tag_and_header(data, tag, header);
       const auto& handle = nb::cast<const LoanHandle&>(data);
       const auto stream = stream_for(handle, wanted, "pipe.send");
-      Loan loan = std::move(*handle.loan);  // another thread may send it too
+      Loan loan = std::move(*handle.loan);  // another thread may send the loan too
       auto sending = without_gil(
           [&] { return pipe->send_async(std::move(loan), {.stream = handle_of(stream)}); });
-      if (!loan.empty()) *handle.loan = std::move(loan);  // it was not sent
+      if (!loan.empty()) *handle.loan = std::move(loan);  // not sent
       return sending;
     }
     if (auto bytes = bytes_from(data)) {
@@ -139,7 +141,7 @@ std::unique_ptr<Future> send_async(const PipeHandle& self, nb::object data, nb::
   return make_future(
       self.context, timeout, start(), [] { return nb::none(); }, "pipe.send",
       [sent_by = std::weak_ptr(pipe)] {
-        // Weak: a pipe that is dropped ends, whatever became of its messages.
+        // Weak, so that a dropped pipe ends while its messages are pending.
         const auto open = sent_by.lock();
         return "the message was not sent to " +
                (open == nullptr ? std::string("the peer") : open->peer().to_string()) +
@@ -147,14 +149,14 @@ std::unique_ptr<Future> send_async(const PipeHandle& self, nb::object data, nb::
       });
 }
 
-/// For what was received, where an exception keeps it from the caller.
+/// Returns a received batch to its stream if an exception keeps it from the caller.
 auto giving_back(const std::shared_ptr<Pipe>& pipe) {
   return [pipe](Result<TensorDict> batch) {
     pipe->give_back(Message{.tag = 0, .header = {}, .tensors = *std::move(batch), .bytes = {}});
   };
 }
 
-/// The same of a receive on a stream: what is received again is there in the order of this one.
+/// The same for a receive on a stream: the batch is later received again in the order of `stream`.
 auto giving_back(const std::shared_ptr<Pipe>& pipe, const std::optional<Stream>& stream) {
   return [give_back = giving_back(pipe), stream](Result<TensorDict> batch) {
     set_order(stream, *batch);
@@ -175,7 +177,8 @@ nb::object recv(const PipeHandle& self, nb::object timeout, const std::string& m
   as = gpu_conversion_from(as, device);
   const auto stream = stream_from(on_stream);
   const auto wanted = word_from<RecvMode>("mode", mode);
-  // A framework may write what it has, and a write to memory of the peer would end its CUDA.
+  // Copies tensors on a GPU: a framework may write to its tensors, and a write to the peer's memory
+  // would end its CUDA.
   const RecvMode on_gpu = wanted == RecvMode::view_only ? wanted : RecvMode::copy;
   const RecvOptions how{.mode = wanted,
                         .device_mode = on_gpu,
@@ -189,12 +192,12 @@ nb::object recv(const PipeHandle& self, nb::object timeout, const std::string& m
   return converted_or_given_back(pipe, unwrap(std::move(batch)), as);
 }
 
-/// The words of an asynchronous receive that timed out.
+/// The text of an asynchronous receive that timed out.
 std::string nothing_came(const Pipe& pipe) {
   return "no message of " + pipe.peer().to_string() + " was received before the deadline";
 }
 
-/// The stream of a receive, as this thread names it: another one may take the result.
+/// The stream of a receive, as this thread names it: another thread may take the result.
 Stream named_here(const std::optional<Stream>& stream) {
   return stream.value_or(stream_of(detail::cuda::kPerThreadStream));
 }
@@ -222,10 +225,10 @@ nb::object each(nb::object self, nb::object timeout, nb::object as, nb::object d
   return each_of(std::move(self), std::move(timeout), std::move(arguments));
 }
 
-/// Arrays were written in place; everything else that arrived is put where it belongs.
+/// Stores the received values in the destination; its arrays were filled in place.
 void store_values(nb::handle destination, const Value* before, const Value* after) {
   if (after == nullptr || after == before) return;
-  // A peer may have sent a hundred thousand names.
+  // Linear search would be slow: a peer may send a hundred thousand names.
   std::unordered_map<std::string_view, const Value*> known;
   if (before != nullptr)
     for (const auto& [path, value] : before->as_map()) known.emplace(path, &value);
@@ -241,7 +244,7 @@ void store_values(nb::handle destination, const Value* before, const Value* afte
   const nb::object homeless =
       nb::module_::import_("tendon._convert").attr("store")(destination, changed);
   if (nb::len(homeless) == 0) return;
-  // A Value shows text in quotes, with nothing of a peer's names hidden.
+  // A Value shows text in quotes and hides no characters of a peer's names.
   std::ostringstream text;
   text << "the values ";
   std::string_view separator;
@@ -256,7 +259,7 @@ void store_values(nb::handle destination, const Value* before, const Value* afte
 void recv_into(const PipeHandle& self, nb::object destination, nb::object timeout) {
   const Deadline deadline = until(self, timeout);
   TensorDict arrays = dict_from(destination);
-  // Nothing would tell the consumer of an array on a GPU which stream it was filled on.
+  // The consumer of an array on a GPU could not learn which stream filled it.
   unwrap(detail::check_on_cpu(arrays, "pipe.recv_into"));
   const auto pipe = self.pipe;
   const auto before = arrays.values();
@@ -333,7 +336,7 @@ std::unique_ptr<Future> next_async(const PipeHandle& self) {
   return future;
 }
 
-/// A method that waits and takes nothing but a timeout: flush, close, finish_sending.
+/// Calls a method that waits and takes only a timeout: flush, close, finish_sending.
 template <Result<void> (Pipe::*Method)(Deadline)>
 void wait_for(const PipeHandle& self, nb::object timeout) {
   const auto pipe = self.pipe;
@@ -341,7 +344,7 @@ void wait_for(const PipeHandle& self, nb::object timeout) {
                         [&](Deadline slice) { return ((*pipe).*Method)(slice); }));
 }
 
-/// wait_for() in an event loop: a coroutine.
+/// wait_for() as a coroutine for an event loop.
 template <Result<void> (Pipe::*Method)(Deadline)>
 nb::object await_for(const PipeHandle& self, nb::object timeout) {
   const auto call = [pipe = self.pipe](nb::object seconds) {

@@ -14,7 +14,7 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// The elements of an array or tensor, row-major without gaps, where they lie.
+/// The row-major, gapless elements of an array or tensor, at their place in memory.
 struct PlainMemory {
   std::byte* data;
   DType dtype;
@@ -22,12 +22,12 @@ struct PlainMemory {
   bool read_only;
 };
 
-/// nullopt for everything but a numpy.ndarray, torch.Tensor or torch.nn.Parameter on the CPU whose
-/// memory holds its elements, row-major, of an element type of ours. What is left takes the ways
-/// of tensor_from, which also finds the words for a refusal.
+/// nullopt unless the object is a numpy.ndarray, torch.Tensor or torch.nn.Parameter on the CPU with
+/// row-major memory of a supported element type. tensor_from handles all other objects and words
+/// refusals.
 [[nodiscard]] std::optional<PlainMemory> plain_memory(nb::handle object);
 
-/// The Tensor of it; `owner` keeps the array or tensor alive.
+/// Makes a Tensor of the memory; `owner` keeps the array or tensor alive.
 [[nodiscard]] Tensor tensor_of(const PlainMemory& memory, std::shared_ptr<const void> owner);
 
 }  // namespace tendon::python

@@ -28,8 +28,8 @@ constexpr const char* kClassDoc =
     "timeout, of each call that takes one: seconds; None: for ever; left out: as its\n"
     "Context says, if the call says nothing else.";
 
-/// A call may not be cut into slices: each would publish the sample once more. It looks at signals
-/// while it waits instead. `publish` gets the function that looks.
+/// Publishes in one call, not in slices: each slice would publish the sample once more. Looks at
+/// signals while it waits: `publish` gets the function that does so.
 template <class Publish>
 Published publish_once(Publish publish) {
   bool interrupted = false;
@@ -45,13 +45,13 @@ Published publish_once(Publish publish) {
   return unwrap(std::move(published));
 }
 
-/// Nothing: it was left out.
+/// nullopt: the timeout was left out.
 std::optional<Deadline> deadline_of_publish(nb::handle timeout) {
   if (timeout.ptr() == Py_Ellipsis) return std::nullopt;
   return deadline_of(timeout, 0);
 }
 
-/// A sample without tensors waits for nobody with 'drop_oldest'.
+/// Publishes a sample without tensors; with 'drop_oldest' it does not wait.
 Published publish_bytes(const PublisherHandle& self, const std::optional<Deadline>& deadline,
                         Bytes sample) {
   const bool waits = self.overflow == Overflow::block;
@@ -111,7 +111,7 @@ LoanHandle loan(const PublisherHandle& self, nb::object schema, nb::object timeo
   const LoanOptions options = loan_options_from(device, on_stream);
   const Deadline deadline = until(self.node, timeout);
   const auto publisher = self.publisher;
-  // In host memory it waits for nothing, whatever the timeout.
+  // A loan in host memory never waits.
   if (options.device == cpu())
     return make_loan(unwrap(without_gil([&] { return publisher->loan(wanted); })), options);
   return make_loan(
@@ -127,7 +127,7 @@ void wait_for_subscribers(const PublisherHandle& self, std::size_t count, nb::ob
   }));
 }
 
-/// Not in slices: the first one that passed would end the channels.
+/// Not in slices: the first expired slice would end the channels.
 Result<void> close_until(const PublisherHandle& self, Deadline deadline) {
   release_left_over();
   return wait_beside(deadline,
@@ -137,7 +137,7 @@ Result<void> close_until(const PublisherHandle& self, Deadline deadline) {
 void leave(const PublisherHandle& self, nb::object type, nb::object /*value*/,
            nb::object /*traceback*/) {
   if (!type.is_none()) {
-    (void)close_until(self, Deadline::now());  // those that are behind are told what they miss
+    (void)close_until(self, Deadline::now());  // subscribers that lag hear what they miss
     return;
   }
   unwrap(close_until(self, until(self.node, nb::ellipsis())));

@@ -67,7 +67,7 @@ void Pump::run() {
     calls_.pop_front();
     lock.unlock();
     call();
-    call = nullptr;  // its captures end without the lock
+    call = nullptr;  // destroys its captures without the lock
     lock.lock();
   }
 }

@@ -12,24 +12,24 @@
 
 namespace tendon::python {
 
-/// A thread that calls what may take the GIL or run code of a user, which no thread of the library
-/// may do; and what a deadline asks for.
+/// A thread that runs calls which may take the GIL or run user code, as no thread of the library
+/// may. It also runs calls at deadlines.
 ///
 /// Owns:    its thread, from the first call on.
 /// Threads: thread-safe.
-/// Errors:  where the system has no thread to spare, post() calls at once.
-/// Blocks:  stop(), until what was posted has been called.
+/// Errors:  if the system has no further thread, post() runs the call at once.
+/// Blocks:  stop(), until all posted calls have run.
 /// Cost:    a lock and a wake-up each.
 class Pump {
  public:
-  /// That of this process.
+  /// The pump of this process.
   [[nodiscard]] static Pump& get();
 
   void post(std::function<void()> call) TENDON_EXCLUDES(mutex_);
-  /// Calls it at the deadline, unless `of` has ended by then.
+  /// Runs `call` at the deadline, unless `of` is destroyed before.
   void post_at(Deadline when, std::weak_ptr<void> of, std::function<void()> call)
       TENDON_EXCLUDES(mutex_);
-  /// Calls what was posted. What is posted afterwards is dropped: the interpreter ends. Not with
+  /// Runs all posted calls. Drops later ones, since the interpreter ends. The caller must not hold
   /// the GIL, which the calls may need.
   void stop() TENDON_EXCLUDES(mutex_);
 

@@ -14,9 +14,10 @@
 namespace tendon::python {
 namespace {
 
-/// Written with the GIL, read by a handler on any thread: what is being filled has the number 0.
+/// Written with the GIL, read by a signal handler on any thread. A place that is being filled has
+/// the number 0.
 struct Place {
-  std::atomic<std::uint64_t> number{0};  ///< of the note, by time; 0: free, or being filled
+  std::atomic<std::uint64_t> number{0};  ///< rises with each note; 0: free, or being filled
   std::atomic<std::uintptr_t> begin{0};
   std::atomic<std::uintptr_t> size_bytes{0};
   std::size_t key_hash = 0;
@@ -24,9 +25,9 @@ struct Place {
   std::array<char, kKeyShownBytes> text{};
 };
 constinit std::array<Place, kMostReadOnly> places{};
-constinit std::uint64_t last_number = 0;  // under the GIL
+constinit std::uint64_t last_number = 0;  // guarded by the GIL
 
-// Neighbours in the table, of which one is taken.
+// A note uses one of these adjacent places of the table.
 constexpr std::size_t kNeighbours = 8;
 static_assert((kMostReadOnly & (kMostReadOnly - 1)) == 0 && kMostReadOnly > kNeighbours);
 
@@ -34,7 +35,7 @@ std::uintptr_t number_of(const void* address) noexcept {
   return reinterpret_cast<std::uintptr_t>(address);
 }
 
-/// That of this memory, else a free one, else the oldest.
+/// Returns the place of this memory, else a free one, else the oldest.
 Place& place_of(std::uintptr_t begin) noexcept {
   const std::size_t home = (begin >> 6) * 0x9E3779B97F4A7C15 >> 40;
   Place* oldest = nullptr;
@@ -79,7 +80,7 @@ void note_read_only(const TensorDict& batch, std::string_view key) {
 }
 
 std::string_view key_of_read_only(const void* address) noexcept {
-  // Slots of several sizes may have been there: the last one counts.
+  // Slots of several sizes may have been at the address: the latest note counts.
   const Place* found = nullptr;
   std::uint64_t latest = 0;
   for (const Place& place : places) {

@@ -59,7 +59,8 @@ void bind_reduce_op(nb::module_& module) {
              return nb::hash(nb::make_tuple(static_cast<int>(self.kind()), self.factor()));
            })
       .def("__repr__", text_of);
-  // No attributes: a class that holds instances of itself would outlive the interpreter.
+  // Not attributes of the class: a class that holds its own instances would outlive the
+  // interpreter.
   for (const auto& [kind, word] : kWords<ReduceKind>)
     if (kind != ReduceKind::premul_sum)
       type.def_prop_ro_static(std::string(word).c_str(),

@@ -9,7 +9,7 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// A tendon.ReduceOp or its name; TypeError and ValueError name what is legal.
+/// Reads a tendon.ReduceOp or its name; TypeError and ValueError list the legal ones.
 [[nodiscard]] ReduceOp reduce_op_from(nb::handle object);
 
 }  // namespace tendon::python

@@ -22,7 +22,7 @@ class PythonStore final : public RendezvousStore {
             nb::module_::import_("tendon._store").attr("host_of")(nb::handle(store)))) {}
 
   [[nodiscard]] std::string host() const override { return host_; }
-  // By the thread in Group::join, without the GIL.
+  // Called by the thread in Group::join, without the GIL.
   Result<void> set(std::string_view key, std::string_view value, Deadline deadline) override {
     TENDON_CHECK(ask({std::string(key), std::string(value)}, deadline));
     return {};
@@ -31,7 +31,7 @@ class PythonStore final : public RendezvousStore {
     return ask({std::string(key), std::nullopt}, deadline);
   }
 
-  // By the thread that waits in Group.join, with it.
+  // Called by the thread that waits in Group.join, with the GIL.
   void serve() {
     std::optional<Question> question;
     {
@@ -77,15 +77,15 @@ class PythonStore final : public RendezvousStore {
   };
   struct Question {
     std::string key;
-    std::optional<std::string> value = {};  // to set
+    std::optional<std::string> value = {};  // the value to set
     std::uint64_t number = 0;
-    bool is_missing = false;  // the store has said that it has no such key
+    bool is_missing = false;  // the store answered that it lacks the key
   };
 
   Result<std::string> ask(Question question, Deadline deadline) {
     const std::string key = question.key;
     const bool is_setting = question.value.has_value();
-    // `timeout` is the word for a key that is not there.
+    // A missing key is a `timeout`.
     const auto nobody = [&](bool is_missing) {
       if (is_missing)
         return Error{ErrorCode::timeout, "group.rendezvous", "nobody has set it by the deadline"};
@@ -94,7 +94,7 @@ class PythonStore final : public RendezvousStore {
                        std::string(is_setting ? "set" : "get") + "('" + key + "')"};
     };
     const detail::Lock lock(mutex_);
-    // One at a time: calls of several groups may use one store.
+    // One call at a time: several groups may share one store.
     while (is_asked_)
       if (!changed_.wait_until(mutex_, deadline)) break;
     if (is_asked_) return nobody(false);
@@ -118,7 +118,7 @@ class PythonStore final : public RendezvousStore {
   const std::shared_ptr<Held> held_;
   const std::string host_;
   detail::Mutex mutex_;
-  bool is_asked_ TENDON_GUARDED_BY(mutex_) = false;  // by a call, which waits for the answer
+  bool is_asked_ TENDON_GUARDED_BY(mutex_) = false;  // a call waits for the answer
   std::uint64_t asked_count_ TENDON_GUARDED_BY(mutex_) = 0;
   detail::CondVar changed_;
   std::optional<Question> question_ TENDON_GUARDED_BY(mutex_);

@@ -31,13 +31,13 @@ struct RequestHandle {
   nb::object tensors;
 };
 
-/// A task, and the place for its answer.
+/// A task and the place for its answer.
 struct TaskHandle {
   std::shared_ptr<Tasks> tasks;
   std::shared_ptr<Task> task;
 };
 
-/// Null where the tasks were closed: the thread ends.
+/// None once the tasks are closed; the thread then ends.
 nb::object next(const std::shared_ptr<Tasks>& self) {
   auto task = without_gil([&] { return self->next(); });
   release_left_over();
@@ -70,12 +70,12 @@ nb::object remaining(const RequestHandle& self) {
   return nb::float_(std::chrono::duration<double>(deadline.remaining()).count());
 }
 
-/// Not in slices: the first one that passed would cancel what runs.
+/// Not in slices: the first expired slice would cancel running handlers.
 Result<void> close_until(const ResponderHandle& self, Deadline deadline) {
   release_left_over();
   Result<void> in_handler;
   const std::function<void()> close = [&] { in_handler = self.responder->close(deadline); };
-  // Its threads work on what it has until the responder is dropped.
+  // In a handler, its threads keep working until the responder is dropped.
   if (without_gil([&] { return self.tasks->call_in_handler(close); })) return in_handler;
   auto closed = wait_beside(
       deadline, [responder = self.responder](Deadline end) { return responder->close(end); });
@@ -92,7 +92,8 @@ void leave(const ResponderHandle& self, nb::object type, nb::object /*value*/,
   unwrap(close_until(self, until(self.node, nb::ellipsis())));
 }
 
-/// Ends as a Responder does, also in one of its handlers: these run on threads of Python.
+/// The destructor ends like a Responder's, even in one of its handlers, which run on threads of
+/// Python.
 std::shared_ptr<Responder> ends_in_handlers(Responder made, const std::shared_ptr<Tasks>& tasks) {
   return {new Responder(std::move(made)), [tasks](Responder* last) {
             const std::function<void()> end = [last] { delete last; };
@@ -102,7 +103,7 @@ std::shared_ptr<Responder> ends_in_handlers(Responder made, const std::shared_pt
           }};
 }
 
-// For tendon/_responder.py.
+// tendon/_responder.py uses these classes.
 void bind_tasks(nb::module_& module) {
   nb::class_<TaskHandle>(module, "_Task")
       .def("__enter__",

@@ -14,8 +14,8 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// The state of a Python Responder. Its end closes `tasks` behind the responder, whose
-/// handlers have returned then.
+/// The state of a Python Responder. Its end closes `tasks` after the responder, when the handlers
+/// have returned.
 struct ResponderHandle {
   nb::object node;
   std::shared_ptr<Tasks> tasks;

@@ -15,7 +15,7 @@
 namespace tendon::python {
 namespace {
 
-/// The batch that load() returns, with the texts in the head of its file.
+/// The batch that load() returns, with the texts of its file's header.
 struct LoadedDict : TensorDict {
   SafetensorsMetadata metadata;
 };
@@ -33,7 +33,7 @@ nb::object load(nb::object path, nb::object as, nb::object device) {
   return nb::cast(LoadedDict{std::move(opened).tensors(), std::move(metadata)});
 }
 
-/// Sets what a dict of Python says.
+/// Copies the entries of a Python dict.
 void set_all(SafetensorsMetadata& metadata, const nb::dict& given) {
   for (auto [key, text] : given) {
     if (!PyUnicode_Check(key.ptr()) || !PyUnicode_Check(text.ptr()))

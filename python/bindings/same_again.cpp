@@ -23,7 +23,7 @@ bool is_scalar(nb::handle object) {
          PyUnicode_CheckExact(p);
 }
 
-/// The mark of a level; none: a dict.
+/// True if the object is a level like the noted one; without a note, if it is a dict.
 bool is_such_level(nb::handle object, const std::optional<TensordictLevel>& noted) {
   if (!noted) return PyDict_CheckExact(object.ptr());
   return is_plain_tensordict(object) && TensordictLevel(object).equals(*noted);
@@ -35,7 +35,7 @@ struct SameAgain::Entry {
   nb::object key;
   std::string path;
   EntryKind kind = EntryKind::value;
-  std::shared_ptr<HeldArray> held;  // of a tensor: keeps its memory, also as the owner of a Storage
+  std::shared_ptr<HeldArray> held;  // of a tensor: keeps its memory, also as a Storage's owner
   PlainMemory memory{};
   std::optional<TensordictLevel> level;  // of a nested TensorDict
   Value value;
@@ -112,7 +112,7 @@ bool SameAgain::note_tensordict(nb::handle object, const std::string& prefix) {
       if (!note_tensordict(content, path + "/")) return false;
     } else {
       const auto memory = plain_memory(content);
-      // Replaces the Tensor that the adapter put in.
+      // Replaces the Tensor that the adapter stored.
       if (!memory || !batch_.try_set(path, note_array(key, path, content, *memory))) return false;
     }
   }
@@ -126,14 +126,14 @@ bool SameAgain::refill(nb::handle level) {
     PyObject* key = nullptr;
     PyObject* object = nullptr;
     while (PyDict_Next(level.ptr(), &position, &key, &object) != 0) {
-      // Kept: another thread may run meanwhile, and replace the entry.
+      // Takes references: another thread may run meanwhile and replace the entry.
       if (!refill_next(place, nb::borrow(key), nb::borrow(object))) return false;
     }
   } else {
     for (const nb::handle item : tensordict_items(level))
       if (!refill_next(place, item[0], item[1])) return false;
   }
-  return true;  // had the level more entries before, the next one belongs elsewhere
+  return true;  // if the level had more entries before, the next one does not match
 }
 
 bool SameAgain::refill_next(const std::string* place, const nb::object& key,

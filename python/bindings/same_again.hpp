@@ -17,13 +17,13 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// Most programs send dicts of the same names, dtypes and shapes again and again. This keeps the
-/// TensorDict of the last one, so that the next costs a comparison an entry: no entry is made, and
-/// its schema stays the one that the pipe has announced. It knows again nested dicts of what
-/// plain_memory() takes and of None, bool, int, float and str, and nested TensorDicts of
-/// tensordict with nothing but such memory in them; everything else is walked each time.
+/// Remembers the TensorDict of the last dict, because most programs send dicts of the same names,
+/// dtypes and shapes repeatedly. The next dict then costs a comparison per entry: no entry is made,
+/// and the schema stays the one that the pipe has announced. It recognizes nested dicts of
+/// plain_memory() objects, None, bool, int, float and str. It also recognizes nested TensorDicts of
+/// tensordict with only such memory. It walks everything else each time.
 ///
-/// It holds references to the arrays between take() and let_go() only, and needs the GIL for both.
+/// It holds references to the arrays only between take() and let_go(). Both need the GIL.
 class SameAgain final : public Deferred {
  public:
   SameAgain();
@@ -31,21 +31,21 @@ class SameAgain final : public Deferred {
   SameAgain& operator=(const SameAgain&) = delete;
   ~SameAgain() override;
 
-  /// False for what would be walked each time in any case.
+  /// False for objects that are always walked.
   [[nodiscard]] static bool may_know(nb::handle object);
-  /// Makes batch() this dict; TypeError and ValueError as dict_from. Precondition:
+  /// Makes batch() equal to the dict; TypeError and ValueError as dict_from. Precondition:
   /// may_know(object).
   void take(nb::handle object);
   [[nodiscard]] const TensorDict& batch() const { return batch_; }
   void let_go();
 
-  // For dict_from, which reports each entry, depth first.
-  /// The Tensor that dict_from puts in, so that it can be moved on to the next array.
+  // dict_from calls these for each entry, depth first.
+  /// Returns the Tensor for dict_from's batch; it is later moved to the next array.
   [[nodiscard]] Tensor note_array(nb::handle key, const std::string& path, nb::handle object,
                                   const PlainMemory& memory);
   void note_dict(nb::handle key, const std::string& path, nb::handle object);
   void note_value(nb::handle key, const std::string& path, nb::handle object, const Value& value);
-  /// An entry of another kind.
+  /// Notes an entry of another kind.
   void note_other() { all_known_ = false; }
 
  private:
@@ -61,7 +61,7 @@ class SameAgain final : public Deferred {
   TensorDict batch_;
   std::optional<TensordictLevel> level_;  // none: a dict
   std::vector<Entry> entries_;
-  std::size_t at_ = 0;  // of refill
+  std::size_t at_ = 0;  // the place of refill()
   bool all_known_ = true;
 };
 

@@ -72,7 +72,7 @@ Shape shape_from(nb::handle shape) {
     const nb::object items = nb::steal(PySequence_List(shape.ptr()));
     if (!items.is_valid()) PyErr_Clear();
     if (!items.is_valid() || PyUnicode_Check(shape.ptr()) || PyBytes_Check(shape.ptr()))
-      add(shape);  // says what is legal
+      add(shape);  // raises with the legal values
     for (nb::handle size : items) add(size);
   }
   return unwrap(Shape::make(sizes));

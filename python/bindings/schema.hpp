@@ -17,9 +17,9 @@ struct SchemaHandle {
   std::shared_ptr<const Schema> schema;
 };
 
-/// From a `shape` argument: an int or a sequence of ints.
+/// Reads a `shape` argument: an int or a sequence of ints.
 [[nodiscard]] Shape shape_from(nb::handle shape);
-/// A Schema, or what Schema() and Schema.of() take.
+/// Reads a Schema, or an argument of Schema() or Schema.of().
 [[nodiscard]] std::shared_ptr<const Schema> schema_from(nb::handle object);
 
 }  // namespace tendon::python

@@ -10,8 +10,8 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// What the arguments `profile` and `security` of a call say together: a tendon.Security, or None
-/// and the word of a profile.
+/// Combines the arguments `profile` and `security` of a call: a tendon.Security, or None with the
+/// name of a profile.
 [[nodiscard]] Security security_from(const std::string& profile, nb::handle security);
 
 }  // namespace tendon::python

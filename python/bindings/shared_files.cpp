@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folders and files of memory-mapped tensors that tensordict has.
+// The folders and files of tensordict's memory-mapped tensors.
 #include <nanobind/stl/string.h>
 
 #include <filesystem>

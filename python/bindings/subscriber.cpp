@@ -41,13 +41,13 @@ constexpr const char* kClassDoc =
 
 std::optional<std::chrono::nanoseconds> nanoseconds_of(std::optional<double> seconds) {
   if (!seconds) return std::nullopt;
-  // Beyond any age that a sample can have; NaN is none.
+  // Longer than any sample's age. NaN is read as 0.
   constexpr double kMost = 3e9;
   if (!(*seconds > 0)) return std::chrono::nanoseconds(0);
   return std::chrono::nanoseconds(static_cast<std::int64_t>(std::fmin(*seconds, kMost) * 1e9));
 }
 
-/// Tensors on a GPU are the receiver's own.
+/// Copies the tensors in host memory; those on a GPU belong to the receiver already.
 TensorDict writable(const TensorDict& batch) {
   if (detail::check_on_cpu(batch, "subscriber.recv")) return private_copy(batch);
   TensorDict copy = batch;
@@ -67,7 +67,7 @@ Sample writable(const Sample& taken) {
   return copy;
 }
 
-/// How a sample is wanted.
+/// The form in which a sample is requested.
 struct Wanted {
   bool copy;
   nb::object as;

@@ -15,7 +15,7 @@ thread_local Task* handled = nullptr;
 Result<TensorDict> Tasks::ask(const Request& request) {
   const auto task = std::make_shared<Task>(Task{.request = request, .tasks = this});
   const std::stop_callback wake(request.stop_token(), [this] {
-    { const detail::Lock lock(mutex_); }  // it is not between its look and its wait
+    { const detail::Lock lock(mutex_); }  // the waiter is not between its check and its wait
     done_.notify_all();
   });
   detail::Lock lock(mutex_);
@@ -68,7 +68,7 @@ bool Tasks::call_in_handler(const std::function<void()>& call) {
   task->call = &call;
   done_.notify_all();
   while (task->call != nullptr && !task->is_over) done_.wait(mutex_);
-  // Its caller stopped waiting before the thread had looked.
+  // The responder's thread stopped waiting before it saw the call.
   return std::exchange(task->call, nullptr) == nullptr;
 }
 

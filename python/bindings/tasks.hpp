@@ -17,44 +17,44 @@ namespace tendon::python {
 
 class Tasks;
 
-/// A request on its way through a thread of Python.
+/// A request that a thread of Python handles.
 struct Task {
   Request request;
   const Tasks* tasks;
   std::optional<Result<TensorDict>> answer{};
-  /// For the thread of the responder that waits for the answer; set while it is to be called.
+  /// A call for the responder's thread that waits for the answer; set while it is pending.
   const std::function<void()>* call = nullptr;
-  bool is_over = false;  ///< nobody waits for the answer any more
+  bool is_over = false;  ///< the responder's thread has stopped waiting
 };
 
-/// Hands requests from the threads of a responder, which never take the GIL, to threads of Python.
+/// Passes requests from the threads of a responder, which never take the GIL, to threads of Python.
 ///
-/// Owns:    the requests that wait.
+/// Owns:    the waiting requests.
 /// Threads: thread-safe.
 /// Errors:  unreachable once it is closed.
-/// Blocks:  ask() until there is an answer, or its caller stops; next() until there is a task;
+/// Blocks:  ask() until there is an answer or its caller stops; next() until there is a task;
 ///          call_in_handler() while the call runs.
 /// Cost:    two locks, and waking two threads.
 class Tasks {
  public:
-  /// `key`: on which it is asked.
+  /// `key` is the key of the responder.
   explicit Tasks(std::string key) : key_(std::move(key)) {}
   [[nodiscard]] const std::string& key() const noexcept { return key_; }
-  /// The handler of a Responder.
+  /// The handler of the Responder.
   [[nodiscard]] Result<TensorDict> ask(const Request& request);
-  /// Called without the GIL. Null: it was closed.
+  /// Called without the GIL. Null once the tasks are closed.
   [[nodiscard]] std::shared_ptr<Task> next();
   void answer(Task& task, Result<TensorDict> answer);
-  /// The handler of `task` runs on this thread from now on; null: it has ended.
+  /// Tells that the handler of `task` runs on this thread; null: it has ended.
   static void run_on_this_thread(Task* task) noexcept;
-  /// In a handler of these tasks: calls it on the thread of the responder that waits for this one,
-  /// where the responder knows that it is in a handler. False elsewhere: it was not called.
+  /// In a handler of these tasks, runs the call on the responder's waiting thread, which the
+  /// responder recognizes as one in a handler. Elsewhere returns false without the call.
   [[nodiscard]] bool call_in_handler(const std::function<void()>& call);
-  /// Threads that wait in next().
+  /// The number of threads that wait in next().
   [[nodiscard]] std::size_t idle_count() const;
-  /// The responder has ended: threads end when no task waits; handlers that run may answer.
+  /// The responder has ended: threads end when no task waits; running handlers may still answer.
   void finish();
-  /// Nobody answers any more.
+  /// Ends all threads; no request is answered afterwards.
   void close();
   [[nodiscard]] bool is_closed() const;
 

@@ -16,7 +16,7 @@
 namespace tendon::python {
 namespace {
 
-/// The name of the entry at a path.
+/// The last name of a path.
 nb::str name_in(std::string_view path) {
   const std::string_view last = path.substr(path.rfind('/') + 1);  // all of it without a slash
   if (last.find('%') == std::string_view::npos) return nb::str(last.data(), last.size());
@@ -55,7 +55,7 @@ std::string_view place_of(std::string_view path) {
 }  // namespace
 
 nb::handle tensordict_adapter() {
-  static PyObject* imported = nullptr;  // kept: it is never unloaded
+  static PyObject* imported = nullptr;  // never released: the module is never unloaded
   if (imported == nullptr &&
       PyDict_GetItemString(PyImport_GetModuleDict(), "tensordict") != nullptr)
     imported = nb::module_::import_("tendon.tensordict").release().ptr();
@@ -101,7 +101,7 @@ BatchLevel levels_of(const TensorDict& batch) {
     for (const auto& [path, value] : batch.values()->as_map())
       levels[schema.find_node(place_of(path)).value()].values[name_in(path)] = to_object(value);
   }
-  // Depth first: each node follows the one it lies in.
+  // Each node follows its parent, so the reverse order completes children first.
   for (std::size_t i = levels.size(); i-- > 0;) {
     for (const SchemaEntry& entry : schema.nodes()[i].entries) {
       if (entry.kind == SchemaEntry::Kind::leaf) {

@@ -10,14 +10,15 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// tendon.tensordict, which makes batches of its objects; null before the program imported it.
+/// The module tendon.tensordict, which converts tensordict's objects; null before the program
+/// imports tensordict.
 [[nodiscard]] nb::handle tensordict_adapter();
 
-/// True for exactly a tensordict.TensorDict whose tensors lie where they please: not for one that
-/// was consolidated, whose buffer travels as it is.
+/// True for exactly a tensordict.TensorDict that was not consolidated. The buffer of a consolidated
+/// one is sent as a whole.
 [[nodiscard]] bool is_plain_tensordict(nb::handle object);
 
-/// The attributes of a TensorDict beside its entries.
+/// The attributes of a TensorDict besides its entries.
 class TensordictLevel {
  public:
   /// Precondition: is_plain_tensordict(object).
@@ -42,9 +43,9 @@ struct BatchLevel {
   nb::dict values;   // name -> value
 };
 
-/// The batch of a root level, on the same memory. A level is a tuple here, which costs Python
-/// less: (batch size, names, entries: name -> array or level, values: name -> value). Errors name
-/// the path; those of tensor_from, and a TypeError for an entry that is no array.
+/// Makes the batch of a root level, on the same memory. A level is a tuple here, which is cheaper
+/// in Python: (batch size, names, entries: name -> array or level, values: name -> value). Errors
+/// name the path: those of tensor_from, and a TypeError for an entry that is not an array.
 [[nodiscard]] TensorDict dict_of_levels(const nb::tuple& root);
 
 /// The root level of a batch, on the same memory.

@@ -14,7 +14,7 @@
 namespace tendon::python {
 namespace {
 
-/// Null where the type has no table of a version whose layout is known.
+/// Null unless the type has a table of a known layout.
 const DLPackExchangeAPI* exchange_api_of(nb::handle type) {
   const nb::object capsule = nb::getattr(type, kExchangeAttribute, nb::none());
   if (PyCapsule_IsValid(capsule.ptr(), kExchangeCapsule) == 0) return nullptr;
@@ -28,10 +28,11 @@ const DLPackExchangeAPI* exchange_api_of(nb::handle type) {
   return usable ? api : nullptr;
 }
 
-/// Objects that are looked up once. The references are never released: torch is never unloaded.
+/// Objects that are looked up once. Their references are never released, as torch is never
+/// unloaded.
 class Torch {
  public:
-  /// Null while torch is not imported, or not to its end.
+  /// Null while torch is not imported, or only partly.
   static const Torch* imported() {
     static const Torch* found = nullptr;
     if (found != nullptr) return found;
@@ -47,7 +48,7 @@ class Torch {
   [[nodiscard]] bool is_tensor(nb::handle object) const {
     return PyObject_TypeCheck(object.ptr(), reinterpret_cast<PyTypeObject*>(tensor_.ptr())) != 0;
   }
-  /// The table, for an object of one of the types that it is the table of.
+  /// The table, if the object's type is one that the table serves.
   [[nodiscard]] const DLPackExchangeAPI* api_for(nb::handle object) const {
     const nb::handle type = object.type();
     return type.is(tensor_) || type.is(parameter_) ? api_ : nullptr;
@@ -58,7 +59,7 @@ class Torch {
   [[nodiscard]] bool is_conjugated(nb::handle tensor) const {
     return nb::cast<bool>(is_conj_(tensor));
   }
-  /// DLPack has no word for torch.int4 and its like, and calls them bytes.
+  /// DLPack has no code for torch.int4 and similar types, and calls them bytes.
   [[nodiscard]] bool is_of(nb::handle tensor, DType dtype) const {
     if (dtype != DType::u8 && dtype != DType::i8) return true;
     return nb::object(tensor.attr(dtype_)).is(dtype == DType::u8 ? uint8_ : int8_);
@@ -96,8 +97,8 @@ bool is_row_major(const dlpack::DLTensor& view) {
   return true;
 }
 
-/// True where torch's C function takes the tensor. It leaks those that it refuses: of element types
-/// that torch lacks, or with negative strides.
+/// True if torch's C function accepts the tensor. It leaks a refused tensor: one with negative
+/// strides, or of an element type that torch lacks.
 bool torch_takes(const Tensor& tensor) {
   const DType dtype = tensor.dtype();
   return tensor.is_contiguous() && dtype != DType::f8_e3m4 && dtype != DType::f8_e4m3 &&
@@ -109,7 +110,7 @@ bool torch_takes(const Tensor& tensor) {
 std::optional<PlainMemory> plain_tensor(nb::handle object) {
   const Torch* const torch = Torch::imported();
   if (torch == nullptr || torch->api_for(object) == nullptr) return std::nullopt;
-  // Before the view is taken: these calls let other threads run.
+  // Checked before the view is taken: these calls let other threads run.
   if (torch->is_negated(object)) return std::nullopt;
   const auto view = exchanged_view(object);
   if (!view || view->device.device_type != static_cast<std::int32_t>(DeviceKind::cpu) ||
@@ -149,7 +150,7 @@ const char* why_no_access(nb::handle object) {
     return "it is a jagged tensor; send its values and offsets as two entries, "
            "torch.nested.to_padded_tensor(it, 0), or a LazyStackedTensorDict";
   }
-  // torch.int1 to torch.uint7, which DLPack calls bytes.
+  // DLPack calls torch.int1 to torch.uint7 bytes.
   const nb::object element_type = object.attr("dtype");
   const std::string dtype = nb::str(element_type).c_str();
   if ((dtype.starts_with("torch.int") || dtype.starts_with("torch.uint")) &&
@@ -198,7 +199,7 @@ nb::object storage_of(nb::handle object) { return object.attr("untyped_storage")
 
 nb::object to_torch(Tensor tensor) {
   const Torch* const torch = Torch::imported();
-  // On a GPU by Python: torch's stream has to wait for the memory.
+  // A tensor on a GPU takes the Python path, where torch's stream waits for the memory.
   if (torch == nullptr || torch->api() == nullptr || tensor.access() == Access::read_only ||
       tensor.device() != cpu() || !torch_takes(tensor))
     return nb::module_::import_("torch").attr("from_dlpack")(to_array(std::move(tensor)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions that the extension for torch.distributed calls: see tendon/torch/native/table.hpp.
+// The functions that the extension for torch.distributed calls; see tendon/torch/native/table.hpp.
 #include <chrono>
 #include <limits>
 #include <memory>
@@ -28,7 +28,7 @@ namespace tendon::python {
 
 namespace table = torch_table;
 
-/// An operation between its start and its outcome. The pump has it weakly, for its deadline.
+/// An operation from its start to its outcome. The pump holds it weakly, for its deadline.
 class Started {
  public:
   explicit Started(const Error& error) : ended_(true), error_(error.message()) {}
@@ -68,7 +68,7 @@ class Started {
         completion_);
   }
 
-  /// The caller's share of it is dropped at any time: `self` lives until the callback.
+  /// `self` keeps it alive until the callback: the caller may drop its share at any time.
   void notify(const std::shared_ptr<Started>& self, Deadline deadline, void (*done)(void*),
               void* with) TENDON_EXCLUDES(mutex_) {
     const auto tell = [done, with] { done(with); };
@@ -104,7 +104,7 @@ class Started {
           },
           completion_);
     }
-    // It is done; the callback, which has the result, is about to bring it.
+    // The operation is done; the callback holds the result and is about to store it.
     while (!ended_) changed_.wait(mutex_);
     return {.error = error_ ? error_->c_str() : nullptr, .rank = received_.rank.value};
   }
@@ -159,7 +159,7 @@ Result<std::vector<Tensor>> take(const table::Tensors& given) {
   std::optional<Error> wrong;
   taken.reserve(given.count);
   for (std::uint64_t i = 0; i < given.count; ++i) {
-    // Each is taken over, also behind one that is refused.
+    // Takes ownership of every tensor, also after a refused one.
     auto tensor = from_dlpack(static_cast<dlpack::DLManagedTensorVersioned*>(given.tensors[i]));
     if (!tensor) {
       if (!wrong) wrong = std::move(tensor).error();

@@ -55,7 +55,7 @@ Value map_from(nb::handle object, const std::string& name, std::size_t depth) {
   return entries;
 }
 
-// An enumeration's member that also is a number or text would arrive as that alone.
+// Refuses an enumeration's member that is also a number or text: it would arrive without its class.
 void refuse_enumeration(nb::handle object, const std::string& name) {
   const nb::handle enumeration = PyDict_GetItemString(PyImport_GetModuleDict(), "enum");
   if (!enumeration.is_valid() || !nb::isinstance(object, enumeration.attr("Enum"))) return;
@@ -72,7 +72,8 @@ std::optional<Value> scalar_from(nb::handle object, const std::string& name) {
       (PyFloat_Check(p) && !PyFloat_CheckExact(p)))
     refuse_enumeration(object, name);
   if (PyLong_Check(p)) return integer_from(object, name);
-  // A numpy.float64 is a float too, but travels as an array of one element, like its sisters.
+  // A numpy.float64 is a float too, but is sent as an array of one element, like other NumPy
+  // numbers.
   if (PyFloat_Check(p) && PyObject_CheckBuffer(p) == 0) return Value(PyFloat_AS_DOUBLE(p));
   if (PyUnicode_Check(p)) return Value(text_of(object, name));
   return std::nullopt;

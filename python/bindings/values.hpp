@@ -11,11 +11,11 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// Non-tensor data as it travels: None, bool, int of 64 bits, float, str, and lists and dicts of
-/// these. nullopt for anything else at the top; TypeError or ValueError, naming `name`, for what
-/// cannot travel inside.
+/// Converts non-tensor data for sending: None, bool, int of 64 bits, float, str, and lists and
+/// dicts of these. nullopt for anything else at the top level; TypeError or ValueError, naming
+/// `name`, for illegal data inside.
 [[nodiscard]] std::optional<Value> value_from(nb::handle object, const std::string& name);
-/// The same where a dict is a value, and nothing else than these is legal.
+/// The same, but a dict is a value too, and anything else is an error.
 [[nodiscard]] Value any_value_from(nb::handle object, const std::string& name);
 /// The inverse.
 [[nodiscard]] nb::object to_object(const Value& value);

@@ -8,7 +8,7 @@ namespace tendon::python {
 
 namespace {
 
-// As Python writes it: with a point in whatever locale.
+// As Python writes it: with a point in every locale.
 std::string text_of(double number) { return nb::cast<std::string>(nb::str(nb::float_(number))); }
 
 }  // namespace
@@ -42,15 +42,15 @@ nb::object seconds_left(Deadline deadline) {
 
 void note_running_loop(Deadline deadline) {
   static bool is_said = false;
-  static PyObject* running_loop = nullptr;  // kept: asyncio is never unloaded
+  static PyObject* running_loop = nullptr;  // never released: asyncio is never unloaded
   if (is_said || deadline.is_poll()) return;
   if (running_loop == nullptr) {
-    // Only a program that imported asyncio has a loop.
+    // Only a program that has imported asyncio has a loop.
     static PyObject* const kName = PyUnicode_InternFromString("asyncio.events");
     PyObject* const events = PyDict_GetItemWithError(PyImport_GetModuleDict(), kName);
     if (events == nullptr) return PyErr_Clear();
     running_loop = PyObject_GetAttrString(events, "_get_running_loop");
-    if (running_loop == nullptr) return PyErr_Clear();  // it is being imported
+    if (running_loop == nullptr) return PyErr_Clear();  // still being imported
   }
   const auto loop = nb::steal(PyObject_CallNoArgs(running_loop));
   if (!loop.is_valid()) throw nb::python_error();
@@ -63,7 +63,7 @@ void drop_closed_loops() {
   PyObject* const modules = PyImport_GetModuleDict();
   PyObject* const known = PyDict_GetItemString(modules, "tendon._asyncio");
   if (known == nullptr) return;
-  // A module that another thread is importing has no loops yet.
+  // A module that another thread is still importing has no loops yet.
   const nb::object drop = nb::getattr(nb::handle(known), "drop_closed", nb::none());
   if (!drop.is_none()) drop();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a call from Python waits: without the GIL, and in slices between which signals are looked at.
+// How a call from Python waits: without the GIL, and in slices; it looks at signals between them.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -21,40 +21,40 @@
 
 namespace tendon::python {
 
-/// Between two looks at signals. Ctrl-C is answered within twice this.
+/// The time between two looks at signals. Ctrl-C is answered within twice this.
 inline constexpr std::chrono::milliseconds kSlice{50};
 
-/// The deadline that a `timeout=` argument means: seconds, None (never), or ... (the default).
+/// The deadline for a `timeout=` argument: seconds, None (never), or ... (the default).
 TENDON_BETWEEN_MODULES [[nodiscard]] Deadline deadline_of(nb::handle timeout, double default_s);
 /// Seconds as a duration, for options; the error names `what`.
 TENDON_BETWEEN_MODULES [[nodiscard]] std::chrono::milliseconds duration_of(double seconds,
                                                                            const char* what);
 
-/// Ends receives of closed event loops: they would take what this thread waits for.
+/// Ends receives of closed event loops, which would take messages that this thread waits for.
 TENDON_BETWEEN_MODULES void drop_closed_loops();
 
-/// The inverse of deadline_of: None, or the seconds that are left.
+/// The inverse of deadline_of: None, or the remaining seconds.
 [[nodiscard]] nb::object seconds_left(Deadline deadline);
 
-/// Warns, once in a process, of a call that may wait in a thread whose event loop runs: the loop
-/// stands still meanwhile.
+/// Warns, once per process, of a call that may wait in a thread whose event loop runs: the loop
+/// cannot run meanwhile.
 TENDON_BETWEEN_MODULES void note_running_loop(Deadline deadline);
 
-/// As Python has durations and times.
+/// Converts a duration to the seconds that Python uses.
 [[nodiscard]] inline double seconds_of(std::chrono::nanoseconds duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-/// True for the error of a call whose deadline passed; it may have waited for slots.
+/// True for the error of a call whose deadline passed, even if it waited for slots.
 [[nodiscard]] inline bool ran_out(const Error& error, Deadline deadline) {
   return (error.code == ErrorCode::timeout || error.code == ErrorCode::resource_exhausted) &&
          deadline.has_passed();
 }
 
-/// Calls `attempt(Deadline)` without the GIL until it answers something else than "not yet" or the
-/// deadline passes. An attempt that timed out must have changed nothing. Signals are looked at
-/// while what was taken is still ours: where a handler raises, as Ctrl-C does, `give_back(result)`
-/// undoes a success. Without `give_back` nothing needs to be undone.
+/// Calls `attempt(Deadline)` without the GIL until its answer is final or the deadline passes. A
+/// timed-out attempt must have changed nothing. Looks at signals before a taken result is returned:
+/// if a handler raises, as for Ctrl-C, `give_back(result)` undoes a success. Without `give_back`
+/// nothing needs to be undone.
 template <class F, class GiveBack = std::nullptr_t>
 auto wait_in_slices(Deadline deadline, F attempt, GiveBack give_back = nullptr)
     -> std::invoke_result_t<F, Deadline> {
@@ -84,8 +84,9 @@ auto wait_in_slices(Deadline deadline, F attempt, GiveBack give_back = nullptr)
   }
 }
 
-/// Returns `convert(taken)`. A message that cannot become a Python object returns to its stream by
-/// `give_back(taken)`; corrupt_data does not, or it would be the next message for ever.
+/// Returns `convert(taken)`. If a message cannot become a Python object, `give_back(taken)` returns
+/// it to its stream. A message with corrupt_data is dropped, because it would be the next message
+/// for ever.
 template <class T, class Convert, class GiveBack>
 auto convert_or_give_back(const T& taken, Convert convert, GiveBack give_back) {
   std::exception_ptr failed;
@@ -105,7 +106,7 @@ auto convert_or_give_back(const T& taken, Convert convert, GiveBack give_back) {
   std::rethrow_exception(failed);
 }
 
-/// An exception is under way already: the log names a message that could not return.
+/// Logs a message that could not return to its stream; another exception is already active.
 inline void note_lost(const Result<void>& given_back) {
   if (given_back) return;
   const Error& why = given_back.error();

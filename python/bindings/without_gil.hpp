@@ -12,9 +12,9 @@ namespace tendon::python {
 
 /// Releases the GIL for the rest of the scope.
 ///
-/// Unlike nanobind's own it survives the end of the interpreter: before 3.14 a daemon thread that
-/// asks for the GIL then is ended by pthread_exit, whose unwinding may not pass a destructor. Such
-/// a thread stays here, as it does in later versions of Python.
+/// Unlike nanobind's own class it survives the end of the interpreter. Before 3.14, pthread_exit
+/// then ends a daemon thread that asks for the GIL, and its unwinding must not pass a destructor.
+/// This class stops such a thread here, as later versions of Python do.
 class WithoutGil {
  public:
   WithoutGil() : state_(PyEval_SaveThread()) {}
@@ -22,7 +22,7 @@ class WithoutGil {
   WithoutGil& operator=(const WithoutGil&) = delete;
   ~WithoutGil() { acquire(); }
 
-  /// The result of f(), called with the GIL in the middle of the scope; it must not throw.
+  /// Calls f() with the GIL in the middle of the scope and returns its result; f must not throw.
   template <class F>
   auto with_gil(F f) {
     acquire();
@@ -50,8 +50,8 @@ template <class F>
   return f();
 }
 
-/// A share of something whose end waits: for what is unsent, for readers that are behind. The last
-/// one lets other threads run meanwhile.
+/// Shares an object whose destructor waits, for unsent messages or slow readers. The last share
+/// lets other threads run meanwhile.
 template <class T>
 [[nodiscard]] std::shared_ptr<T> ends_without_gil(T made) {
   return std::shared_ptr<T>(new T(std::move(made)), [](T* last) {

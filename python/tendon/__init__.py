@@ -8,17 +8,17 @@
     with tendon.connect("127.0.0.1:7000") as pipe:
         pipe.send({"observation": torch.ones(4, 3), "info": {"step": 7}})
 
-Arrays of NumPy, torch, JAX and of whatever speaks DLPack go in. They arrive as
-arrays of NumPy, or by as_=torch as tensors of torch, without a copy. Nothing is
-ever pickled: what a peer sends is data only.
+Arrays of NumPy, torch, JAX and of every library that speaks DLPack go in. They arrive as
+arrays of NumPy, or with as_=torch as tensors of torch, without a copy. Nothing is
+ever pickled: a peer can send only data.
 """
 
 import atexit
 
-from . import _arguments as _arguments  # first: it makes functions anew
+from . import _arguments as _arguments  # first: it replaces functions
 from . import _end, _tendon
 
-# Type checkers take a name for public where it is imported as itself, or by a star.
+# Type checkers treat a name as public if it is imported as itself or by a star.
 from ._bench import bench as bench
 from ._blocking import BlocksEventLoop as BlocksEventLoop
 from ._default import aconnect as aconnect
@@ -31,7 +31,7 @@ from ._tendon import __version__ as __version__
 from .server import Server as Server
 from .server import serve as serve
 
-# Messages and help() name things as users write them.
+# Makes messages and help() name things as users write them.
 for _entry in vars(_tendon).values():
     if isinstance(_entry, type):
         _entry.__module__ = "tendon"
@@ -58,8 +58,7 @@ __all__ = [
     "WrongKind", "WrongLink",
 ]
 
-# Before the interpreter takes itself apart: the Contexts are closed, and then the last futures are
-# completed.
+# Before the interpreter shuts down, the Contexts are closed and then the last futures are completed.
 atexit.register(_tendon._stop_pump)
 atexit.register(_end.close_all)
 del atexit

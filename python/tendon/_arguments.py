@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The signatures of the functions that the binding made, and words for arguments that none of them takes."""
+"""Makes the signatures of the binding's functions, and the error texts for arguments that no overload takes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from . import _tendon
 
-# The legal values where the type alone says too little, by the name of the argument.
+# The legal values by argument name, where the type alone says too little.
 _TEXT = {
     "address": "text: '127.0.0.1:7000', '[::1]:7000', 'host:7000' or 'unix:/path'",
     "listen": "text: '127.0.0.1:0', or '' for nowhere or the default",
@@ -19,7 +19,7 @@ _TEXT = {
 }
 _MOST = {"tag": 2**32 - 1, "streams": 16}
 _MOST_OF_ALL = 2**64 - 1
-# Arguments that had another name one minor version ago, by the class or the function.
+# Arguments that were renamed one minor version ago, by class or function.
 _FORMER = {
     "Node": {"plain": "plain_keys"},
     "publisher": {"plain": "plain_peers"},
@@ -30,7 +30,7 @@ _FORMER = {
 
 
 def functions_of(module: types.ModuleType) -> list[tuple[Any, str, Any, bool]]:
-    """(scope, name, function, is it a method?) of what users call."""
+    """Returns (scope, name, function, is it a method?) for each function that users call."""
     found = []
     scopes = [module, *(each for each in vars(module).values()
                         if isinstance(each, type) and not each.__name__.startswith("_"))]
@@ -43,9 +43,9 @@ def functions_of(module: types.ModuleType) -> list[tuple[Any, str, Any, bool]]:
 
 
 def signature_of(described: tuple[Any, ...]) -> Any:
-    """The inspect.Signature of a text as nanobind has it, with the defaults that it has no text for."""
+    """Makes the inspect.Signature of nanobind's text, with the defaults that the text lacks."""
     import ast
-    import inspect  # here and below: an import of tendon is to be quick
+    import inspect  # not at the top: it would slow down the import of tendon
 
     text, _doc, *defaults = described
     for number in range(len(defaults)):
@@ -86,7 +86,7 @@ def _without_self(signature: Any) -> Any:
 
 
 def explain(function: tuple[str, tuple[Any, ...], bool], given: list[Any], named: dict[str, Any]) -> Any:
-    """Makes the call with the present names of its arguments; if it has them, raises its TypeError or ValueError."""
+    """Repeats the call with the present names of its arguments; if it has them, raises its TypeError or ValueError."""
     name, described, is_method = function
     owner = type(given[0]).__name__ if name == "__init__" else name
     former = {old: new for old, new in _FORMER.get(owner, {}).items() if old in named and new not in named}
@@ -172,6 +172,6 @@ def _legal(parameter: Any) -> str:
 _of_function = property(lambda it: signature_of(it.__nb_signature__[0]))
 _tendon._set_signature(type(_tendon.load), _of_function)
 _tendon._set_signature(type(_tendon.Pipe.recv), _of_function)
-_tendon._set_signature(type(_tendon.TensorDict({}).get),  # bound
+_tendon._set_signature(type(_tendon.TensorDict({}).get),  # of bound methods
                        property(lambda it: _without_self(signature_of(it.__nb_signature__[0]))))
 _tendon._explain_arguments(_tendon)

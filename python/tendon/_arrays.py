@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays on memory that may be read, not written."""
+"""Arrays on read-only memory."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ._tendon import Tensor
 
 
 class ReadOnlyArray(np.ndarray):
-    """A numpy.ndarray that also says to torch that it may not be written to.
+    """A numpy.ndarray that also tells torch that it is read-only.
 
-    torch knows no such memory and lets its users write to it; so
+    torch cannot express such memory and lets its users write to it, so
     torch.from_dlpack(array) gets a copy, counted by tendon.copied_read_only().
     """
 
@@ -22,11 +22,11 @@ class ReadOnlyArray(np.ndarray):
             return super().__dlpack__(**arguments)
         return Tensor(self).__dlpack__(**arguments)
 
-    # Copies are plain arrays, which may be written.
+    # Copies are plain, writable arrays.
 
     def __deepcopy__(self, memo: dict[int, Any]) -> np.ndarray:
         return np.array(self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        # From protocol 5 on, read-only memory stays read-only.
+        # From protocol 5 on, a pickle would keep read-only memory read-only.
         return self.view(np.ndarray).__reduce_ex__(min(protocol, 4))

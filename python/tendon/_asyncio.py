@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Futures in an event loop: the descriptor of a Context, or of its events, says when to look."""
+"""Futures in an event loop: the descriptor of a Context, or of its events, tells when to look at them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._fork import free_lock
 from ._tendon import Cancelled, EndOfStream, Future, Pipe, PipeClosed, ResourceExhausted, Timeout
 
 T = TypeVar("T")
-# Between two looks at whether a call was cancelled [s].
+# The time between two checks whether a call was cancelled [s].
 _SLICE_S = 0.05
 
 
@@ -26,8 +26,8 @@ class _Watched(Protocol):
 class _Watch:
     """The descriptor on which all event loops of a process wait for one Context, or one queue of events.
 
-    The descriptor is one for all of them, so the loop that is woken by it looks at every future and
-    tells the loop that it belongs to.
+    All loops share the descriptor, so the loop that wakes up looks at every future and tells the
+    loop that each future belongs to.
     """
 
     def __init__(self, watched: _Watched) -> None:
@@ -45,7 +45,7 @@ class _Watch:
             self._loops[loop] = self._loops.get(loop, 0) + 1
             if self._loops[loop] == 1:
                 loop.add_reader(self._fd, self._look)
-        # It may have been done before anybody watched.
+        # It may have been done before the watch began.
         if future.done():
             self._look()
 
@@ -64,7 +64,7 @@ class _Watch:
                 loop.remove_reader(self._fd)
 
     def drop_closed(self) -> None:
-        """Nobody takes what comes for a loop that was closed, so the next receive gets it."""
+        """Ends the receives of closed loops, so that the next receive gets their messages."""
         with self._lock:
             gone = [each for each in self._waiting.values() if each[1].get_loop().is_closed()]
             for future, waiter in gone:
@@ -75,13 +75,13 @@ class _Watch:
     def _look(self) -> None:
         watched = self._watched()
         if watched is not None:
-            watched._arm()  # takes back the signal first, so that none is lost after the look
+            watched._arm()  # resets the signal first, so that no later one is lost
         with self._lock:
             done = [waiter for future, waiter in self._waiting.values() if future.done()]
         for waiter in done:
             try:
                 waiter.get_loop().call_soon_threadsafe(_finish, waiter)
-            except RuntimeError:  # its loop was closed, which is no reason to tell the others nothing
+            except RuntimeError:  # its loop was closed; the other loops must still be told
                 pass
         self.drop_closed()
 
@@ -103,7 +103,7 @@ def _watch_of(watched: _Watched) -> _Watch:
 
 
 def drop_closed() -> None:
-    """Before a thread waits long: receives of loops that were closed are in its way no longer."""
+    """Ends receives of closed loops, so that they do not delay a thread that is about to wait."""
     with _watches_lock:
         watches = list(_watches.values())
     for watch in watches:
@@ -111,11 +111,11 @@ def drop_closed() -> None:
 
 
 async def wait(future: Future) -> Any:
-    """The result of a future; the event loop goes on meanwhile."""
+    """Returns the result of a future; the event loop runs meanwhile."""
     try:
         in_time = future.done() or await _until_done(future)
     except BaseException:
-        # Cancelled or closed: nobody takes the message, so the next receive gets it.
+        # Cancelled or closed: the message returns to its stream, so that the next receive gets it.
         future._give_back()
         raise
     try:
@@ -131,12 +131,12 @@ async def wait(future: Future) -> Any:
 
 
 async def _until_done(future: Future) -> bool:
-    """False: its time is over. It was ended, unless it was just in time."""
+    """False if the time is over; the future was then ended, unless it finished just in time."""
     watch = _watch_of(future._watched)
     loop = asyncio.get_running_loop()
     waiter = loop.create_future()
     seconds = future._timeout
-    # No asyncio.wait_for: that of Python 3.11 swallows a cancellation that arrives with the result.
+    # asyncio.wait_for is not used: in Python 3.11 it swallows a cancellation that arrives with the result.
     timer = None if seconds is None else loop.call_later(seconds, _finish, waiter)
     watch.add(future, waiter)
     try:
@@ -151,8 +151,8 @@ async def _until_done(future: Future) -> bool:
     return False
 
 
-# A Future is a coroutine for create_task() and its like. Its operation runs already, so what ends
-# the coroutine before its first step takes the operation back too.
+# A Future acts as a coroutine for create_task() and similar functions. Its operation already runs, so an end of the
+# coroutine before its first step withdraws the operation too.
 
 
 def send(future: Future, value: Any) -> Any:
@@ -176,7 +176,7 @@ def close(future: Future) -> None:
 
 
 async def beside(call: Callable[[], T], stop: Callable[[], object]) -> T:
-    """The outcome of a call that waits, on a thread of its own; one that is cancelled is told to stop."""
+    """Returns the outcome of a waiting call on a thread of its own; a cancellation tells the call to stop."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[T] = loop.create_future()
 
@@ -191,7 +191,7 @@ async def beside(call: Callable[[], T], stop: Callable[[], object]) -> T:
             settling = (outcome.set_exception, failure)
         try:
             loop.call_soon_threadsafe(settle, *settling)
-        except RuntimeError:  # the loop was closed: nobody waits any more
+        except RuntimeError:  # the loop was closed: no task waits any more
             pass
 
     try:
@@ -207,7 +207,7 @@ async def beside(call: Callable[[], T], stop: Callable[[], object]) -> T:
 
 
 async def in_slices(call: Callable[[float], None], seconds: float | None) -> None:
-    """A call that may be cut by its timeout and begun anew; it ends soon after it was cancelled."""
+    """Repeats a call with short timeouts until it succeeds; ends soon after a cancellation."""
     try:
         return call(0)
     except Timeout:
@@ -229,17 +229,17 @@ async def in_slices(call: Callable[[float], None], seconds: float | None) -> Non
 
 
 async def enter(entered: T) -> T:
-    """`async with pipe`."""
+    """Begins `async with pipe`."""
     return entered
 
 
 async def leave_at_once(entered: Any) -> None:
-    """The end of an `async with` of what closes without a wait."""
+    """Ends an `async with` for an object that closes without a wait."""
     entered.close()
 
 
 async def leave(pipe: Pipe, *exception: object) -> None:
-    """The end of `async with pipe`: closed in order, or cancelled when an exception leaves it."""
+    """Ends `async with pipe`: closes it in order, or cancels it if an exception leaves the block."""
     if exception[0] is not None:
         pipe.__exit__(*exception)  # does not wait
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tendon bench pipe` for programs."""
+"""Runs `tendon bench pipe` for programs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def bench(smallest: int = 8, largest: int = 128 << 20, *, path: str | None = Non
     default. policy: 'latency', 'balanced' or 'blocking'. iterations: of each
     row. check: verify every byte. pin: each process to a CPU of its own.
 
-    Raises ValueError with what the command says of arguments it does not take,
-    RuntimeError when it fails, FileNotFoundError where it is not installed.
+    Raises ValueError with the command's text for arguments that it refuses,
+    RuntimeError when it fails, FileNotFoundError if it is not installed.
     """
     import json
     import shutil

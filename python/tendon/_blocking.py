@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The warning of a call that keeps an event loop from running; apart from asyncio, whose import takes long."""
+"""The warning about a call that blocks an event loop; separate from asyncio, whose import takes long."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import warnings
 
 
 class BlocksEventLoop(RuntimeWarning):
-    """A call that waits was made in a thread whose event loop runs; it is said once in a process.
+    """A waiting call was made in a thread whose event loop runs; the warning appears once per process.
 
     warnings.filterwarnings("ignore", category=tendon.BlocksEventLoop) turns it off.
     """
@@ -18,7 +18,7 @@ BlocksEventLoop.__module__ = "tendon"
 
 
 def warn() -> None:
-    # The binding has no frame: the first one that is not the package's is the caller's.
+    # The binding has no frame: the first frame outside the package is the caller's.
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "tendon":
         level, frame = level + 1, frame.f_back

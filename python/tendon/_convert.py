@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `recv(as_=...)` makes of a batch, and what `recv_into(...)` puts where it belongs."""
+"""Converts batches for `recv(as_=...)`, and stores the values that `recv_into(...)` received."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ._tendon import TensorDict
 
 
 def to_dict(batch: TensorDict) -> dict[str, Any]:
-    """Nested dicts of the same arrays and values."""
+    """Makes nested dicts of the same arrays and values."""
     return {key: to_dict(entry) if isinstance(entry, TensorDict) else entry
             for key, entry in batch.items() if key != MARK}
 
 
 def to_torch(batch: TensorDict) -> dict[str, Any]:
-    """Nested dicts of tensors of torch and values. What may only be read is copied, and counted."""
+    """Makes nested dicts of torch tensors and values. Read-only memory is copied, and the copy is counted."""
     from torch import from_dlpack
 
     return {key: to_torch(entry) if isinstance(entry, TensorDict) else
@@ -28,14 +28,14 @@ def to_torch(batch: TensorDict) -> dict[str, Any]:
 
 
 class _Placed:
-    """A TensorDict of tensordict that says where its tensors are."""
+    """Asks for a tensordict.TensorDict on a device."""
 
     def __init__(self, device: Any) -> None:
         self.device = device
 
 
 def conversion(wanted: Any, device: Any) -> Any:
-    """For convert(); refuses what it cannot make. The device is the CPU or None."""
+    """Returns the conversion for convert(); refuses an illegal one. The device is the CPU or None."""
     if wanted is dict or wanted is TensorDict or _is_torch(wanted):
         return wanted
     if getattr(wanted, "__module__", "").partition(".")[0] != "tensordict":
@@ -61,12 +61,12 @@ def convert(batch: TensorDict, wanted: Any) -> Any:
 
 
 def store(destination: Any, changed: list[tuple[tuple[str, ...], Any]]) -> list[str]:
-    """Sets values that came with arrays; (names of the path, value) each. Returns those without a place."""
+    """Stores values that arrived beside arrays, each as (names of the path, value). Returns those without a place."""
     return [".".join(names) for names, value in changed if not _store(destination, names, value)]
 
 
 def _is_place(entry: Any) -> bool:
-    """False for values: one that is in the way of others makes room."""
+    """False for a value: it is replaced if another one needs its place."""
     if isinstance(entry, Mapping) or "tensordict" not in sys.modules:
         return isinstance(entry, Mapping)
     from . import tensordict
@@ -84,7 +84,7 @@ def _store(place: Any, names: tuple[str, ...], value: Any) -> bool:
         if tensordict.is_tensordict(place):
             return tensordict.store(place, names, value)
     if names[-1] == MARK:
-        return True  # of the message, not of its content
+        return True  # belongs to the message, not to its content
     if len(names) > 1 and names[0] in place and _is_place(place[names[0]]):
         return _store(place[names[0]], names[1:], value)
     if not isinstance(place, MutableMapping):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Context behind the functions of the module."""
+"""The Context behind the module's functions."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _context: Context | None = None
 
 
 def default_context() -> Context:
-    """The Context that connect, listen and serve use when they are given none.
+    """The Context that connect, listen and serve use by default.
 
-    Made at the first call; a forked child makes its own. What the parent made with
-    its own one raises Forked there.
+    Made at the first call; a forked child makes its own. In the child, objects of the
+    parent's default Context raise Forked.
     """
     global _context
     with _lock:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `pipe.each()` and `subscriber.each()` return."""
+"""The iterators that `pipe.each()` and `subscriber.each()` return."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Source(Protocol):
 
 
 class Each(Iterator[T], AsyncIterator[T], Generic[T]):
-    """Iterates over what recv() returns, or arecv() in an `async for`, up to the end of the stream."""
+    """Iterates over the results of recv(), or of arecv() in an `async for`, up to the end of the stream."""
 
     def __init__(self, source: _Source, timeout: float | None, arguments: dict[str, Any]) -> None:
         self._source = source

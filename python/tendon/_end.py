@@ -7,10 +7,10 @@ from . import _tendon
 
 
 def close_all() -> None:
-    """Closes every Context: what is unsent leaves, and peers hear the end.
+    """Closes every Context: unsent messages are sent, and peers are told of the end.
 
-    Daemon threads that wait in one hear ContextClosed. Where nobody catches it they end without a word: a traceback
-    would be no news to anybody, and a thread that writes one while the interpreter ends may abort the process.
+    Daemon threads that wait in a Context get ContextClosed. A thread that does not catch it ends silently: a traceback
+    would tell nothing new, and a thread that writes one while the interpreter ends may abort the process.
     """
     report = threading.excepthook
 

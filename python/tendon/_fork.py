@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forked children: they find the locks of this package free, end in order, and hear why they die."""
+"""Makes forked children find this package's locks free, end in order, and explain memory faults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import weakref
 
 from . import _end, _tendon
 
-# Modules that the package imports when it first needs them, each behind the one that it is for.
+# Modules that the package imports at their first use, each with the module that it serves.
 _LATER = {
     "tendon._asyncio": "asyncio", "tendon.tensordict": "tensordict", "tendon._convert": "tendon", "tendon._each": "tendon",
     "tendon._group": "tendon", "tendon._pickles": "tendon", "tendon._responder": "tendon", "tendon._store": "tendon",
@@ -23,14 +23,14 @@ _locks: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
 
 
 def free_lock() -> threading.Lock:
-    """A lock that a forked child finds free, whichever thread of its parent holds it."""
+    """Returns a lock that is free in a forked child, whichever thread of the parent holds it."""
     lock = threading.Lock()
     _locks.add(lock)
     return lock
 
 
 def close_all_at_end() -> None:
-    """A Context was made. A child that multiprocessing forked ends without what atexit has."""
+    """Called when a Context is made. A child that multiprocessing forked does not run atexit handlers."""
     global _closes_at_end
     process = sys.modules.get("multiprocessing.process")
     if _closes_at_end or process is None or process.parent_process() is None:
@@ -38,14 +38,16 @@ def close_all_at_end() -> None:
     from multiprocessing.util import Finalize
 
     _closes_at_end = True
-    Finalize(None, _end.close_all, exitpriority=-1)  # behind those of the program
+    Finalize(None, _end.close_all, exitpriority=-1)  # after those of the program
 
 
 def _finish_imports() -> None:
-    """A module that another thread is importing at the fork would never be whole in the child, which would wait for it."""
+    """Imports them before the fork: the child would wait forever for a module that another thread is importing at the
+    fork.
+    """
     for module, wanted_for in _LATER.items():
         if wanted_for in sys.modules:
-            with contextlib.suppress(Exception):  # the call that needs it says why
+            with contextlib.suppress(Exception):  # the call that needs the module reports the reason
                 importlib.import_module(module)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outputs of collectives that were given none."""
+"""The default outputs of collectives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._tendon import Tensor
 
 
 def blocks_like(input: Any, count: int) -> Any:
-    """Room for what `count` members give, if each gives the like of `input`."""
+    """Makes room for the inputs of `count` members, each like `input`."""
     if isinstance(input, (list, tuple)):
         raise TypeError("outputs is left out where input is a list; give a list of one array or "
                         "mapping for each member, or make input a mapping")
@@ -21,7 +21,7 @@ def blocks_like(input: Any, count: int) -> Any:
 
 
 def like(values: Any) -> Any:
-    """Arrays of the same dtypes and shapes, nested in the same way; their contents are undefined."""
+    """Makes arrays of the same dtypes and shapes, nested in the same way; their contents are undefined."""
     if isinstance(values, (list, tuple)):
         return [like(each) for each in values]
     if _is_tensordict(values):
@@ -45,7 +45,7 @@ def _is_mapping(values: Any) -> bool:
 
 
 def _is_value(entry: Any) -> bool:
-    """A value that a TensorDict takes for no array: it is neither changed nor made room for."""
+    """True for a value that a TensorDict does not take for an array: it is not changed and gets no room."""
     return entry is None or isinstance(entry, (bool, int, float, str, list, tuple))
 
 

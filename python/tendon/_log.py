@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The thread of Python that calls the callback of the log."""
+"""The Python thread that calls the log callback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._fork import free_lock
 from ._tendon import LogLine
 
 _log = logging.getLogger("tendon")
-# The time for lines that wait, when the callback is replaced or the interpreter ends [s].
+# The longest wait for pending lines when the callback is replaced or the interpreter ends [s].
 _PATIENCE_S = 2.0
 
 
@@ -32,13 +32,13 @@ class _Pump:
         _tendon._log_to(self._lines)
 
     def end(self) -> None:
-        """Lines that wait go to the callback first; its own thread waits for nothing."""
+        """Delivers waiting lines to the callback first; its own thread does not wait."""
         self._lines.finish()
         if threading.current_thread() is not self._thread:
             self._thread.join(_PATIENCE_S)
 
     def in_child(self) -> _Pump | None:
-        """Its replacement in a forked child; None: the child can start no thread."""
+        """Returns its replacement in a forked child; None if the child cannot start a thread."""
         fresh = _Pump(self._callback, self.level)
         try:
             fresh.start()
@@ -51,7 +51,7 @@ class _Pump:
         while (line := self._lines.next()) is not None:
             try:
                 self._callback(line)
-            except BaseException:  # SystemExit ends no program from here either
+            except BaseException:  # SystemExit must not end the thread either
                 _log.exception("the callback of tendon.set_log_callback failed")
 
 
@@ -64,12 +64,12 @@ def set_log_callback(callback: Callable[[LogLine], object] | None, level: str = 
 
     level: 'error', 'warn', 'info' or 'debug'. A thread of its own calls it, so it
     may take its time: 1024 lines wait, and a line says how many there were beyond.
-    What it raises is logged by logging.getLogger('tendon'). A forked child calls it
+    Its exceptions are logged by logging.getLogger('tendon'). A forked child calls it
     for its own lines.
 
-    None brings back the default, lines on descriptor 2 as that is now: a program
-    that has redirected descriptor 2 says so by this. Lines that wait go to the
-    former callback first, for at most 2 s; in the callback itself nothing waits.
+    None brings back the default, lines on descriptor 2 as it is now: a program that has
+    redirected descriptor 2 calls this again. The former callback gets the waiting lines
+    first, for at most 2 s; a call in the callback itself does not wait.
     """
     global _pump
     if callback is not None and not callable(callback):
@@ -92,7 +92,7 @@ def _enter_child() -> None:
         _pump = _pump.in_child()
 
 
-# Imported before the modules that log at the end of the interpreter, so it runs after them.
+# This module is imported before those that log at the interpreter's end, so this function runs after them.
 @atexit.register
 def _stop() -> None:
     if _pump is not None:

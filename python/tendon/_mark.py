@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mark: what tensordict knows of a batch beside its entries, under one reserved name.
+"""The mark: tensordict's attributes of a batch besides its entries, under one reserved name.
 
-It comes from a peer like every other byte, so read() checks all of it before anything is made.
+It arrives from a peer like every other byte, so read() checks all of it before anything is made.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MAX_CLASS_NAME = 255  # characters
 
 
 def read(batch: _BatchLevel, place: str) -> dict[str, Any]:
-    """The words of the mark of a batch that a peer sent; CorruptData unless all can be used."""
+    """Returns the words of the mark in a peer's batch; CorruptData unless all can be used."""
     if MARK in batch.entries:
         kind = "a batch" if isinstance(batch.entries[MARK], _BatchLevel) else "a tensor"
         refuse(place, f"it is {kind}; legal is a list of one dict")
@@ -44,7 +44,7 @@ def read(batch: _BatchLevel, place: str) -> dict[str, Any]:
 
 
 def refuse(place: str, why: str, cause: Exception | None = None) -> NoReturn:
-    """Raises what a peer gets to hear whose mark does not fit the batch at `place`."""
+    """Raises the error for a peer whose mark does not fit the batch at `place`."""
     name = f"{place}/{MARK}" if place else MARK
     raise _corrupt_data(f"the entry '{name}' of a message is malformed: {why}") from cause
 
@@ -98,5 +98,5 @@ _WORDS = {
 
 
 def _shown(said: Any) -> str:
-    """Short, whatever a peer sent; what cannot be printed is escaped."""
+    """Shortens a peer's value for messages and escapes unprintable characters."""
     return reprlib.repr(said)

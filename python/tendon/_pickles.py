@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that pickles of batches name, which a program makes of its own: no peer sends such data."""
+"""Functions that pickles of batches name. A program makes such pickles for itself: no peer sends them."""
 
 from __future__ import annotations
 

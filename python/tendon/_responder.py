@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The threads of Python on which the handler of a responder runs."""
+"""The Python threads that run a responder's handler."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._fork import free_lock
 from ._tendon import Request, ResourceExhausted
 
 _log = logging.getLogger("tendon")
-# For handlers, once the interpreter ends [s].
+# The time for handlers at the end of the interpreter [s].
 _PATIENCE_S = 2.0
 
 
@@ -38,8 +38,8 @@ Handler = Callable[[Request], object]
 
 
 def check(handler: Handler) -> None:
-    """TypeError for what is no handler."""
-    import inspect  # here and below: an import of tendon is to be quick
+    """Raises TypeError unless it is a handler."""
+    import inspect  # not at the top: it would slow down the import of tendon
 
     if not callable(handler):
         raise TypeError(f"the handler is a {type(handler).__qualname__}; legal is a function or an "
@@ -50,12 +50,12 @@ def check(handler: Handler) -> None:
 
 
 def start(tasks: _Tasks, handler: Handler, key: str, most: int) -> None:
-    """Runs the handler for each task, until they are closed."""
+    """Runs the handler for each task, until the tasks are closed."""
     _Threads(tasks, handler, key, most).start_one()
 
 
 class _Threads:
-    """At most so many; one waits while fewer run."""
+    """Up to `most` threads; one waits for a task while fewer run."""
 
     def __init__(self, tasks: _Tasks, handler: Handler, key: str, most: int) -> None:
         self._tasks = tasks
@@ -65,7 +65,7 @@ class _Threads:
         self._lock = free_lock()
         self._threads: set[threading.Thread] = set()
         self._process = os.getpid()
-        # No thread may be in a wait when the interpreter takes itself apart.
+        # No thread may wait while the interpreter shuts down.
         atexit.register(self._stop)
 
     def start_one(self) -> None:
@@ -95,14 +95,14 @@ class _Threads:
 
     def _run(self, task: _Task) -> None:
         try:
-            with task:  # what ends the responder in here does not wait for its own end
+            with task:  # a handler that ends the responder does not wait for itself
                 answer = self._handler(task.request)
                 if isinstance(answer, Awaitable):
                     import asyncio
 
                     answer = asyncio.run(_wait(answer))
             task.answer(answer)
-        except BaseException as failure:  # CancelledError and SystemExit end a handler too
+        except BaseException as failure:  # CancelledError and SystemExit also end only the handler
             _log.exception("the handler of %s failed", self._key)
             task.fail(failure)
 
@@ -113,7 +113,7 @@ class _Threads:
                 atexit.unregister(self._stop)
 
     def _stop(self) -> None:
-        """At the end of the interpreter."""
+        """Called at the end of the interpreter."""
         if os.getpid() != self._process:
             return  # a forked child has none of the threads
         self._tasks.close()

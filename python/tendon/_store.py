@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Group.join asks of a store: a torch Store, or any object with the same methods."""
+"""The calls of Group.join on a store: a torch Store, or any object with the same methods."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import datetime
 import time
 from typing import Any
 
-# Signals are looked at between two waits.
+# The time between two looks at signals.
 _SLICE = datetime.timedelta(milliseconds=50)
 _MOST_PREFIXES = 8
 
@@ -17,7 +17,7 @@ def set_text(store: Any, key: str, value: str) -> None:
 
 
 def get_text(store: Any, key: str) -> str | None:
-    """The text of a key, or None while nobody has set it."""
+    """Returns the text of a key, or None while it is not set."""
     if hasattr(store, "check"):
         if not store.check([key]):
             return None
@@ -26,7 +26,7 @@ def get_text(store: Any, key: str) -> str | None:
         try:
             store.wait([key], _SLICE)
         except Exception:
-            # Stores have no common word for a timeout; an error that is raised at once is another one.
+            # Stores have no common error for a timeout; an error that is raised at once is a different one.
             if time.monotonic() - began < _SLICE.total_seconds() / 2:
                 raise
             return None
@@ -35,7 +35,7 @@ def get_text(store: Any, key: str) -> str | None:
 
 
 def host_of(store: Any) -> str:
-    """The host where a torch TCPStore is, also behind prefixes, as addresses are written; else ''."""
+    """Returns the host of a torch TCPStore, also behind prefixes, as addresses are written; else ''."""
     for _ in range(_MOST_PREFIXES):
         inner = getattr(store, "underlying_store", None)
         if inner is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pipe and the server that tensordict's verbs know: td.send(pipe), td.arecv(pipe) and its kin."""
+"""The pipe and the server for tensordict's verbs: td.send(pipe), td.arecv(pipe) and similar ones."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tensordict import (LazyStackedTensorDict, NonTensorData, NonTensorStack, Te
 from ._default import aconnect, listen
 from ._tendon import EndOfStream, HandlerFailed, Listener, Pipe, PipeClosed
 
-# td.send() and td.recv() take what they know for a pipe: a TensorDictPipe of tensordict's own,
-# which has no public name. Releases without one know no pipes there; td.asend() asks for no type.
+# td.send() and td.recv() recognize a pipe by its type, tensordict's own TensorDictPipe, which has no public name.
+# Releases without that type accept no pipes there; td.asend() does not check the type.
 try:
     from tensordict._ucxx import TensorDictPipe as _TheirPipe
 except ImportError:
@@ -31,15 +31,15 @@ _NO_TENSORS = (NonTensorData, NonTensorStack)
 class TensorDictPipe(_TheirPipe):  # type: ignore[misc, valid-type, unused-ignore]
     """A tendon.Pipe for td.send(pipe), td.recv(pipe), td.asend(pipe) and td.arecv(pipe).
 
-    It takes the place of tensordict's own, which needs UCX: in programs that use that
-    one only the import changes. Both ends may differ in consolidated, and the other end may be
+    It replaces tensordict's own pipe, which needs UCX: in programs that use that one only
+    the import changes. Both ends may differ in consolidated, and the other end may be
     a program that uses a tendon.Pipe, in C++ too.
 
-    consolidated: what is received lies in one buffer that the receiver owns, and the same form
-    again arrives in the same TensorDict; the next receive overwrites it. False: each is
-    a new TensorDict on the memory it arrived in, without a copy.
+    consolidated: received tensors lie in one buffer that the receiver owns, and a message of
+    the same form arrives in the same TensorDict; the next receive overwrites it. False: each
+    message is a new TensorDict on the memory it arrived in, without a copy.
 
-    listen, sends and receives wait for ever, unless they are given a timeout [s]; a peer that dies
+    listen, sends and receives wait for ever, unless they have a timeout [s]; the death of the peer
     ends them. connect and close wait as long as the default context says.
     """
 
@@ -56,7 +56,7 @@ class TensorDictPipe(_TheirPipe):  # type: ignore[misc, valid-type, unused-ignor
     @classmethod
     async def connect(cls, host: str, port: int, *, consolidated: bool = True,
                       profile: str = "local", timeout: float | None | EllipsisType = ...) -> TensorDictPipe:
-        """Connects to one that listens, and waits until it does.
+        """Connects to a listening peer, and waits until it listens.
 
         profile: "plaintext" for another host.
         timeout: [s]; None: for ever; left out: that of the default context.
@@ -66,7 +66,7 @@ class TensorDictPipe(_TheirPipe):  # type: ignore[misc, valid-type, unused-ignor
     @classmethod
     async def listen(cls, port: int, *, consolidated: bool = True, host: str = "127.0.0.1",
                      profile: str = "local", timeout: float | None = None) -> TensorDictPipe:
-        """Waits for the first that connects; TensorDictServer serves more than one.
+        """Waits for the first client; TensorDictServer serves more than one.
 
         host, profile: "0.0.0.0" and "plaintext" are for clients of other hosts, without
         encryption and for everybody who can reach the port.
@@ -81,7 +81,7 @@ class TensorDictPipe(_TheirPipe):  # type: ignore[misc, valid-type, unused-ignor
 
     @property
     def closed(self) -> bool:
-        """True once this end was closed."""
+        """True once this end is closed."""
         return self._closed
 
     def send(self, td: Any, timeout: float | None = None) -> None:
@@ -93,7 +93,7 @@ class TensorDictPipe(_TheirPipe):  # type: ignore[misc, valid-type, unused-ignor
         await self._pipe.asend(_checked(td), timeout)
 
     def recv(self, td: Any = None, *, device: object = None, timeout: float | None = None) -> Any:
-        """td.recv(pipe): what was sent, in td if that is consolidated and of the same form."""
+        """td.recv(pipe): returns the sent TensorDict, in td if that is consolidated and of the same form."""
         return self._taken(self._pipe.recv(timeout, as_=TensorDict, device=device), td)
 
     async def arecv(self, td: Any = None, *, device: object = None, timeout: float | None = None) -> Any:
@@ -101,7 +101,7 @@ class TensorDictPipe(_TheirPipe):  # type: ignore[misc, valid-type, unused-ignor
         return self._taken(await self._pipe.arecv(timeout, as_=TensorDict, device=device), td)
 
     def close(self, timeout: float | None | EllipsisType = ...) -> None:
-        """Waits until the peer holds what was sent, and ends the pipe; it may be repeated."""
+        """Waits until the peer holds everything sent, and ends the pipe; may be repeated."""
         self._closed = True
         try:
             self._pipe.close(timeout)
@@ -120,7 +120,7 @@ class TensorDictPipe(_TheirPipe):  # type: ignore[misc, valid-type, unused-ignor
         return self
 
     async def __anext__(self) -> Any:
-        """To the end of the stream; every other end is raised."""
+        """Iterates to the end of the stream; raises any other end."""
         try:
             return await self.arecv()
         except (EndOfStream, PipeClosed):
@@ -141,7 +141,7 @@ class TensorDictPipe(_TheirPipe):  # type: ignore[misc, valid-type, unused-ignor
         await self._pipe.__aexit__(*exception)
 
     def __del__(self) -> None:
-        """tensordict's own closes here; a tendon.Pipe does so itself."""
+        """tensordict's own pipe closes here; a tendon.Pipe closes by itself."""
 
     def __repr__(self) -> str:
         return f"TensorDictPipe({self._pipe!r})"
@@ -175,9 +175,9 @@ class TensorDictServer:
         self._closed = False
 
     async def serve(self, on_connect: Callable[[TensorDictPipe], Awaitable[object]]) -> None:
-        """Runs on_connect(pipe) as a task for each client, until close(); those that run then go on.
+        """Runs on_connect(pipe) as a task for each client, until close(); running tasks then continue.
 
-        One that raises ends its pipe: the exception is logged, and the client gets HandlerFailed with its text.
+        A task that raises ends its pipe: the exception is logged, and the client gets HandlerFailed with its text.
         """
         async for pipe in self:
             task = asyncio.create_task(_serve(on_connect, pipe))
@@ -194,7 +194,7 @@ class TensorDictServer:
                 yield TensorDictPipe(pipe, consolidated=self._consolidated)
 
     def close(self) -> None:
-        """Accepts no more; the pipes of the clients stay open. From any thread."""
+        """Stops accepting clients; their pipes stay open. Callable on any thread."""
         self._closed = True
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stop)
@@ -217,14 +217,14 @@ class TensorDictServer:
             await asyncio.wait((accepting, self._stopped), return_when=asyncio.FIRST_COMPLETED)
             return accepting.result() if accepting.done() else None
         finally:
-            accepting.cancel()  # nothing where it is done
+            accepting.cancel()  # does nothing if it is done
 
     def _stop(self) -> None:
         if self._stopped is not None and not self._stopped.done():
             self._stopped.set_result(None)
 
 
-# An event loop holds the tasks of handlers weakly.
+# Keeps the handlers' tasks alive, as an event loop holds them weakly.
 _tasks: set[asyncio.Task[None]] = set()
 
 
@@ -262,17 +262,17 @@ def _is_consolidated(td: Any) -> bool:
     return bool(_content(td).is_consolidated())
 
 
-# Words of the description that consolidate() makes: an entry of such a name would take their place.
+# Keys of consolidate()'s description: an entry with such a name would replace them.
 _WORDS = frozenset(("cls", "cls_metadata", "leaves", "non_tensors", "size", "_device", "_total_bytes"))
 
 
 def _owned(came: Any) -> Any:
-    """The same in one buffer of its own; as it came where tensordict cannot describe that."""
+    """Returns the same in one buffer of its own; unchanged if tensordict cannot describe that."""
     if not _can_be_described(came):
         return came
     try:
         owned = came.consolidate(metadata=True)
-    except KeyError:  # an element type for which the description has no word, such as float8
+    except KeyError:  # an element type that the description lacks, such as float8
         return came
     if not came.is_locked:
         owned = _unlocked(owned)
@@ -280,8 +280,8 @@ def _owned(came: Any) -> Any:
 
 
 def _unlocked(owned: Any) -> Any:
-    # unlock_() would take the mark of consolidation away. The call that copies are made by returns
-    # one on the same buffer, in the lock state from before consolidate().
+    # unlock_() would remove the mark of consolidation. The function that makes copies returns one on the same buffer,
+    # in the lock state from before consolidate().
     reduce = copyreg.dispatch_table.get(type(owned))
     if reduce is None:
         return owned
@@ -299,7 +299,7 @@ def _can_be_described(td: Any) -> bool:
 
 
 def _copy_into(target: Any, came: Any) -> bool:
-    """False, and nothing is changed, unless both have the same form and the same values."""
+    """Copies the tensors; False, without a change, unless both have the same form and the same values."""
     pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
     if not _collect(target, came, pairs):
         return False

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tensordict's verbs where tensordict's own methods take no pipe, or no tendon.Group.
+"""tensordict's verbs where tensordict's own methods accept neither a pipe nor a tendon.Group.
 
 td.send(...), td.recv(...), td.isend(...) and td.irecv(...) call group.send([tensor], rank, tag) and
-group.recv(...) of whatever is their group, when they are given the rank as group_dst or group_src:
-TensorDictGroup is such a group. Their other verbs ask torch.distributed, and isend and irecv know
-no pipes: for these there are functions here, with the same names and arguments behind the TensorDict.
+group.recv(...) of any group object when they get the rank as group_dst or group_src:
+TensorDictGroup is such a group. Their other verbs call torch.distributed, and isend and irecv accept
+no pipes. The functions here replace these, with the same names and arguments after the TensorDict.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 from ._tendon import Future, Group, Pipe
 from ._tensordict_pipe import TensorDictPipe
 
-# Messages of scatter and gather_and_stack have it, and those of programs another.
+# The tag of the messages of scatter and gather_and_stack; programs use other tags.
 _TAG = 0x7D5CA77E
 
 
 class Work:
-    """A transfer or a collective under way, with the calls of torch.distributed's."""
+    """A running transfer or collective, with the methods of a torch.distributed Work."""
 
     def __init__(self, future: Future[Any]) -> None:
         self._future = future
 
     def wait(self, timeout: float | None | EllipsisType = ...) -> bool:
-        """True once it is done; raises what it failed with.
+        """Returns True once it is done; raises its failure.
 
         timeout: [s]; None: for ever; left out: as long as the call was given, and then it ends.
         """
@@ -45,7 +45,7 @@ class Work:
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup as _TheirGroup
 else:
-    # tensordict's annotations ask for a ProcessGroup; its code calls send and recv, and looks at no type.
+    # tensordict's annotations require a ProcessGroup; its code calls send and recv and checks no type.
     _TheirGroup = object
 
 
@@ -53,7 +53,7 @@ class TensorDictGroup(_TheirGroup):
     """A tendon.Group for tensordict's own td.send, td.recv, td.isend and td.irecv.
 
     td.send(group=TensorDictGroup(group), group_dst=1), and group_src=0 at the receiver: each leaf is a
-    message, as in a process group. The functions of this module take it too.
+    message, as in a process group. The functions of this module accept it too.
 
     timeout: of each message, [s]; None: for ever; left out: that of the default context.
     """
@@ -70,7 +70,7 @@ class TensorDictGroup(_TheirGroup):
         return self._group
 
     def rank(self) -> int:
-        """This member's."""
+        """The rank of this member."""
         return self._group.rank
 
     def size(self) -> int:
@@ -78,11 +78,11 @@ class TensorDictGroup(_TheirGroup):
         return self._group.size
 
     def send(self, tensors: Sequence[torch.Tensor], dst: int, tag: int = 0) -> Work:  # type: ignore[override]
-        """Called by tensordict."""
+        """tensordict calls this."""
         return Work(self._group.isend(list(tensors), dst, tag=tag, timeout=self._timeout))
 
     def recv(self, tensors: Sequence[torch.Tensor], src: int, tag: int = 0) -> Work:  # type: ignore[override]
-        """Called by tensordict."""
+        """tensordict calls this."""
         return Work(self._group.irecv(list(tensors), src, tag=tag, timeout=self._timeout))
 
     def __repr__(self) -> str:
@@ -97,10 +97,10 @@ _AnyGroup = Group | TensorDictGroup
 def isend(td: TensorDictBase, dst: int | _AnyPipe | None = None, *, group: _AnyGroup | None = None,
           group_dst: int | None = None, init_tag: int = 0, return_early: bool = False,
           timeout: _Timeout = ...) -> list[Work] | None:
-    """td.isend(...) by a pipe, or in a tendon.Group: the whole TensorDict is one message.
+    """td.isend(...) over a pipe, or in a tendon.Group: the whole TensorDict is one message.
 
     The receiver calls irecv, or recv of a pipe, or group.recv(td, src). With return_early the tensors
-    must stay as they are until wait() of each Work has returned.
+    must stay unchanged until wait() of each Work has returned.
 
     timeout: [s]; None: for ever; left out: that of the default context.
     """
@@ -116,7 +116,7 @@ def isend(td: TensorDictBase, dst: int | _AnyPipe | None = None, *, group: _AnyG
 def irecv(td: TensorDictBase, src: int | _AnyPipe | None = None, *, group: _AnyGroup | None = None,
           group_src: int | None = None, init_tag: int = 0, return_premature: bool = False,
           timeout: _Timeout = ...) -> list[Work] | None:
-    """td.irecv(...) by a pipe, or in a tendon.Group: into the tensors of td, which has what is sent.
+    """td.irecv(...) over a pipe, or in a tendon.Group: into the tensors of td, which must match the message.
 
     With return_premature the tensors must not be touched until wait() of each Work has returned.
 
@@ -133,9 +133,9 @@ def irecv(td: TensorDictBase, src: int | _AnyPipe | None = None, *, group: _AnyG
 
 def init_remote(td: TensorDictBase, dst: int | None = None, group: _AnyGroup | None = None, *,
                 use_broadcast: bool = False, timeout: _Timeout = ...) -> None:
-    """td.init_remote(...) in a tendon.Group: to a member that knows nothing. Nothing is pickled.
+    """td.init_remote(...) in a tendon.Group: the receiver needs no TensorDict. Nothing is pickled.
 
-    The receiver calls from_remote_init; with use_broadcast all others do, with use_broadcast too.
+    The receiver calls from_remote_init; with use_broadcast all other members do, with use_broadcast too.
 
     timeout: [s]; None: for ever; left out: that of the default context.
     """
@@ -148,7 +148,7 @@ def init_remote(td: TensorDictBase, dst: int | None = None, group: _AnyGroup | N
 
 def from_remote_init(src: int, group: _AnyGroup | None = None, device: object = None,
                      use_broadcast: bool = False, *, timeout: _Timeout = ...) -> Any:
-    """TensorDict.from_remote_init(...) in a tendon.Group. A tensorclass that is registered arrives as itself.
+    """TensorDict.from_remote_init(...) in a tendon.Group. A registered tensorclass arrives as itself.
 
     timeout: [s]; None: for ever; left out: that of the default context.
     """
@@ -160,7 +160,7 @@ def from_remote_init(src: int, group: _AnyGroup | None = None, device: object = 
 
 def broadcast(td: TensorDictBase | None, src: int, *, group: _AnyGroup | None = None, device: object = None,
               timeout: _Timeout = ...) -> Any:
-    """td.broadcast(...) in a tendon.Group: the others need to know nothing, and td may be None there.
+    """td.broadcast(...) in a tendon.Group: the other members need no TensorDict; td may be None there.
 
     timeout: [s]; None: for ever; left out: that of the default context.
     """
@@ -173,9 +173,9 @@ def broadcast(td: TensorDictBase | None, src: int, *, group: _AnyGroup | None = 
 
 def scatter(src: int, tensordicts: Sequence[TensorDictBase] | None = None, *, group: _AnyGroup | None = None,
             device: object = None, timeout: _Timeout = ...) -> Any:
-    """td.scatter(...) in a tendon.Group: each member gets its own, whatever is in it, and knows nothing of it before.
+    """td.scatter(...) in a tendon.Group: each member gets its own TensorDict, of any form, and needs none before.
 
-    tensordicts: at src, one for each member; it may differ from member to member.
+    tensordicts: at src, one for each member; their forms may differ.
     timeout: of each message, [s]; None: for ever; left out: that of the default context.
     """
     members = _group_of(group)
@@ -191,7 +191,7 @@ def scatter(src: int, tensordicts: Sequence[TensorDictBase] | None = None, *, gr
 
 
 def all_gather(td: TensorDictBase, *, group: _AnyGroup | None = None, timeout: _Timeout = ...) -> list[Any]:
-    """td.all_gather(...) in a tendon.Group: one of each member, which may be of different forms.
+    """td.all_gather(...) in a tendon.Group: returns one TensorDict of each member; their forms may differ.
 
     timeout: of each member's message, [s]; None: for ever; left out: that of the default context.
     """
@@ -203,7 +203,7 @@ def all_gather(td: TensorDictBase, *, group: _AnyGroup | None = None, timeout: _
 
 def gather_and_stack(td: TensorDictBase, dst: int, group: _AnyGroup | None = None, *,
                      timeout: _Timeout = ...) -> Any:
-    """td.gather_and_stack(...) in a tendon.Group: those of the others, stacked, into the td of rank dst.
+    """td.gather_and_stack(...) in a tendon.Group: stacks those of the other members into the td of rank dst.
 
     timeout: of each message, [s]; None: for ever; left out: that of the default context.
     """
@@ -221,8 +221,8 @@ def all_reduce(td: TensorDictBase, op: object = None, *, group: _AnyGroup | None
                bucket_bytes: int | None = None, timeout: _Timeout = ...) -> list[Work] | None:
     """td.all_reduce(...) in a tendon.Group: all leaves in one operation.
 
-    op: a torch.distributed.ReduceOp, a tendon.ReduceOp or a name, "sum" where it is left out.
-    bucket_bytes: a number of bytes; taken, and not needed.
+    op: a torch.distributed.ReduceOp, a tendon.ReduceOp or a name; "sum" by default.
+    bucket_bytes: a number of bytes; accepted and ignored.
     timeout: [s]; None: for ever; left out: that of the default context.
     """
     future = _group_of(group).all_reduce(td, _op_of(op), timeout=timeout, async_op=True)
@@ -232,10 +232,10 @@ def all_reduce(td: TensorDictBase, op: object = None, *, group: _AnyGroup | None
 def reduce(td: TensorDictBase, dst: int, op: object = None, async_op: bool = False, return_premature: bool = False,
            group: _AnyGroup | None = None, *, bucket_bytes: int | None = None,
            timeout: _Timeout = ...) -> list[Work] | None:
-    """td.reduce(...) in a tendon.Group: into the td of rank dst; those of the others stay as they are.
+    """td.reduce(...) in a tendon.Group: into the td of rank dst; the td of every other member stays unchanged.
 
     op: as in all_reduce.
-    bucket_bytes: a number of bytes; taken, and not needed.
+    bucket_bytes: a number of bytes; accepted and ignored.
     timeout: [s]; None: for ever; left out: that of the default context.
     """
     future = _group_of(group).reduce(td, _op_of(op), dst, timeout=timeout, async_op=True)

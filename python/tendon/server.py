@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One to many: a handler on a thread of its own for each client."""
+"""Serves many clients: a handler on a thread of its own for each one."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from ._tendon import (
 )
 
 _log = logging.getLogger("tendon")
-# Between two looks at whether the server was closed [s].
+# The time between two checks whether the server was closed [s].
 _POLL_S = 0.1
-# For handlers, once their pipes are cancelled [s].
+# The time for handlers to return after their pipes are cancelled [s].
 _PATIENCE_S = 2.0
 
 
@@ -63,25 +63,25 @@ class Server:
             raise ResourceExhausted("TD-E0201 resource exhausted: the system gives no further thread to a server: "
                                     f"{failure}") from failure
         self._process = os.getpid()
-        # No thread may be in a wait when the interpreter takes itself apart.
+        # No thread may wait while the interpreter shuts down.
         atexit.register(self._stop)
 
     @property
     def address(self) -> str:
-        """Where it listens, with the port that was chosen."""
+        """The address where it listens, with the chosen port."""
         return self._listener.address
 
     @property
     def client_count(self) -> int:
-        """Clients being served now."""
+        """The number of clients being served now."""
         with self._lock:
             return len(self._clients)
 
     def close(self, timeout: float | None | EllipsisType = ...) -> None:
-        """Accepts no more and waits for the handlers; Timeout if some still run.
+        """Stops accepting clients and waits for the handlers; Timeout if some still run.
 
-        timeout: seconds, None for ever; 30 by default. In a handler of this server it waits for
-        nobody: the handler still answers its own client.
+        timeout: seconds, None for ever; 30 by default. In a handler of this server it does not
+        wait: the handler still answers its own client.
         """
         if not self._join(30.0 if timeout is ... else _seconds(timeout)):
             raise Timeout(f"TD-E0003 timeout: {self.client_count} handlers still run")
@@ -94,7 +94,7 @@ class Server:
         self.close()
 
     def _join(self, timeout: float | None) -> bool:
-        """Accepts no more; true when every handler has returned."""
+        """Stops accepting clients; True when every handler has returned."""
         end = None if timeout is None else time.monotonic() + timeout
         self._closing.set()
         self._listener.close()
@@ -104,13 +104,13 @@ class Server:
             return True
         self._acceptor.join()
         with self._lock:
-            threads = list(self._clients)  # the acceptor may have begun one more
+            threads = list(self._clients)  # the acceptor may have started one more
         for thread in threads:
             thread.join(None if end is None else max(0.0, end - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
 
     def _stop(self) -> None:
-        """At the end of the interpreter: handlers still running find their pipe cancelled."""
+        """Called at the end of the interpreter: running handlers find their pipe cancelled."""
         if os.getpid() != self._process:
             return  # a forked child has none of the threads
         with self._lock:
@@ -127,7 +127,7 @@ class Server:
                 continue
             except (ContextClosed, Forked):
                 return
-            except Error:  # the process has no descriptor left, for instance
+            except Error:  # for instance, the process has no descriptor left
                 _log.exception("%s accepts nobody for now", self._listener)
                 self._closing.wait(_POLL_S)
                 continue
@@ -153,7 +153,7 @@ class Server:
                 asyncio.run(_wait(returned))
             with pipe:
                 pass  # closes it, unless the handler has
-        except BaseException as failure:  # CancelledError and SystemExit end a handler too
+        except BaseException as failure:  # CancelledError and SystemExit also end only the handler
             _log.exception("the handler of %s failed", pipe)
             pipe.cancel(HandlerFailed(f"{failure!r}"))
         finally:
@@ -170,8 +170,8 @@ def _seconds(timeout: float | None) -> float | None:
 
 
 def _check_handler(handler: Callable[[Pipe], object]) -> None:
-    """A handler that can never run is a mistake here, not at each client."""
-    import inspect  # here and above: an import of tendon is to be quick
+    """Refuses a handler that can never run here, not at each client."""
+    import inspect  # not at the top: it would slow down the import of tendon
 
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
         raise TypeError(f"the handler {handler!r} is a generator, which would never run; legal "

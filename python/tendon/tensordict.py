@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tensordict.TensorDict in and out. Only imported when the program uses tensordict itself.
+"""tensordict.TensorDict in and out. Imported only when the program uses tensordict itself.
 
 Nested TensorDicts, batch sizes, names of dimensions, devices, lock states, non-tensor data and
-stacks of it, lazy stacks and registered tensorclasses come out as they went in. What a TensorDict
-of Tendon has no word for is written beside its entries, under one reserved name; C++ programs see
-it as a value.
+stacks of it, lazy stacks and registered tensorclasses arrive as they were sent. Attributes that a
+TensorDict of Tendon cannot express are written beside its entries, under one reserved name; C++
+programs see them as a value.
 
-TensorDictPipe and TensorDictServer take the place of tensordict's own: td.send(pipe),
+TensorDictPipe and TensorDictServer replace tensordict's own: td.send(pipe),
 await td.arecv(pipe). With TensorDictGroup tensordict's sends and receives run in a tendon.Group;
-isend, all_reduce, scatter and their kin here are its other verbs, with the TensorDict first.
+isend, all_reduce, scatter and similar functions here are its other verbs, with the TensorDict first.
 """
 
 from __future__ import annotations
@@ -45,35 +45,35 @@ _Given = tuple[Any, Any, dict[str, Any], dict[str, Any]]
 
 
 def register(tensorclass: type) -> type:
-    """Lets this tensorclass come out of recv(as_=TensorDict) as what went in; a decorator.
+    """Makes recv(as_=TensorDict) return this tensorclass as it was sent; a decorator.
 
-    Nothing is looked up by a name that a peer sent but in what was registered here.
+    A name from a peer is looked up only among the registered classes.
     """
     _classes[_name_of(tensorclass)] = tensorclass
     return tensorclass
 
 
 def _sample() -> TensorDict:
-    """A small one, for a first conversion that nobody waits for; on the CPU whatever torch's default."""
+    """Makes a small TensorDict for an early first conversion; on the CPU whatever torch's default."""
     tensor = torch.zeros(1, dtype=torch.float32, device="cpu")
     return TensorDict({"tensor": tensor, "below": {"tensor": tensor}})
 
 
 def is_tensordict(data: Any) -> bool:
-    """True for what to_batch takes."""
+    """True for the objects that to_batch accepts."""
     return isinstance(data, TensorDictBase) or (
         is_tensorclass(data) and not isinstance(data, (NonTensorData, NonTensorStack)))
 
 
 def to_batch(data: Any) -> Batch:
-    """The same tensors as a tendon.TensorDict, without a copy."""
+    """Makes a tendon.TensorDict of the same tensors, without a copy."""
     packed = _consolidated(data)
     batch = Batch._of_levels(_to_level(data, "", packed, marked=True))
     return batch._packed_by_tensordict(packed.storage) if packed else batch
 
 
 def to_plain_batch(data: Any) -> Batch:
-    """As to_batch, for files: lazy stacks and tensorclasses become plain TensorDicts."""
+    """Works as to_batch, for files: lazy stacks and tensorclasses become plain TensorDicts."""
     return Batch._of_levels(_to_level(data, "", None, marked=False))
 
 
@@ -82,18 +82,18 @@ def _name_of(tensorclass: type) -> str:
 
 
 class _Packed:
-    """The result of consolidate(): one buffer, and where in it each tensor of one level lies."""
+    """The result of consolidate(): one buffer, and the place of each tensor of one level in it."""
 
     def __init__(self, buffer: torch.Tensor, storage: Tensor, level: dict[str, Any]) -> None:
         self._buffer = buffer
         self.storage = storage
         self._level = level
         leaves = level["leaves"]
-        # An entry that is named so itself, a TensorDict, stands there in place of the list.
+        # An entry named "leaves", itself a TensorDict, replaces the list of leaves there.
         self._leaves = leaves if all(isinstance(leaf, (list, tuple)) for leaf in leaves.values()) else None
 
     def leaf(self, key: str, item: Any) -> Tensor | None:
-        """That entry, in the buffer; None where it is not in it."""
+        """Returns this entry in the buffer; None if the buffer does not hold it."""
         if self._leaves is None:
             return self._found(item)
         if key not in self._leaves:
@@ -115,7 +115,7 @@ class _Packed:
 
 
 def _consolidated(data: Any) -> _Packed | None:
-    """The packed form of a TensorDict whose tensors lie in one buffer, and cannot be replaced by others."""
+    """Returns the packed form of a TensorDict whose tensors lie in one buffer and cannot be replaced."""
     if is_tensorclass(data):
         data = data._tensordict
     packed = getattr(data, "_consolidated", None)
@@ -140,7 +140,7 @@ def _to_level(data: Any, path: str, packed: _Packed | None, *, marked: bool,
         data = data._tensordict  # to_tensordict() would copy
     is_locked = data.is_locked
     if is_locked and not in_locked:
-        mark["locked"] = True  # and with it all below
+        mark["locked"] = True  # this includes all levels below
     entries: dict[str, Any] = {}
     values: dict[str, Any] = {}
     batch_size, names = data.batch_size, data.names
@@ -170,7 +170,7 @@ def _to_level(data: Any, path: str, packed: _Packed | None, *, marked: bool,
                 has_stack = has_stack or level[0] != item.batch_size
             else:
                 values[key] = _to_value(item, _below(path, key), mark, key)
-        if has_stack:  # whose batches have other sizes, so none can be said above them
+        if has_stack:  # a stack's batches differ in size, so the levels above have no batch size
             mark["batch_size"], mark["names"] = list(batch_size), list(names)
             batch_size, names = (), None
     if mark and marked:
@@ -197,13 +197,13 @@ def _to_value(item: Any, path: str, mark: dict[str, Any], key: str) -> Any:
 
 
 def from_batch(batch: Batch, device: Any = None) -> Any:
-    """A tensordict.TensorDict (or what was registered) on the memory of `batch`, or on the device."""
+    """Makes a tensordict.TensorDict (or a registered class) on the memory of `batch`, or on the device."""
     locked: list[tuple[str, ...]] = []
     on_gpu = device is not None and torch.device(device).type != "cpu"
     made = _from_level(batch._levels(), (), locked, on_gpu)
     if device is not None:
         made = made.to(device)
-    for names in locked:  # last, since nothing is put into what is locked, and what is put in may be copied
+    for names in locked:  # last: a locked one cannot be filled, and filling may copy a part
         _at(made, names).lock_()
     return made
 
@@ -220,7 +220,7 @@ def _at(made: Any, names: tuple[str, ...]) -> Any:
 def _from_level(level: Level, names: tuple[str, ...], locked: list[tuple[str, ...]], on_gpu: bool) -> Any:
     path = "/".join(names)
     mark = _mark.read(level, path)
-    if on_gpu:  # the tensors are there already: what the sender says of its own would move them away and back
+    if on_gpu:  # already there: the sender's device would move the tensors away and back
         mark.pop("device", None)
     if "locked" in mark:
         locked.append(names)
@@ -292,9 +292,9 @@ def _stack_of(value: Any, dims: int) -> Any:
 
 
 def store(data: Any, names: tuple[str, ...], value: Any) -> bool:
-    """Sets a value that came for recv_into; False where `data` is locked."""
+    """Stores a value that recv_into received; False if `data` is locked."""
     if names[-1] == MARK:
-        return True  # of the message, not of its content
+        return True  # belongs to the message, not to its content
     if is_tensorclass(data):
         data = data._tensordict
     if data.is_locked:
@@ -305,7 +305,7 @@ def store(data: Any, names: tuple[str, ...], value: Any) -> bool:
         return len(names) > 1 and name in parts and store(parts[name], names[1:], value)
     old = data.get(name, None)
     if len(names) > 1:
-        if not is_tensordict(old):  # nothing, or a value that makes room
+        if not is_tensordict(old):  # nothing, or a value that is replaced
             data.set(name, TensorDict(batch_size=data.batch_size))
         return store(data.get(name), names[1:], value)
     if isinstance(old, NonTensorStack) and isinstance(value, list):

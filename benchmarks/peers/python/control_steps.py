@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A step to all workers and back in Python: `--by tendon` is Controller and Worker, `--by pyzmq` the same sockets alone
-(XPUB to SUB, PUSH to PULL over ipc), without numbers, rosters and resending. benchmarks/control_steps.cpp is the
-same in C++."""
+"""Sends a step to all workers and collects the outputs, in Python. `--by tendon` uses Controller and Worker, `--by
+pyzmq` the same sockets alone (XPUB to SUB, PUSH to PULL over ipc), without numbers, rosters and resending.
+benchmarks/control_steps.cpp is the same in C++."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def measure_pyzmq(workers: int, payload: bytes, count: int) -> list[float]:
     context = zmq.Context()
     inputs, outputs = context.socket(zmq.XPUB), context.socket(zmq.PULL)
     inputs.setsockopt(zmq.XPUB_NODROP, 1)
-    inputs.setsockopt(zmq.XPUB_VERBOSE, 1)  # each subscription is told
+    inputs.setsockopt(zmq.XPUB_VERBOSE, 1)  # each subscription is reported
     inputs.bind(f"{name}.inputs")
     outputs.bind(f"{name}.outputs")
     for _ in range(workers):
@@ -92,7 +92,7 @@ def measure_pyzmq(workers: int, payload: bytes, count: int) -> list[float]:
 
 
 def forked(work) -> int:
-    """Before this process has threads, and before it has imported what starts some."""
+    """Forks before this process has threads, and before it imports modules that start some."""
     child = os.fork()
     if child == 0:
         work()

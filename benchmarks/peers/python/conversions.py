@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tensors of torch cost on their way in and out beside arrays of NumPy: one process, small
-arrays, nothing waited for. The variants of one row are measured in turns, a few calls at a time, and
-a figure is the median of the turns; `over` is the median of the differences inside the turns.
+"""Compares the cost of torch tensors on their way in and out with that of NumPy arrays: one process, small
+arrays, no waits. The variants of one row are measured in turns, a few calls at a time. A figure is
+the median of the turns; `over` is the median of the differences inside the turns.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def two_tensors() -> dict[str, torch.Tensor]:
 
 
 def tensordict() -> TensorDict:
-    """The batch of the other programs here."""
+    """Makes the same batch as the other programs here."""
     tensors = two_tensors()
     return TensorDict({"observation": tensors["observation"], "info": {"reward": tensors["reward"]}})
 
 
 class Pair:
-    """Two ends of a pipe through shared memory."""
+    """The two ends of a pipe through shared memory."""
 
     def __init__(self, resources: ExitStack) -> None:
         contexts = [resources.enter_context(tendon.Context(name, transport="shm"))
@@ -54,7 +54,7 @@ Variants = dict[str, Callable[[], object]]
 
 
 def alone(variants: Variants) -> Iterator[dict[str, float]]:
-    """The time of one call [us] by variant, turn by turn."""
+    """Yields the time of one call [us] by variant, turn by turn."""
     while True:
         times_us = {}
         for name, call in variants.items():
@@ -66,7 +66,7 @@ def alone(variants: Variants) -> Iterator[dict[str, float]]:
 
 
 def beside(variants: Variants, after: Callable[[], object]) -> Iterator[dict[str, float]]:
-    """The same; after each call another one whose time does not count."""
+    """The same; after each call another one runs, whose time does not count."""
     while True:
         times_us = {}
         for name, call in variants.items():
@@ -81,7 +81,7 @@ def beside(variants: Variants, after: Callable[[], object]) -> Iterator[dict[str
 
 
 def rows(what: str, turns: Iterator[dict[str, float]], count: int) -> list[dict]:
-    next(turns)  # fills caches, imports what is imported late
+    next(turns)  # fills caches, and runs late imports
     measured = [next(turns) for _ in range(count)]
     times_us = {name: [turn[name] for turn in measured] for name in measured[0]}
     if {"numpy", "torch"} <= times_us.keys():
@@ -97,7 +97,7 @@ def measure(count: int) -> list[dict]:
         pair.here.send(mine)
         received = pair.there.recv()
         lone = resources.enter_context(tendon.Context("lone"))
-        # Nobody else comes, so nobody is looked for there.
+        # There is no other member, so none is looked for.
         group = resources.enter_context(
             tendon.Group.join(rank=0, size=1, address="127.0.0.1:1", context=lone))
         taken = {"numpy": lambda: tendon.TensorDict(arrays),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributed's all_reduce over gloo, f32 in place, as `tendon bench allreduce` measures its
-own: calls back to back without a barrier, the figures of the slowest rank.
+"""Measures torch.distributed's all_reduce over gloo, f32 in place, as `tendon bench allreduce` measures
+Tendon's: calls back to back without a barrier, the figures of the slowest rank.
 
-Nobody is pinned to a core: gloo runs a collective in threads of its own.
+No rank is pinned to a core: gloo runs a collective in threads of its own.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def slowest(figures: list[float]) -> list[float]:
 
 
 def measure(size_bytes: int, options: argparse.Namespace) -> dict:
-    # Zeros stay zeros, however often they are added in place; ones show that something was added.
+    # Sums of zeros in place stay zero; ones show that the sum works.
     ones = torch.ones(max(size_bytes // 4, 1))
     dist.all_reduce(ones)
     if not bool((ones == dist.get_world_size()).all()):
@@ -61,7 +61,7 @@ def measure(size_bytes: int, options: argparse.Namespace) -> dict:
     wanted = options.n or max(20, min(20000, TRAFFIC // size_bytes))
     dist.barrier()
     warm_us = timed_calls(tensor, max(5, min(wanted // 10, 100)))
-    # All ranks take the count of the slowest one.
+    # All ranks use the count of the slowest one.
     median_us, = slowest([statistics.median(warm_us)])
     count = options.n or max(20, min(wanted, int(LONGEST_S * 1e6 / median_us)))
     times_us = timed_calls(tensor, count)

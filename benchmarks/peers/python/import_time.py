@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long `import tendon` takes where NumPy was imported before: new interpreters, one by one."""
+"""Measures `import tendon` after an import of NumPy, each time in a new interpreter."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-n", type=int, default=10, help="interpreters, after one unmeasured")
     options = parser.parse_args()
-    import_us()  # compiles what is not yet compiled
+    import_us()  # compiles the byte code
     print_document([row_of("tendon", "import", 0, [import_us() for _ in range(options.n)])])
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Python peers share: payload, second process, timing and the document on stdout.
+"""The common part of the Python peers: payload, second process, timing and the document on stdout.
 
-A peer is a file with a subclass of End and a call of main(). Two processes throw one batch at each
-other; a time is half of a round: send, and both arrays of the answer in hand. Nobody is pinned to
+A peer is a file with a subclass of End and a call of main(). Two processes send one batch back and
+forth. A time is half of a round: from send to both arrays of the answer. No process is pinned to
 a core, because some of the peers need more threads than others. With --answer-after the second one
-sleeps before each answer, which the time includes: that shows what a long wait costs in CPU time.
+sleeps before each answer, and the time includes that: it shows the CPU cost of a long wait.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ LEAVES = 2
 class End(abc.ABC):
     """One end of a connection between two processes. `first` is the one that measures.
 
-    The first end is made before the second process is there; what it puts into `meeting` is what
-    the second one is given, so it must be possible to hand it to a new process.
+    The first end is made before the second process exists. The second one gets the first one's `meeting`,
+    so a new process must be able to take it.
     """
 
-    path: ClassVar[str]  # what the bytes travel through
+    path: ClassVar[str]  # what carries the bytes
     modes: ClassVar[tuple[str, ...]]  # the first one is the default
 
     def __init__(self, first: bool, meeting: Any, mode: str, size_bytes: int) -> None:
@@ -60,7 +60,7 @@ class End(abc.ABC):
 
     @abc.abstractmethod
     async def recv(self) -> tuple[Any, Any]:
-        """Receives a batch: its two arrays."""
+        """Receives a batch and returns its two arrays."""
 
     async def close(self) -> None:
         """Called when the other end has received everything."""
@@ -74,14 +74,14 @@ def arrays(size_bytes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def check(received: tuple[Any, Any], size_bytes: int) -> None:
-    """What came is what was sent; never inside a measured time."""
+    """Compares the received batch with the sent one; never inside a measured time."""
     for name, got, wanted in zip(("observation", "reward"), received, arrays(size_bytes)):
         if not np.array_equal(np.asarray(got), wanted):
             raise SystemExit(f"'{name}' did not arrive as it was sent")
 
 
 async def ping(end: End, rounds: int, size_bytes: int = 0) -> list[float]:
-    """Half of each round [us]. With a size, what arrives is compared with what was sent."""
+    """Returns half of each round [us]. With a size, compares the received data with the sent data."""
     times_us = []
     for _ in range(rounds):
         start = time.perf_counter_ns()
@@ -104,24 +104,24 @@ async def pong(end: End, rounds: int, size_bytes: int = 0, after_s: float = 0) -
 
 
 def cpu_us() -> float:
-    """What all threads of this process used so far."""
+    """Returns the CPU time of all threads of this process so far."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return 1e6 * (used.ru_utime + used.ru_stime)
 
 
 def steady_rounds(warm_us: list[float]) -> int:
-    """As many as fit into STEADY_S, within [20, 2000]."""
+    """Returns how many rounds fit into STEADY_S, within [20, 2000]."""
     round_s = 2e-6 * statistics.median(warm_us)
     return max(20, min(2000, int(STEADY_S / round_s)))
 
 
 def percentile(sorted_values: list[float], quantile: float) -> float:
-    """Nearest rank."""
+    """Returns the nearest-rank percentile."""
     return sorted_values[max(math.ceil(quantile * len(sorted_values)), 1) - 1]
 
 
 def end_with_parent() -> None:
-    """This process ends when the one that started it has ended."""
+    """Makes this process end with its parent."""
     def wait() -> None:
         multiprocessing.parent_process().join()
         os._exit(1)
@@ -137,11 +137,11 @@ def free_port() -> int:
 
 @dataclass
 class Talk:
-    """What the two processes say to each other beside the connection that is measured."""
+    """The channels between the two processes besides the measured connection."""
 
     ready: Any  # a barrier
-    rounds: Any  # a queue: how many the first process wants
-    cpu_us: Any  # a queue: what they cost the second one
+    rounds: Any  # a queue: the rounds that the first process wants
+    cpu_us: Any  # a queue: their cost in the second process
     done: Any  # an event
 
 
@@ -204,13 +204,13 @@ def measure(kind: type[End], options: argparse.Namespace) -> dict:
 
 def row(path: str, mode: str, size_bytes: int, p50: float, p99: float, *, has_rate: bool = False,
         **more: object) -> dict:
-    """One row of the document; with a rate where the bytes are moved in that time."""
+    """Makes one row of the document, with a rate if the bytes are moved in that time."""
     return {"path": path, "mode": mode, "size_bytes": size_bytes, "latency_us_p50": p50, "latency_us_p99": p99,
             "bandwidth_gb_per_s": size_bytes / p50 / 1e3 if has_rate else None, **more, "ratio": {}}
 
 
 def row_of(path: str, mode: str, size_bytes: int, times_us: list[float]) -> dict:
-    """The row of times in any order, without a rate."""
+    """Makes the row of unsorted times, without a rate."""
     times_us = sorted(times_us)
     return row(path, mode, size_bytes, percentile(times_us, 0.5), percentile(times_us, 0.99))
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One publisher in Python and one subscriber in another process, by Tendon and by bare Zenoh.
 
-The publisher waits for a subscriber that is behind: `overflow="block"`, and Zenoh's
+The publisher waits for a subscriber that lags: `overflow="block"`, and Zenoh's
 CongestionControl.BLOCK over a unix socket. A burst is timed from its first publish until the
 subscriber has its last sample; a time is that of a burst, divided by its samples. The subscriber
 takes each sample and drops it. `first` measures how long a publisher takes to fill its history of 64
@@ -29,7 +29,7 @@ DOMAIN = "bench"
 
 
 def counts(size_bytes: int) -> tuple[int, int]:
-    """Samples of the warm-up, and of a burst: about 256 MiB, 20,000 samples at most."""
+    """Returns the samples of the warm-up, and of a burst: about 256 MiB, 20,000 samples at most."""
     burst = max(20, min(20_000, (1 << 28) // size_bytes))
     return max(5, burst // 10), burst
 
@@ -47,7 +47,7 @@ def zenoh_session(directory: str, listens: bool) -> Any:
 
 
 def read(mode: str, directory: str, ready: Any, bursts: Any, done: Any) -> None:
-    """The second process: takes as many samples as it is told, and says when it has them."""
+    """Runs in the second process: takes the requested number of samples, and reports when it has them."""
     end_with_parent()
     if mode == "zenoh":
         session = zenoh_session(directory, listens=False)
@@ -107,10 +107,11 @@ def timed(path: str, mode: str, size_bytes: int, times_us: list[float]) -> dict:
 
 
 def fill(mode: str, size_bytes: int, publish: Any) -> list[dict]:
-    """Nobody reads: these are the publisher's own costs. The median of a history's publishes, which
-    a time slice of another program in one of them does not change."""
+    """Measures the publisher's own costs, without a reader. The median over a history's publishes hides
+    a time slice of another program in one of them."""
     def history_us() -> float:
-        # As long as a program waits for its first subscriber. A processor that has rested is slower for some
+        # Waits about as long as a program waits for its first subscriber. A processor that has idled is slower for some
+        # milliseconds, so the first history and later ones are measured alike.
         # milliseconds, which counts for the first history and for each later one.
         time.sleep(0.5)
         times_us = []

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A long wire: connections to one address that lead to another, where every byte comes later.
+"""A slow wire: forwards connections from one address to another, and delays every byte.
 
 slow_wire.py --listen HOST:PORT --to HOST:PORT --delay-ms MS    prints `ready` when it listens
 """
@@ -13,7 +13,7 @@ import threading
 import time
 
 PIECE_BYTES = 256 << 10
-PIECES = 1024  # under way in one direction: more than any window here
+PIECES = 1024  # in flight in one direction: more than any window here
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plain TCP connection moves over a link: one side sends `size` bytes as fast as it can, the
-other answers with one byte when it has them all. The sender prints how long each round took.
+"""Measures the rate of a plain TCP connection over a link: one side sends `size` bytes as fast as it can, the
+other answers with one byte when it has them all. The sender prints the time of each round.
 
 socket_stream.py --listen HOST:PORT --size BYTES --rounds N
 socket_stream.py --connect HOST:PORT --size BYTES --rounds N
@@ -38,7 +38,7 @@ def connect(address: tuple[str, int]) -> socket.socket:
     while True:
         try:
             return socket.create_connection(address, timeout=PATIENCE_S)
-        except ConnectionRefusedError:  # nobody listens yet
+        except ConnectionRefusedError:  # the listener is not ready yet
             if time.monotonic() > give_up:
                 raise
             time.sleep(0.01)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tendon: send and recv of a dict of NumPy arrays or of a TensorDict, by shared memory or tcp, or by
+"""Tendon: send and recv of a dict of NumPy arrays or of a TensorDict, by shared memory, tcp or
 loan."""
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import tendon
 
 class TendonPipe(End):
     path = "tendon"
-    # NumPy: shm, loan, tcp, asyncio. The TensorDict of the programs beside this: tensordict (shm),
-    # tensordict-tcp; consolidated: packed by the sender before. These wait by the policy `latency`;
-    # the others by that of their name: the NumPy dict, and tensordict-default the TensorDict.
+    # NumPy: shm, loan, tcp, asyncio. The TensorDict of the other peers: tensordict (shm), tensordict-tcp; consolidated:
+    # the sender packs it before. These modes wait by the policy `latency`. The other modes are named after their
+    # policy: they send the NumPy dict, and tensordict-default the TensorDict.
     modes = ("shm", "loan", "tcp", "asyncio", "tensordict", "tensordict-tcp", "consolidated",
              "default", "blocking", "tensordict-default")
     policies = {"default": "balanced", "blocking": "blocking", "tensordict-default": "balanced"}
@@ -38,7 +38,7 @@ class TendonPipe(End):
             self.use_tensordict()
 
     def use_tensordict(self) -> None:
-        # Here, because torch starts threads of its own.
+        # Imported here, because torch starts threads of its own.
         import torch
         from tensordict import TensorDict
 
@@ -67,7 +67,7 @@ class TendonPipe(End):
         return batch["observation"], batch["info", "reward"]
 
     async def send_loan(self) -> None:
-        """A sender fills its loan in any case; later rounds hand over what lies there."""
+        """Fills the loan as a sender would in the first round; later rounds hand over the memory unchanged."""
         loan = self.pipe.loan(self.schema)
         if self.writes < 2:
             self.writes += 1

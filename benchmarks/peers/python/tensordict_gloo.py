@@ -13,8 +13,8 @@ from tensordict import TensorDict
 
 class TensorDictGloo(End):
     path = "gloo"
-    # leaves: one message a leaf; consolidated: leaves packed by the sender before, one message;
-    # posted: isend and irecv, all leaves under way at once.
+    # leaves: one message per leaf; consolidated: the sender packs the leaves before, one message; posted: isend and
+    # irecv, all leaves in flight at once.
     modes = ("leaves", "posted", "consolidated")
 
     def __init__(self, first: bool, meeting: Any, mode: str, size_bytes: int) -> None:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tensordict's TensorDictPipe over UCXX. Between two processes of one host UCX takes TCP for it:
-its connections ask for errors of the peer, which its shared memory does not report."""
+"""tensordict's TensorDictPipe over UCXX. Between two processes of one host it uses UCX's TCP:
+its connections require errors of the peer to be reported, which UCX's shared memory does not support."""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
-os.environ.setdefault("UCX_LOG_FILE", "stderr")  # stdout is data; UCX looks when it is imported
+os.environ.setdefault("UCX_LOG_FILE", "stderr")  # stdout is data; UCX reads this when it is imported
 
 import torch  # noqa: E402
 from ping_pong import End, free_port, main  # noqa: E402
@@ -17,7 +17,7 @@ from tensordict._ucxx import TensorDictPipe  # noqa: E402
 
 class TensorDictUcxx(End):
     path = "ucxx"
-    # fresh: a TensorDict as it comes, which send packs; consolidated: packed by the sender before.
+    # fresh: send packs an ordinary TensorDict; consolidated: the sender packs it before.
     modes = ("fresh", "consolidated")
 
     def __init__(self, first: bool, meeting: Any, mode: str, size_bytes: int) -> None:
@@ -28,7 +28,7 @@ class TensorDictUcxx(End):
             self.batch = self.batch.consolidate(metadata=True)
 
     async def open(self) -> None:
-        if self.first:  # listens before the second process has imported torch
+        if self.first:  # listens before the second process imports torch
             self.pipe = await TensorDictPipe.listen(self.meeting)
         else:
             self.pipe = await TensorDictPipe.connect("127.0.0.1", self.meeting)

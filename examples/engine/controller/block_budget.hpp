@@ -10,7 +10,7 @@ namespace engine {
 /// Tokens of a block of keys and values; BLOCK_SIZE of engine/step.py.
 inline constexpr std::uint32_t kBlockTokens = 16;
 
-/// Blocks that the first `length` tokens of a sequence take on one KV rank: block b lies on rank
+/// The blocks that the first `length` tokens of a sequence use on one KV rank: block b lies on rank
 /// b mod kv_size.
 [[nodiscard]] constexpr std::uint32_t blocks_on(std::uint32_t kv_rank, std::uint32_t length,
                                                 std::uint32_t kv_size) {
@@ -18,11 +18,11 @@ inline constexpr std::uint32_t kBlockTokens = 16;
   return blocks <= kv_rank ? 0 : (blocks - kv_rank - 1) / kv_size + 1;
 }
 
-/// Counts the free blocks of each KV rank. Which block it is, the workers find out by themselves.
+/// Counts the free blocks of each KV rank. The workers choose the blocks themselves.
 ///
 /// Owns:    one number for each KV rank.
 /// Threads: one.
-/// Errors:  none; the caller asks has_room() first.
+/// Errors:  none; the caller checks has_room() first.
 /// Blocks:  never.
 /// Cost:    an addition for each KV rank.
 class BlockBudget {
@@ -30,7 +30,7 @@ class BlockBudget {
   BlockBudget(std::uint32_t blocks, std::uint32_t kv_size)
       : blocks_(blocks), free_(kv_size, blocks) {}
 
-  /// What all sequences that grow are going to take, by KV rank.
+  /// The blocks that all growing sequences will take, by KV rank.
   class Growth {
    public:
     explicit Growth(const BlockBudget& budget) : taken_(budget.free_.size(), 0) {}
@@ -58,7 +58,7 @@ class BlockBudget {
     growth.add(from_tokens, to_tokens);
     return has_room(growth);
   }
-  /// Whether a sequence of so many tokens fits when nothing else is there.
+  /// True if a sequence of this many tokens fits into an empty cache.
   [[nodiscard]] bool could_hold(std::uint32_t tokens) const {
     return blocks_on(0, tokens, kv_size()) <= blocks_;
   }
@@ -73,7 +73,7 @@ class BlockBudget {
       free_[rank] += blocks_on(rank, tokens, kv_size());
     }
   }
-  /// Over all KV ranks.
+  /// The sum over all KV ranks.
   [[nodiscard]] std::uint64_t total() const { return std::uint64_t{blocks_} * free_.size(); }
   [[nodiscard]] std::uint64_t used() const {
     return total() - std::accumulate(free_.begin(), free_.end(), std::uint64_t{0});

@@ -18,16 +18,16 @@ using tendon::ErrorCode;
 using tendon::Value;
 
 constexpr auto kStatusInterval = 200ms;
-// While a step is under way the front is heard between two such times.
+// The front is served at this interval while a step runs.
 constexpr auto kLook = 5ms;
 constexpr auto kLookAtForming = 20ms;
-// A worker imports torch and maps its weights in it, on a busy machine.
+// The time for a roster to form: a worker imports torch and maps its weights, on a busy machine.
 constexpr auto kFormPatience = 120s;
 constexpr std::uint32_t kMaxFormingFailures = 3;
 constexpr auto kBroadcastPatience = 5s;
-// For workers to end by themselves.
+// The time for workers to end by themselves.
 constexpr auto kStopPatience = 5s;
-// How much later than a survivor's word the end of a worker's process is seen.
+// The end of a worker's process is seen up to this much later than a survivor's report.
 constexpr auto kFindLostPatience = 2s;
 constexpr std::size_t kDeathsShown = 16;
 
@@ -37,13 +37,13 @@ std::uint64_t wall_clock_ns() {
                                         .count());
 }
 
-/// For one move of a step: a worker that hangs is killed before those that wait for it give up,
-/// also where they waited before while it was at work.
+/// The timeout for one move of a step. A hanging worker is killed before the workers that wait for
+/// it time out, even if they waited for it earlier while it worked.
 std::uint32_t move_timeout_ms(std::chrono::seconds hang_timeout) {
   return static_cast<std::uint32_t>(std::chrono::milliseconds(2 * hang_timeout + 30s).count());
 }
 
-/// The controller's texts name the worker first: "rank 2 (...) ...".
+/// Parses the rank: the controller's texts begin with the worker, "rank 2 (...) ...".
 std::uint32_t rank_in(const std::string& text) {
   unsigned rank = 0;
   return std::sscanf(text.c_str(), "rank %u", &rank) == 1 ? rank : 0;
@@ -101,7 +101,7 @@ int Engine::run(const std::atomic<int>& signal) {
     tell_front();
     if (Clock::now() >= status_due_) tell_status();
     if (state_ == State::failed) return end();
-    // A roster that is not there may take minutes to form.
+    // Without a running roster the engine ends at once: a new one may take minutes to form.
     if (ends_at_ && ((scheduler_.is_idle() && in_flight_.empty()) || Clock::now() >= *ends_at_ ||
                      state_ != State::running)) {
       return end();
@@ -125,7 +125,7 @@ void Engine::hear_front() {
       continue;
     }
     scheduler_.fail_all({.code = "cancelled", .message = "the front went away"});
-    // Nobody is there to hear of it, and the next front has not asked.
+    // There is no front to send them to, and the next front did not ask for them.
     (void)scheduler_.take_notices();
   }
 }
@@ -183,7 +183,7 @@ void Engine::tell_status() {
       if (worker.stalled >= options_.hang_timeout) processes_->kill(worker.rank);
     }
   }
-  // A worker may die while there is no step to collect.
+  // A worker may die while no step is pending.
   if (state_ == State::running && status.state == tendon::RosterState::closed) {
     lose_workers({ErrorCode::worker_lost, "engine.workers", status.reason});
   }
@@ -222,7 +222,7 @@ void Engine::look_at_forming() {
   if (forming_.wait_for(0s) != std::future_status::ready) return look_at_exits();
   const tendon::Result<void> formed = forming_.get();
   if (formed.has_value()) {
-    look_at_exits();  // those that were replaced
+    look_at_exits();  // the exits of replaced workers
     state_ = State::running;
     forming_failures_ = 0;
     return;
@@ -236,7 +236,7 @@ void Engine::look_at_forming() {
 
 void Engine::note_identities(const tendon::ControllerStatus& status) {
   for (const tendon::WorkerStatus& worker : status.workers) {
-    // The last one's, where there is none now.
+    // Keeps the last known identity of a rank without a worker.
     if (worker.identity.pid != 0) identities_.insert_or_assign(worker.rank.value, worker.identity);
   }
 }
@@ -246,8 +246,8 @@ void Engine::reap() {
   for (WorkerProcesses::Exit& exit : processes_->reap()) exits_.push_back(std::move(exit));
 }
 
-/// The controller starts another worker where one that had joined has ended. One whose program ends
-/// before it joins would be missed until the time for forming is over: it is started here.
+/// The controller replaces a worker that had joined and then ended. A worker whose program ends
+/// before it joins is restarted here; otherwise forming would time out.
 void Engine::look_at_exits() {
   reap();
   const tendon::ControllerStatus status = controller_->status();
@@ -285,9 +285,9 @@ void Engine::note_death(std::uint32_t rank, std::int64_t pid, std::string what) 
   if (deaths_.size() > kDeathsShown) deaths_.erase(deaths_.begin());
 }
 
-/// Which ranks are gone, and how they went. A survivor may be the first to say something: that its
-/// step failed, because of a member that died. The end of that one's own pipe, and process, come a
-/// little later. Nobody is gone where a worker lives on after an error of its own.
+/// Finds the ranks that have ended, and how. A survivor may report first that its step failed
+/// because a member died. The end of that member's pipe and process is seen a little later. If a
+/// worker lives on after an error of its own, no rank has ended.
 std::map<std::uint32_t, std::string> Engine::find_lost(std::span<const tendon::GlobalRank> killed) {
   std::map<std::uint32_t, std::string> lost;
   const Clock::time_point until = Clock::now() + kFindLostPatience;
@@ -303,7 +303,7 @@ std::map<std::uint32_t, std::string> Engine::find_lost(std::span<const tendon::G
       });
       const bool is_gone = worker.state == tendon::WorkerStatus::State::gone;
       if (!is_gone && exit == exits_.end()) continue;
-      // One of the two is there a little before the other.
+      // Its pipe and its process do not end at the same time.
       if (!is_gone || (processes_ && exit == exits_.end())) all_known = false;
       lost[worker.rank.value] = exit == exits_.end() ? std::string() : exit->how;
     }
@@ -316,7 +316,7 @@ std::map<std::uint32_t, std::string> Engine::find_lost(std::span<const tendon::G
 
 void Engine::lose_workers(const tendon::Error& why, std::span<const tendon::GlobalRank> killed) {
   const auto lost = find_lost(killed);
-  // An error of a worker that lives on ends the roster too, and is no death.
+  // The error of a worker that lives on also ends the roster, but it is no death.
   if (lost.empty()) std::cerr << "engine_controller: " << why.detail << "\n";
   const std::uint32_t first = lost.empty() ? rank_in(why.detail) : lost.begin()->first;
   std::string cause = why.detail;
@@ -376,7 +376,7 @@ void Engine::take_outputs() {
   if (outputs.error().code == ErrorCode::timeout) return;
   if (outputs.error().code == ErrorCode::worker_lost) return lose_workers(outputs.error());
   if (outputs.error().code != ErrorCode::divergence) return fail(outputs.error().message());
-  // Nobody knows which of them is right.
+  // The engine cannot tell which of the workers is right.
   const tendon::ParallelSizes& sizes = options_.layout.sizes();
   std::vector<tendon::GlobalRank> said;
   for (std::uint32_t kv = 0; kv < sizes.kv; ++kv)
@@ -387,7 +387,7 @@ void Engine::take_outputs() {
 void Engine::take(std::uint64_t schedule_id, const std::vector<tendon::StepOutputs>& outputs) {
   const bool counts = meter_.accepted(schedule_id, Clock::now());
   in_flight_.pop_front();
-  std::optional<v1::StepOutputs> of_first;  // KV rank 0's, which has the tokens
+  std::optional<v1::StepOutputs> of_first;  // of KV rank 0, with the tokens
   for (const tendon::StepOutputs& each : outputs) {
     v1::StepOutputs parsed;
     if (!parsed.ParseFromArray(each.payload.data(), static_cast<int>(each.payload.size_bytes())) ||
@@ -408,7 +408,7 @@ void Engine::take(std::uint64_t schedule_id, const std::vector<tendon::StepOutpu
 int Engine::end() {
   if (processes_) {
     processes_->start_no_more();
-    // A worker that has not joined would find that nobody listens, and say so.
+    // Kills workers that have not joined: they would report that nothing listens.
     for (const tendon::WorkerStatus& worker : controller_->status().workers) {
       if (worker.state == tendon::WorkerStatus::State::gone) processes_->kill(worker.rank);
     }
@@ -416,7 +416,7 @@ int Engine::end() {
   scheduler_.fail_all({.code = "stopping", .message = "the engine stops"});
   tell_front();
   tell_status();
-  // Also what forms a roster ends by it.
+  // This also ends the thread that forms a roster.
   const auto stopped = controller_->stop("the engine stops", tendon::Deadline(kStopPatience));
   if (!stopped.has_value()) std::cerr << "engine_controller: " << stopped.error().detail << "\n";
   if (forming_.valid()) forming_.wait();

@@ -29,20 +29,20 @@ struct EngineOptions {
   std::string front_address;
   WorkerCommands start_workers;
   std::string model;  ///< its name, for the status
-  /// A worker that was started here and holds up steps, or the next roster, for so long is killed.
+  /// The engine kills a worker that it started and that delays steps or a roster for this time.
   std::chrono::seconds hang_timeout{30};
-  /// After the signal to stop, what was accepted may take so long to its end.
+  /// The time for accepted requests to finish after the signal to stop.
   std::chrono::seconds drain_timeout{30};
 };
 
-/// The engine's loop: what the front asks for goes into the scheduler, its steps to the workers,
-/// and what they make of them back. A lost worker is replaced, and its requests go on.
+/// The engine's loop: passes the front's requests to the scheduler, its steps to the workers, and
+/// their outputs back. It replaces a lost worker, and the worker's requests continue.
 ///
 /// Owns:    all parts of the controller's program.
-/// Threads: one runs it; the front's and a forming roster's threads are its own.
-/// Errors:  open(): of the addresses. What ends run() is said on the standard error output.
-/// Blocks:  run(), until a signal or until the engine failed.
-/// Cost:    as its parts.
+/// Threads: one thread runs it; it owns the threads of the front and of a forming roster.
+/// Errors:  open(): those of the addresses. run() prints the cause of its end on standard error.
+/// Blocks:  run(), until a signal or a failure of the engine.
+/// Cost:    the sum of its parts.
 class Engine {
  public:
   [[nodiscard]] static tendon::Result<std::unique_ptr<Engine>> open(EngineOptions options);
@@ -53,8 +53,8 @@ class Engine {
 
   [[nodiscard]] std::string workers_address() const { return controller_->address(); }
   [[nodiscard]] std::string front_address() const { return front_->address(); }
-  /// Runs until `signal` is not 0, then brings to an end what was accepted. Returns the program's
-  /// exit code.
+  /// Runs until `signal` is not 0, then finishes the accepted requests. Returns the program's exit
+  /// code.
   [[nodiscard]] int run(const std::atomic<int>& signal);
 
  private:
@@ -72,19 +72,19 @@ class Engine {
   void look_at_forming();
   void look_at_exits();
   void note_identities(const tendon::ControllerStatus& status);
-  /// Processes of workers that have ended since the last call are in exits_ then.
+  /// Adds the worker processes that have ended since the last call to exits_.
   void reap();
   void give_steps();
   void take_outputs();
   void take(std::uint64_t schedule_id, const std::vector<tendon::StepOutputs>& outputs);
   [[nodiscard]] std::map<std::uint32_t, std::string> find_lost(
       std::span<const tendon::GlobalRank> killed);
-  /// `killed`: those that the engine itself has ended, and which are waited for.
-  /// Says who died, once for each process.
+  /// `killed`: the workers that the engine itself has ended, for whose exit it waits.
+  /// Logs a death, once for each process.
   void note_death(std::uint32_t rank, std::int64_t pid, std::string what);
   void lose_workers(const tendon::Error& why, std::span<const tendon::GlobalRank> killed = {});
-  /// What these said cannot be used, so nothing else of theirs can: they are replaced like dead
-  /// ones. The engine fails where it did not start them.
+  /// Replaces workers whose outputs are unusable, like dead ones. The engine fails if it did not
+  /// start them.
   void replace(std::span<const tendon::GlobalRank> ranks, const std::string& why);
   void fail(const std::string& why);
   [[nodiscard]] int end();
@@ -99,11 +99,11 @@ class Engine {
   std::unique_ptr<Front> front_;
   State state_ = State::starting;
   std::future<tendon::Result<void>> forming_;
-  std::uint32_t forming_failures_ = 0;  ///< of this roster
+  std::uint32_t forming_failures_ = 0;  ///< while forming this roster
   std::deque<std::uint64_t> in_flight_;
-  std::map<std::uint32_t, tendon::PeerIdentity> identities_;  ///< the last of each rank
-  std::vector<WorkerProcesses::Exit> exits_;                  ///< that were not looked at
-  std::map<std::uint32_t, std::int64_t> last_deaths_;         ///< their processes
+  std::map<std::uint32_t, tendon::PeerIdentity> identities_;  ///< the latest of each rank
+  std::vector<WorkerProcesses::Exit> exits_;                  ///< not yet handled
+  std::map<std::uint32_t, std::int64_t> last_deaths_;         ///< processes by rank
   tendon::Value::List deaths_;
   Clock::time_point status_due_{};
   std::optional<Clock::time_point> ends_at_;  ///< set by a signal

@@ -6,9 +6,9 @@
 //                     [--start-last-stage "COMMAND" for the ranks of the last stage instead]
 //                     [--nursery COMMAND] [--step-sequences N] [--hang-timeout SECONDS]
 //                     [--drain-timeout SECONDS]
-// It says "workers ADDRESS" and "front ADDRESS" when both can be connected to. SIGTERM or SIGINT:
-// what was accepted is brought to its end, up to the drain timeout (30 s); a second one ends it at
-// once.
+// It prints "workers ADDRESS" and "front ADDRESS" when both accept connections. At SIGTERM or
+// SIGINT it finishes the accepted requests, up to the drain timeout (30 s); a second signal ends it
+// at once.
 #include <unistd.h>
 
 #include <atomic>
@@ -35,7 +35,7 @@ using tendon::Result;
 
 constexpr std::uint32_t kMaxContext = 1U << 24;
 constexpr std::uint32_t kMaxStepSequences = 256;
-// Processes; an engine has one host.
+// The limit of processes; an engine runs on one host.
 constexpr std::uint32_t kMaxWorkers = 128;
 
 std::atomic<int> stop_signal{0};

@@ -9,9 +9,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How soon a thread sees that it shall end.
+// The interval at which a thread checks whether it must end.
 constexpr auto kLook = 100ms;
-// For what waits when the controller ends, and for a front that takes nothing at all.
+// The time to send waiting messages when the controller ends, also to a front that reads nothing.
 constexpr auto kPatience = 10s;
 
 }  // namespace

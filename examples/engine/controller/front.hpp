@@ -20,17 +20,17 @@
 
 namespace engine {
 
-/// The front's pipe ended: nobody waits for what it asked for.
+/// The front's pipe has ended: nothing waits for its requests.
 struct FrontGone {};
 using FrontEvent = std::variant<FrontMessage, FrontGone>;
 
-/// The HTTP front's pipe: one front at a time, the next one when it has gone.
+/// The HTTP front's pipe: one front at a time, the next one after it has left.
 ///
-/// A front that does not read is cut off when more than kMaxUnsentBytes wait for it.
+/// It disconnects a front that does not read once more than kMaxUnsentBytes wait for it.
 ///
 /// Owns:    a listener, the pipe, a thread that receives and one that sends.
-/// Threads: send() from one.
-/// Errors:  listen(): as Listener::bind().
+/// Threads: one thread calls send().
+/// Errors:  listen(): those of Listener::bind().
 /// Blocks:  never; the destructor until both threads have ended.
 /// Cost:    two threads.
 class Front {
@@ -43,12 +43,12 @@ class Front {
   Front(tendon::Listener listener, Inbox<FrontEvent>& inbox);
   Front(const Front&) = delete;
   Front& operator=(const Front&) = delete;
-  /// What waits is sent, if the front takes it soon.
+  /// Sends the waiting messages if the front reads them soon.
   ~Front();
 
   [[nodiscard]] std::string address() const { return listener_.address(); }
   [[nodiscard]] bool is_there() const;
-  /// Nobody gets it where there is no front.
+  /// Without a front the message is dropped.
   void send(std::string message);
 
  private:

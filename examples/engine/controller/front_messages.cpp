@@ -14,20 +14,20 @@ constexpr std::size_t kMaxIdBytes = 64;
 constexpr std::uint64_t kMax32 = std::numeric_limits<std::uint32_t>::max();
 constexpr std::uint64_t kMaxLogprobs = 20;
 
-/// Reads the fields of one object; the first that is wrong is what is said.
+/// Reads the fields of one object and reports the first invalid one.
 class Fields {
  public:
   Fields(const Value& object, std::string_view path) : object_(object), path_(path) {}
 
   [[nodiscard]] const std::string& fault() const { return fault_; }
 
-  /// Nothing where it is absent, null, or wrong.
+  /// nullopt if it is absent, null, or invalid.
   [[nodiscard]] std::optional<double> number(std::string_view name, double least, double most) {
     const Value* value = find(name);
     if (value == nullptr) return std::nullopt;
     if (is_whole(*value) || value->kind() == Value::Kind::f64) {
       const double number = value->as_f64();
-      if (number >= least && number <= most) return number;  // a NaN is neither
+      if (number >= least && number <= most) return number;  // false for a NaN
     }
     wrong(name, *value, "a number from " + text_of(least) + " to " + text_of(most));
     return std::nullopt;
@@ -112,7 +112,7 @@ class Fields {
   std::string fault_;
 };
 
-/// The fault, or nothing.
+/// Returns the fault, or an empty text.
 std::string read_sampling(const Value& said, v1::SamplingParams& params) {
   if (said.kind() != Value::Kind::map) return "sampling is not an object; legal is one";
   Fields fields(said, "sampling.");
@@ -142,7 +142,7 @@ std::string read_sampling(const Value& said, v1::SamplingParams& params) {
 }
 
 std::string json_of(Value::Map fields) {
-  // All texts in it come from JSON or from here, so they are UTF-8.
+  // All its texts are from JSON or this program, so they are UTF-8.
   auto json = tendon::to_json(Value(std::move(fields)));
   return json.has_value() ? *std::move(json)
                           : R"({"kind":"refused","id":null,"code":"malformed",)"

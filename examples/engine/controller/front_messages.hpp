@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the HTTP front and the controller say to each other: PROTOCOL.md.
+// The messages between the HTTP front and the controller: PROTOCOL.md.
 #pragma once
 
 #include <optional>
@@ -23,12 +23,12 @@ struct Finish {
   std::string id;
 };
 struct Malformed {
-  std::optional<std::string> id;  ///< where it could be read
+  std::optional<std::string> id;  ///< if it was readable
   std::string message;
 };
 using FrontMessage = std::variant<Submit, Cancel, Finish, Malformed>;
 
-/// Reads one message. The bytes are not trusted; unknown fields are passed over.
+/// Parses one untrusted message; ignores unknown fields.
 [[nodiscard]] FrontMessage parse_front_message(tendon::Bytes json);
 
 [[nodiscard]] std::string accepted_message(std::string_view id);

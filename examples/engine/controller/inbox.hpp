@@ -9,10 +9,10 @@
 
 namespace engine {
 
-/// What other threads leave for one that looks now and then.
+/// A queue from other threads to one thread that polls it.
 ///
-/// Owns:    what was left.
-/// Threads: any may leave, one takes.
+/// Owns:    the queued items.
+/// Threads: any thread may add, one takes.
 /// Errors:  none.
 /// Blocks:  wait(), until its time is over.
 /// Cost:    one lock.
@@ -28,7 +28,7 @@ class Inbox {
     const std::lock_guard lock(mutex_);
     return std::exchange(items_, {});
   }
-  /// Returns when something was left, or after this time.
+  /// Returns when an item was added, or after this time.
   void wait(std::chrono::nanoseconds at_most) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, at_most, [this] { return !items_.empty(); });

@@ -19,7 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// It imports torch, on a busy machine.
+// The time to import torch, on a busy machine.
 constexpr auto kPatience = 60s;
 constexpr std::size_t kReplyBytes = 4096;
 
@@ -66,7 +66,7 @@ tendon::Result<pid_t> Nursery::start(const std::string& command) {
 
 void Nursery::cancel() { (void)shutdown(socket_, SHUT_RDWR); }
 
-/// One line.
+/// Reads one line.
 tendon::Result<std::string> Nursery::reply() {
   const Clock::time_point until = Clock::now() + kPatience;
   std::string said;

@@ -10,26 +10,26 @@
 
 namespace engine {
 
-/// A process that has imported what workers need and forks one for each command: engine.nursery.
-/// Those become children of this process, which takes orphans from then on.
+/// A process that has imported the workers' modules and forks a worker for each command:
+/// engine.nursery. The workers become children of this process, which adopts orphans from then on.
 ///
-/// Owns:    the process: the destructor ends it; workers live on.
-/// Threads: safe everywhere; one call at a time is served.
+/// Owns:    the process: the destructor ends it; its workers live on.
+/// Threads: thread-safe; it runs one call at a time.
 /// Errors:  system, timeout.
 /// Blocks:  start(), while the process still imports.
 /// Cost:    a process, without the weights.
 class Nursery {
  public:
-  /// `command`: words with a blank between. The process is there when it returns, not yet ready.
+  /// `command`: words separated by blanks. On return the process exists but is not yet ready.
   [[nodiscard]] static tendon::Result<std::unique_ptr<Nursery>> open(const std::string& command);
   Nursery(pid_t pid, int socket) : pid_(pid), socket_(socket) {}
   Nursery(const Nursery&) = delete;
   Nursery& operator=(const Nursery&) = delete;
   ~Nursery();
 
-  /// The process of a worker, a child of this one. After an error the nursery is of no more use.
+  /// Starts a worker, a child process of this one. After an error the nursery is unusable.
   [[nodiscard]] tendon::Result<pid_t> start(const std::string& command);
-  /// A start() that waits fails at once, and so does each that follows.
+  /// Makes a waiting start() and all later ones fail at once.
   void cancel();
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a client asks for, and what it is told.
+// A client's request and the replies to it.
 #pragma once
 
 #include <tendon/v1/step.pb.h>
@@ -15,7 +15,7 @@ namespace engine {
 namespace v1 = tendon::v1;
 
 struct Request {
-  std::string id;                     ///< the client's; of those that are not done, no id twice
+  std::string id;                     ///< the client's; unique among the active requests
   std::vector<std::uint32_t> prompt;  ///< tokens
   v1::SamplingParams sampling;        ///< max_tokens is set
   std::uint64_t arrival_ns = 0;       ///< wall clock
@@ -53,15 +53,14 @@ struct Refusal {
   std::string message;
 };
 
-/// The next tokens of a request; each is told once.
+/// The next tokens of a request; each is sent once.
 struct NewTokens {
   std::string id;
   std::vector<std::uint32_t> tokens;
-  std::vector<v1::TokenLogprobs> logprobs =
-      {};  ///< one for each of them, where they were asked for
+  std::vector<v1::TokenLogprobs> logprobs = {};  ///< one for each token, if requested
 };
 
-/// Why a request that was accepted could not be brought to its end.
+/// The reason why an accepted request could not finish.
 struct Failure {
   std::string code;
   std::string message;
@@ -72,7 +71,7 @@ struct Done {
   v1::FinishReason reason = v1::FINISH_REASON_UNSPECIFIED;
   Failure failure = {};  ///< with FINISH_REASON_FAILED
   std::uint64_t prompt_tokens = 0;
-  std::uint64_t completion_tokens = 0;  ///< that were told: without an end-of-sequence token
+  std::uint64_t completion_tokens = 0;  ///< sent to the client, without an end-of-sequence token
 };
 
 using Notice = std::variant<NewTokens, Done>;

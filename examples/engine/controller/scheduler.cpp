@@ -142,7 +142,7 @@ std::optional<v1::StepInputs> Scheduler::next_step() {
   return std::move(draft.inputs);
 }
 
-/// What one step may have of the sequences, so that there are some for each stage.
+/// The sequences that one step may have, so that some are left for each stage.
 std::uint32_t Scheduler::share() const {
   const std::uint64_t all = sequences_.size();
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
@@ -172,8 +172,8 @@ bool Scheduler::may_run(const Sequence& sequence) const {
   return sequence.place == Place::running && sequence.in_step == 0;
 }
 
-/// In the order of arrival, while there is room for all tokens that they and those that run have
-/// now: one that began without would soon be preempted.
+/// Admits in the order of arrival, while there is room for all present tokens of the admitted and
+/// the running sequences: otherwise a new one would soon be preempted.
 void Scheduler::admit_waiting(Draft& draft) {
   BlockBudget::Growth growth(budget_);
   std::uint64_t running = 0;
@@ -186,7 +186,7 @@ void Scheduler::admit_waiting(Draft& draft) {
     if (sequence.place != Place::waiting) continue;
     if (draft.is_full() || running == std::uint64_t{limits_.step_sequences} * limits_.stages)
       return;
-    // The step that it was part of when it was preempted is still under way.
+    // The sequence was preempted, and its last step is still running.
     if (sequence.in_step != 0) return;
     BlockBudget::Growth with_it = growth;
     with_it.add(0, sequence.tokens());
@@ -204,7 +204,7 @@ void Scheduler::add(Draft& draft, std::uint64_t seq_id, Sequence& sequence) {
     sequence.heard = Sequence::Heard::yes;
     *draft.inputs.add_new_seq_params() = sequence.params;
     if (!sequence.output.empty()) {
-      // The workers that knew its output are gone.
+      // The workers that knew its output have ended.
       v1::PendingStepOutput& pending = *draft.inputs.add_pending_step_outputs();
       pending.mutable_scheduler_output()->set_schedule_id(schedule_id);
       v1::SamplerOutput& output = *pending.add_sampler_outputs();
@@ -234,8 +234,9 @@ void Scheduler::add(Draft& draft, std::uint64_t seq_id, Sequence& sequence) {
   --draft.sequences_left;
 }
 
-/// Preempts as many younger ones as it takes, the youngest first, or none. None is preempted for a
-/// step that it is part of, so one for which there is no room may have to wait for the next step.
+/// Preempts as many younger sequences as necessary, the youngest first, or none. A sequence that is
+/// already part of this step is not preempted, so one without room may have to wait for the next
+/// step.
 bool Scheduler::make_room(Draft& draft, std::uint64_t seq_id, std::uint32_t tokens) {
   const Sequence& wanting = sequences_.at(seq_id);
   BlockBudget after = budget_;
@@ -261,7 +262,7 @@ void Scheduler::begin_anew(Sequence& sequence) {
   sequence.place = Place::waiting;
 }
 
-// --- What comes back
+// --- Outputs
 
 tendon::Result<void> Scheduler::accept(const v1::StepOutputs& outputs) {
   const auto step = in_flight_.find(outputs.schedule_id());
@@ -291,7 +292,7 @@ tendon::Result<void> Scheduler::accept(const v1::StepOutputs& outputs) {
   const std::vector<Part> parts = std::move(in_flight_.extract(step).mapped());
   for (std::size_t index = 0; index < parts.size(); ++index) {
     const auto at = sequences_.find(parts[index].seq_id);
-    if (at == sequences_.end()) continue;  // it ended meanwhile
+    if (at == sequences_.end()) continue;  // the sequence ended meanwhile
     at->second.in_step = 0;
     if (by_part[index] != nullptr) take_token(at->first, at->second, *by_part[index]);
   }
@@ -343,7 +344,7 @@ void Scheduler::lose_workers(const LostWorker& lost) {
     }
     at = next;
   }
-  // What had ended is known to nobody any more.
+  // The new workers do not know the ended sequences.
   ended_.clear();
 }
 

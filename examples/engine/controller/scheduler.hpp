@@ -18,27 +18,27 @@
 
 namespace engine {
 
-/// Every member but the first three has a default.
+/// Every member except the first three has a default.
 struct SchedulerLimits {
   std::uint32_t blocks;                   ///< of each KV rank
   std::uint32_t context;                  ///< tokens of a prompt and its output together
-  std::uint32_t vocabulary;               ///< tokens are below
+  std::uint32_t vocabulary;               ///< every token is below this
   std::optional<std::uint32_t> eos = {};  ///< the token that ends a sequence
   std::uint32_t kv_size = 1;              ///< KV-parallel ranks
-  std::uint32_t stages = 1;               ///< of the pipeline: so many steps are in flight at once
+  std::uint32_t stages = 1;               ///< of the pipeline: as many steps are in flight
   std::uint32_t step_tokens = 256;
   std::uint32_t step_sequences = 32;
-  std::uint32_t queue = 256;  ///< requests that wait
+  std::uint32_t queue = 256;  ///< waiting requests
 };
 
-/// A worker that was lost, as the requests are told that die with it.
+/// A lost worker, as the error of its requests names it.
 struct LostWorker {
   std::uint32_t rank = 0;
   std::string host;
   std::string cause;
 };
 
-/// What there is to do now.
+/// The present load.
 struct SchedulerLoad {
   std::uint64_t waiting = 0;
   std::uint64_t running = 0;
@@ -46,45 +46,45 @@ struct SchedulerLoad {
   std::uint64_t used_blocks = 0;
 };
 
-/// Decides what each step computes. It sends nothing and knows no time: requests and outputs go in,
-/// steps and notices come out.
+/// Decides which tokens each step computes. It sends nothing and has no clock: its input is
+/// requests and outputs, its output steps and notices.
 ///
 /// First come, first served. A step has one token of each running sequence, the oldest first, then
-/// parts of prompts. When blocks run out the youngest gives all of its own back and begins anew,
-/// with the tokens that it has. With several stages there are several steps in flight, none with a
-/// sequence of another one.
+/// parts of prompts. When blocks run out, the youngest sequence releases all its blocks and starts
+/// again with the tokens that it has. With several stages, several steps are in flight; a sequence
+/// is in one of them at most.
 ///
-/// Workers learn tokens from pending_step_outputs and ends from finished_seqs, and from nothing
-/// else: what is decided here takes effect in the next step.
+/// Workers learn tokens only from pending_step_outputs, and ends only from finished_seqs: a
+/// decision takes effect in the next step.
 ///
-/// Owns:    the sequences that are not done.
+/// Owns:    the active sequences.
 /// Threads: one.
 /// Errors:  protocol_violation, from accept().
 /// Blocks:  never.
-/// Cost:    of a step: a look at each sequence.
+/// Cost:    a step costs a look at each sequence.
 class Scheduler {
  public:
   explicit Scheduler(const SchedulerLimits& limits);
 
-  /// Nothing: it waits its turn.
+  /// nullopt if the request is queued.
   [[nodiscard]] std::optional<Refusal> submit(Request request);
-  /// The client went away. An id that is not known is one that is done.
+  /// The client left. An unknown id belongs to a finished request.
   void cancel(std::string_view id);
-  /// The client found what it looked for in the text.
+  /// The client found its stop string in the text.
   void finish(std::string_view id);
-  /// Ends all that is left.
+  /// Ends all active requests.
   void fail_all(const Failure& failure);
 
-  /// The next step; nothing when there is none to do, or while as many are in flight as there are
+  /// The next step; nullopt if there is no work, or if as many steps are in flight as there are
   /// stages.
   [[nodiscard]] std::optional<v1::StepInputs> next_step();
-  /// The outputs of a step that is in flight: those of KV rank 0.
+  /// Takes the outputs of KV rank 0 for a step in flight.
   [[nodiscard]] tendon::Result<void> accept(const v1::StepOutputs& outputs);
-  /// The roster ended: nothing is in flight, and workers know of nothing. A request that runs now
-  /// and did so at an earlier loss fails; the others begin anew.
+  /// Handles the end of a roster: no step is in flight, and new workers know nothing. A running
+  /// request that already lost a worker before fails; the others start again.
   void lose_workers(const LostWorker& lost);
 
-  /// What clients are to be told, in its order.
+  /// Takes the notices for clients, in order.
   [[nodiscard]] std::vector<Notice> take_notices() { return std::exchange(notices_, {}); }
   [[nodiscard]] SchedulerLoad load() const;
   [[nodiscard]] bool is_idle() const { return sequences_.empty() && ended_.empty(); }
@@ -99,9 +99,9 @@ class Scheduler {
     std::uint32_t position = 0;  ///< tokens whose keys the workers have
     std::uint32_t attempt = 0;
     Place place = Place::waiting;
-    std::uint64_t in_step = 0;  ///< the step in flight that it is part of; 0: none
-    std::uint32_t losses = 0;   ///< of workers, while it ran
-    /// Whether the workers of this roster have heard of it.
+    std::uint64_t in_step = 0;  ///< the step in flight that has it; 0: none
+    std::uint32_t losses = 0;   ///< lost workers while it ran
+    /// True if the workers of this roster know it.
     enum class Heard : std::uint8_t { no, yes } heard = Heard::no;
 
     [[nodiscard]] std::uint32_t prompt_tokens() const {
@@ -112,7 +112,7 @@ class Scheduler {
     }
     [[nodiscard]] std::uint32_t to_do() const { return tokens() - position; }
   };
-  /// By number, which rises with arrival.
+  /// Sequences by number, which rises with arrival.
   using Sequences = std::map<std::uint64_t, Sequence>;
 
   /// One part of a step in flight.
@@ -121,7 +121,7 @@ class Scheduler {
     enum class Gives : std::uint8_t { nothing, a_token } gives;
   };
 
-  /// A step while it is put together.
+  /// A step that is being built.
   struct Draft {
     v1::StepInputs inputs;
     std::vector<Part> parts = {};
@@ -151,7 +151,7 @@ class Scheduler {
   Sequences sequences_;
   std::unordered_map<std::string, std::uint64_t> numbers_;  ///< by the client's id
   std::map<std::uint64_t, std::vector<Part>> in_flight_;    ///< by schedule_id
-  /// What the next step tells the workers.
+  /// Data for the workers in the next step.
   std::vector<v1::PendingStepOutput> pending_;
   std::vector<v1::FinishedSequence> ended_;
   std::vector<Notice> notices_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes of this one: how they begin and end.
+// Starts and ends child processes.
 #pragma once
 
 #include <sys/types.h>
@@ -10,14 +10,14 @@
 
 namespace engine {
 
-/// The words of a command, with a blank between.
+/// Splits a command at blanks.
 [[nodiscard]] std::vector<std::string> words_of(const std::string& command);
 
-/// Starts a program with `input` as its standard input, -1: none; in a process group of its own, so
-/// that Ctrl-C at a terminal reaches the controller alone, and with no blocked signals.
+/// Starts a program with `input` as its standard input (-1: none). It has a process group of its
+/// own, so that Ctrl-C at a terminal reaches only the controller, and no blocked signals.
 [[nodiscard]] tendon::Result<pid_t> spawn(std::vector<std::string> words, int input = -1);
 
-/// Its status, as of waitpid().
+/// Returns its status, in the format of waitpid().
 int kill_and_reap(pid_t pid);
 
 }  // namespace engine

@@ -10,9 +10,9 @@ namespace {
 using namespace std::chrono_literals;
 using tendon::Value;
 
-// Rates are of this time, and of twice as many looks as there are in it by the usual interval.
+// Rates are means over this time.
 constexpr auto kRateTime = 2s;
-// Above it a controller had nothing to do: that is no time of control.
+// Above this, the controller was idle: the time is not counted as control.
 constexpr double kIdleMs = 20;
 
 double ms(StepMeter::Clock::duration time) {
@@ -26,7 +26,7 @@ void StepMeter::given(const tendon::v1::StepInputs& inputs, Clock::time_point no
   if (const auto accepted_at = std::exchange(accepted_at_, std::nullopt)) {
     if (const double took = ms(now - *accepted_at); took < kIdleMs) control_ms_.add(took);
   }
-  // One with nothing but ends takes no time, and says nothing of the others.
+  // A step that only ends sequences takes no time and would distort the mean.
   if (inputs.scheduler_output().seq_schedule_metadata_list().empty()) return;
   std::uint64_t prompt_tokens = 0;
   for (const auto& part : inputs.scheduler_output().seq_schedule_metadata_list()) {

@@ -12,7 +12,7 @@
 
 namespace engine {
 
-/// Where the time of steps goes, and how many tokens come of it: moving means, for the live page.
+/// Measures the parts of a step's time and the rate of tokens: moving means, for the live page.
 ///
 /// Owns:    numbers.
 /// Threads: one.
@@ -23,22 +23,23 @@ class StepMeter {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// A step leaves; its parts are said by `inputs`.
+  /// Notes a step that is sent; `inputs` describes its parts.
   void given(const tendon::v1::StepInputs& inputs, Clock::time_point now);
-  /// All outputs of a step are there. Whether it counts: what ranks say of others does not.
+  /// Notes that all outputs of a step have arrived. False if the step does not count; its ranks'
+  /// times are then ignored.
   [[nodiscard]] bool accepted(std::uint64_t schedule_id, Clock::time_point now);
-  /// What a rank that sends outputs says of itself.
+  /// Notes the times that a rank reports with its outputs.
   void rank_said(std::uint32_t rank, const tendon::v1::StepDurations& durations);
-  /// Steps that were under way are void.
+  /// Forgets the running steps.
   void clear();
   void count_tokens(std::uint64_t tokens) { tokens_ += tokens; }
 
-  /// {"tokens_per_s", "prompt_tokens_per_s"} of the last seconds; call it at each status.
+  /// {"tokens_per_s", "prompt_tokens_per_s"} of the last seconds; call it once per status.
   [[nodiscard]] tendon::Value rate(Clock::time_point now);
   /// {"count", "ms", "control_ms", "compute_ms", "wait_ms", "move_ms"}
   [[nodiscard]] tendon::Value step() const;
-  /// {"compute", "wait", "move"} [ms]. A rank that sends no outputs says only how long it computed
-  /// in its last step (`load` [ms]): the rest of a step counts as wait.
+  /// {"compute", "wait", "move"} [ms]. A rank without outputs reports only the compute time of its
+  /// last step (`load` [ms]): the rest of a step counts as wait.
   [[nodiscard]] tendon::Value of_rank(std::uint32_t rank, double load) const;
 
  private:
@@ -66,7 +67,7 @@ class StepMeter {
   std::map<std::uint64_t, UnderWay> under_way_;
   std::map<std::uint32_t, Durations> ranks_;
   std::deque<Look> looks_;
-  std::optional<Clock::time_point> accepted_at_;  ///< since which no step was given out
+  std::optional<Clock::time_point> accepted_at_;  ///< since then no step was sent
   Mean step_ms_, control_ms_;
   std::uint64_t steps_ = 0;
   std::uint64_t tokens_ = 0;

@@ -17,9 +17,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Between two looks at a process that shall end.
+// The interval between two looks at a process that must end.
 constexpr auto kLook = 10ms;
-// The program that a nursery has imported; others are started.
+// The nursery has imported this program and forks it; others are started.
 constexpr std::string_view kForked = " -m engine.worker ";
 
 void replace_all(std::string& text, std::string_view what, std::string_view by) {
@@ -75,7 +75,7 @@ tendon::Result<void> WorkerProcesses::start(tendon::GlobalRank rank, const std::
   std::string command = its == commands_.by_rank.end() ? commands_.usual : its->second;
   replace_all(command, "{rank}", std::to_string(rank.value));
   replace_all(command, "{address}", address);
-  // Without the lock: the first waits until the nursery is ready.
+  // Without the lock: the first call waits until the nursery is ready.
   TENDON_TRY(pid, born(command));
   const std::lock_guard lock(mutex_);
   if (ends_) {

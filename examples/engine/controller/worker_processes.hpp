@@ -18,20 +18,20 @@
 
 namespace engine {
 
-/// What is run for a worker: words with a blank between; {rank} and {address} in them are replaced.
+/// The commands for workers: words separated by blanks, in which {rank} and {address} are replaced.
 struct WorkerCommands {
-  std::string usual;                                  ///< empty: others start the workers
-  std::map<std::uint32_t, std::string> by_rank = {};  ///< instead of the usual one
-  std::string nursery = {};  ///< a Nursery's; empty: each worker is a program of its own
+  std::string usual;                                  ///< empty: something else starts the workers
+  std::map<std::uint32_t, std::string> by_rank = {};  ///< overrides the usual one
+  std::string nursery = {};  ///< of a Nursery; empty: each worker is a separate program
 };
 
-/// The processes of the workers, where the controller is the one that starts them.
+/// The processes of the workers that the controller starts.
 ///
 /// Owns:    the processes: the destructor ends and reaps them.
-/// Threads: safe everywhere.
+/// Threads: thread-safe.
 /// Errors:  start(): system.
-/// Blocks:  start(), until the nursery is ready; the destructor, some seconds for each that does
-///          not end by itself.
+/// Blocks:  start(), until the nursery is ready; the destructor, some seconds for each process that
+///          does not end by itself.
 /// Cost:    a process for each rank, and one for the nursery.
 class WorkerProcesses {
  public:
@@ -40,35 +40,35 @@ class WorkerProcesses {
   WorkerProcesses& operator=(const WorkerProcesses&) = delete;
   ~WorkerProcesses();
 
-  /// Starts the nursery, which takes its time.
+  /// Starts the nursery, which needs some time to become ready.
   [[nodiscard]] tendon::Result<void> prepare();
-  /// Starts one that connects to `address`; one of this rank that is there is killed first.
+  /// Starts a worker that connects to `address`; kills an existing one of this rank first.
   [[nodiscard]] tendon::Result<void> start(tendon::GlobalRank rank, const std::string& address);
 
-  /// The engine ends: a start() that waits fails, and so does each that follows.
+  /// Makes a waiting start() and all later ones fail, as the engine ends.
   void start_no_more();
 
-  /// One that hangs; it is among the next reap()'s.
+  /// Kills a hanging worker; a later reap() returns it.
   void kill(tendon::GlobalRank rank);
 
   struct Exit {
     std::uint32_t rank;
     pid_t pid;
     std::string how;        ///< "exit code 1"
-    bool replaced = false;  ///< by start(), which found it there
+    bool replaced = false;  ///< start() replaced it
   };
-  /// Those that have ended since the last call.
+  /// Returns the workers that have ended since the last call.
   [[nodiscard]] std::vector<Exit> reap();
-  /// The controller ends: waits until they have ended by themselves, then kills them.
+  /// Waits until the workers have ended by themselves, then kills the rest.
   void end(std::chrono::steady_clock::time_point until);
 
  private:
-  /// Its process: forked where there is a nursery, else a program.
+  /// Makes the process: forked by the nursery if there is one, else a program.
   [[nodiscard]] tendon::Result<pid_t> born(const std::string& command);
 
   const WorkerCommands commands_;
   std::mutex mutex_;
-  std::shared_ptr<Nursery> nursery_;  // one of its own waits in it, without the lock
+  std::shared_ptr<Nursery> nursery_;  // shared, because calls wait in it without the lock
   std::map<std::uint32_t, pid_t> running_;
   bool ends_ = false;
   std::vector<Exit> replaced_;  // since the last reap()

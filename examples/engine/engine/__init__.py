@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The arithmetic of a language model whose layers, heads and keys are split over the ranks of a Tendon world.
 
-    gguf_file  -> convert -> weights   the file that is shipped, the mapped file, one rank's part of it
+    gguf_file  -> convert -> weights   the shipped file, the mapped file, one rank's part of it
     tokenizer                          text to tokens and back
-    layout     -> moves                which rank does what, and everything that goes between ranks
-    step       -> sequences            what the controller says, and what a worker knows of it
-    kv_cache   -> batch -> model       where keys lie, one step's rows, and the decoder
+    layout     -> moves                the work of each rank, and all transfers between ranks
+    step       -> sequences            the controller's messages, and a worker's state of sequences
+    kv_cache   -> batch -> model       the places of keys, one step's rows, and the decoder
     sampler    -> runner               the next tokens; StepInputs in, StepOutputs out
-    nursery    -> worker               what workers are forked from, and one of them
-    early, flags, signals, processes -> run    what `make engine` starts, and how it ends
+    nursery    -> worker               the process that forks workers, and a worker
+    early, flags, signals, processes -> run    the program of `make engine`, and its end
 """

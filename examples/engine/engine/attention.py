@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention of some queries on the keys that are here, and the merge of what several KV ranks found.
+"""Attention of queries on the keys of this rank, and the merge of the results of several KV ranks.
 
 n: queries; H: heads; K: heads of keys, each shared by H / K heads; S: keys; D: width of a head. Queries [n, H, D] are
-scaled already; keys and values are [K, S, D]; hidden [n, S] is -inf where a key is not to be seen, else 0, and None
-where all are.
+scaled already; keys and values are [K, S, D]; hidden [n, S] is -inf for a hidden key, else 0, and None
+if all keys are visible.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 def whole(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor,
           hidden: torch.Tensor | None) -> torch.Tensor:
-    """[n, H, D], where all keys are here."""
+    """Returns [n, H, D] if all keys are on this rank."""
     if hidden is None and len(queries) == 1:
-        # One call: at this size a call's time is that of its beginning.
+        # One call: at this size the overhead of calls dominates.
         heads, width = queries.shape[1:]
         folded = queries.view(1, len(keys), heads // len(keys), width)
         return scaled_dot_product_attention(folded, keys[None], values[None], scale=1.0).view(1, heads, width)
@@ -26,8 +26,8 @@ def whole(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor,
 
 def part(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor,
          hidden: torch.Tensor | None) -> torch.Tensor:
-    """What merge() needs of this rank: [n, H, D + 1], the attention on the keys that are here, then the logarithm of
-    the sum of their weights.
+    """Returns this rank's input for merge(): [n, H, D + 1], the attention on the keys of this rank, then the logarithm
+    of the sum of their weights.
 
     A query that sees no key has 0 and -inf: it then has no weight in merge().
     """
@@ -36,18 +36,18 @@ def part(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor,
         none[..., -1] = -torch.inf
         return none
     scores = _scores(queries, keys, hidden)
-    # -inf less -inf would be no number.
+    # -inf minus -inf would be a NaN.
     largest = scores.amax(-1, keepdim=True).clamp_min_(torch.finfo(scores.dtype).min)
     weights = scores.sub_(largest).exp_()
     total = weights.sum(-1, keepdim=True)
-    # The largest weight is 1, so less is 0: no key.
+    # The largest weight is 1, so a smaller sum is 0: no key.
     out = torch.bmm(weights, values).div_(total.clamp_min(1.0))
     return _unfolded(torch.cat((out, total.log_().add_(largest)), -1), queries)
 
 
 def merge(parts: torch.Tensor) -> torch.Tensor:
-    """The parts of all KV ranks [KVP, n, H, D + 1] to the attention on all keys [n, H, D], in the order of ranks: the
-    same bits on every rank."""
+    """Merges the parts of all KV ranks [KVP, n, H, D + 1] into the attention on all keys [n, H, D], in rank order: each
+    rank gets the same bits."""
     lse = parts[..., -1:]
     weights = (lse - lse.amax(0)).exp()
     total = torch.zeros_like(parts[0, ..., :-1])
@@ -57,7 +57,7 @@ def merge(parts: torch.Tensor) -> torch.Tensor:
 
 
 def _scores(queries: torch.Tensor, keys: torch.Tensor, hidden: torch.Tensor | None) -> torch.Tensor:
-    """[K, n * H / K, S]: the heads that share keys lie below each other, so keys are not copied for them."""
+    """Returns [K, n * H / K, S]: heads that share keys are adjacent, so that keys are not copied for them."""
     count, heads, width = queries.shape
     kv_heads, length = keys.shape[:2]
     folded = queries.view(count, kv_heads, heads // kv_heads, width).transpose(0, 1).reshape(
@@ -69,6 +69,6 @@ def _scores(queries: torch.Tensor, keys: torch.Tensor, hidden: torch.Tensor | No
 
 
 def _unfolded(out: torch.Tensor, queries: torch.Tensor) -> torch.Tensor:
-    """[K, n * H / K, any] to [n, H, any]."""
+    """Converts [K, n * H / K, any] to [n, H, any]."""
     count, heads = queries.shape[:2]
     return out.view(len(out), count, -1, out.shape[2]).transpose(0, 1).reshape(count, heads, -1)

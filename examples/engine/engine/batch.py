@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of one step: prefill chunks and decodes of many sequences, one below the other, none padded."""
+"""The rows of one step: prefill chunks and decodes of many sequences, stacked without padding."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from .sequences import Chunk
 
 @dataclass(frozen=True)
 class Piece:
-    """The rows of one sequence, and the keys they look at."""
+    """The rows of one sequence, and the keys that they attend to."""
 
     rows: slice
     reading: Reading
-    hidden: torch.Tensor | None  # [rows, keys]: -inf where a key lies behind the row, else 0; None: none does
+    hidden: torch.Tensor | None  # [rows, keys]: -inf for a key after the row, else 0; None: no such key
 
 
 @dataclass(frozen=True)
 class Batch:
-    """T rows. Made once a step, used in each layer."""
+    """T rows. Made once per step, used in each layer."""
 
     tokens: torch.Tensor  # [T] int64
-    cosines: torch.Tensor  # [T, 1, D], of the angles that rope rotates by: each twice, half a head apart
+    cosines: torch.Tensor  # [T, 1, D], of rope's rotation angles: each twice, half a head apart
     sines: torch.Tensor  # the same; those of the first half are negative
     kept: torch.Tensor | None  # [kept] int64: the rows whose keys this rank keeps; None: all
-    slots: torch.Tensor  # [kept] int64: where in the pool
+    slots: torch.Tensor  # [kept] int64: their slots in the pool
     pieces: tuple[Piece, ...]
-    last: torch.Tensor  # [m] int64: the rows after which a token is chosen
+    last: torch.Tensor  # [m] int64: the rows that are followed by a chosen token
 
     def __len__(self) -> int:
         return len(self.tokens)
 
 
 class Batches:
-    """Makes batches; has the angles of all positions."""
+    """Makes batches; holds the angles of all positions."""
 
     def __init__(self, config: LlamaConfig, cache: KvCache, dtype: torch.dtype) -> None:
         self._cache, self._dtype = cache, dtype
@@ -72,7 +72,7 @@ class Batches:
                      torch.tensor(last, dtype=torch.int64))
 
     def _hidden(self, chunk: Chunk, keys: int) -> torch.Tensor | None:
-        """Keys here are in the order of their positions, so each row sees the first so many."""
+        """Keys of this rank are in the order of their positions, so each row sees a prefix of them."""
         if chunk.count == 1:
             return None
         seen = torch.tensor([tokens_here(position + 1, self._cache.kv_rank, self._cache.kv_size)

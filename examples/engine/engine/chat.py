@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """python -m engine.chat [--url URL]: a conversation with the engine in a terminal.
 
-/reset begins a new one, /quit ends; Ctrl-C stops the answer.
+/reset starts a new one, /quit ends; Ctrl-C stops the answer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Message = dict[str, str]
 
 
 class ChatError(Exception):
-    """What the engine said instead of an answer."""
+    """The engine's error message in place of an answer."""
 
 
 class Endpoint:
@@ -34,7 +34,7 @@ class Endpoint:
         self._host, self._port = found.hostname, port
 
     def model(self) -> str:
-        """The first that is there."""
+        """Returns the first available model."""
         connection = self._connect()
         connection.request("GET", "/v1/models")
         try:
@@ -43,7 +43,7 @@ class Endpoint:
             connection.close()
 
     def answer(self, model: str, messages: list[Message], options: dict[str, float]) -> Iterator[str]:
-        """Text as it comes. To close the iterator ends the request: the engine computes no more of it."""
+        """Yields text as it arrives. Closing the iterator ends the request: the engine stops computing it."""
         connection = self._connect()
         try:
             connection.request("POST", "/v1/chat/completions", json.dumps(
@@ -62,7 +62,7 @@ class Endpoint:
             connection.connect()
         except OSError as error:
             raise ChatError(f"nobody is at {self._host}:{self._port} ({error}); start the engine: make engine") from None
-        connection.sock.settimeout(None)  # an engine that rebuilds takes its time, and Ctrl-C ends it
+        connection.sock.settimeout(None)  # an engine that rebuilds needs time, and Ctrl-C ends the wait
         return connection
 
 
@@ -84,7 +84,7 @@ def _deltas(reply: http.client.HTTPResponse) -> Iterator[str]:
 
 
 class Chat:
-    """What was said, and the next answer."""
+    """The messages so far, and the next answer."""
 
     def __init__(self, endpoint: Endpoint, system: str, options: dict[str, float]) -> None:
         self._endpoint, self._options = endpoint, options
@@ -96,7 +96,7 @@ class Chat:
         self.messages = list(self._system)
 
     def say(self, text: str) -> None:
-        """Prints the answer as it comes. What was stopped is kept as far as it was read."""
+        """Prints the answer as it arrives. Keeps the received part of a stopped answer."""
         self.messages.append({"role": "user", "content": text})
         pieces: list[str] = []
         try:

@@ -44,7 +44,7 @@ class LlamaConfig:
 
     @staticmethod
     def from_gguf(metadata: Mapping[str, Any]) -> LlamaConfig:
-        """The sizes that the metadata of a GGUF file say."""
+        """Returns the sizes from the metadata of a GGUF file."""
         said = metadata.get("general.architecture")
         if said != "llama":
             raise ValueError(f"GGUF metadata: general.architecture is {said!r}; legal is 'llama'")
@@ -59,7 +59,7 @@ class LlamaConfig:
             heads=int(of("attention.head_count")), kv_heads=int(of("attention.head_count_kv")),
             ffn_width=int(of("feed_forward_length")), vocabulary=int(of("vocab_size")),
             context=int(of("context_length")), rope_base=float(of("rope.freq_base")),
-            # Metadata have a float32 of it.
+            # The metadata holds it as a float32.
             rms_eps=float(f"{of('attention.layer_norm_rms_epsilon'):.6g}"))
         if of("rope.dimension_count") != config.head_width:
             raise ValueError(f"GGUF metadata: {of('rope.dimension_count')} elements of a head of "
@@ -75,7 +75,7 @@ class LlamaConfig:
 
     @staticmethod
     def open(checkpoint: Path) -> LlamaConfig:
-        """From the head of the converted file, without its tensors."""
+        """Reads the sizes from the header of the converted file, without its tensors."""
         try:
             with safe_open(checkpoint, "np") as file:
                 head = file.metadata() or {}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Once: from the GGUF file to one safetensors file that all workers map.
+"""Converts the GGUF file, once, to one safetensors file that all workers map.
 
-Names and layouts are those that Llama checkpoints have at large, so other programs read the file too. The head is
-the embedding. What the tokenizer needs travels in the head of the file, because to read it from GGUF takes seconds.
+Names and layouts are the usual ones of Llama checkpoints, so other programs can read the file too. The head is
+the embedding. The header of the file holds the tokenizer's data, because reading that from GGUF takes seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import tendon
 from . import gguf_file
 from .config import LlamaConfig
 
-# One more whenever what is written changes.
+# Increase it whenever the written data changes.
 VERSION = 1
 TOKENIZER_KEYS = tuple(f"tokenizer.{name}" for name in (
     "ggml.model", "ggml.pre", "ggml.tokens", "ggml.token_type", "ggml.merges", "ggml.bos_token_id",
@@ -38,21 +38,21 @@ Array = npt.NDArray[Any]
 
 
 def cache_folder() -> Path:
-    """XDG_CACHE_HOME is honoured where it is an absolute path, as its specification says."""
+    """XDG_CACHE_HOME is used if it is an absolute path, as its specification requires."""
     said = os.environ.get("XDG_CACHE_HOME", "")
     base = Path(said) if os.path.isabs(said) else Path.home() / ".cache"
     return base / "tendon" / "engine"
 
 
 def checkpoint_path() -> Path:
-    """Where the converted file is, or will be; another source or another layout has another name."""
+    """Returns the path of the converted file; another source or layout has another name."""
     return cache_folder() / f"smollm2-135m-{gguf_file.SHA256[:16]}-{VERSION}.safetensors"
 
 
 def convert_once() -> Path:
-    """The converted file, made if it is not there; two that make it at once write the same.
+    """Returns the path of the converted file, made if it is missing; two concurrent conversions write the same.
 
-    It appears whole or not at all, so a file that is there is used as it is.
+    The file appears whole or not at all, so an existing file is used as it is.
     """
     path = checkpoint_path()
     if path.is_file():
@@ -74,7 +74,7 @@ def save(path: Path, config: LlamaConfig, tensors: Mapping[str, Array],
 
 
 def from_gguf(config: LlamaConfig, tensors: Iterable[tuple[str, Array]]) -> dict[str, Array]:
-    """The same tensors by the names of a checkpoint, queries and keys in the order of its rotation."""
+    """Returns the same tensors by their checkpoint names, with queries and keys in the order of its rotation."""
     made = {}
     for name, tensor in tensors:
         rows_of_heads = {"attn_q": config.heads, "attn_k": config.kv_heads}
@@ -92,9 +92,9 @@ def from_gguf(config: LlamaConfig, tensors: Iterable[tuple[str, Array]]) -> dict
 
 
 def unpermute(weight: Array, heads: int) -> Array:
-    """Rows of queries or keys [heads * head_width, in], from pairs side by side to pairs half a head apart.
+    """Reorders rows of queries or keys [heads * head_width, in], from adjacent pairs to pairs half a head apart.
 
-    GGUF has the two elements that rope rotates together beside each other.
+    In GGUF the two elements that rope rotates together are adjacent.
     """
     rows, columns = weight.shape
     return np.ascontiguousarray(

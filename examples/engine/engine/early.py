@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C and its like while a program still imports what it needs, which takes seconds: there is nothing to end."""
+"""Handles Ctrl-C and similar signals while a program still imports, which takes seconds: nothing has to be ended."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the programs' command lines have in common: an error is one line."""
+"""The common command-line parser: an error is one line."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import argparse
 from typing import NoReturn
 
 
-MOST_BLOCKS = 1 << 24  # as the controller has it
+MOST_BLOCKS = 1 << 24  # the controller has the same limit
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, which would print its usage before each error."""
+    """Works as argparse's parser, but does not print its usage before each error."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; --help lists all\n")
@@ -23,7 +23,7 @@ def _whole(text: str, least: int, most: int, what: str) -> int:
     return int(text)
 
 
-# Types of argparse.
+# Types for argparse.
 
 
 def port(text: str) -> int:

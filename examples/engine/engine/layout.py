@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rank does what: rank = tp + TP * (kvp + KVP * pp), and the groups in which ranks work together."""
+"""The roles of ranks: rank = tp + TP * (kvp + KVP * pp), and the groups in which ranks work together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_WORKERS = 128  # processes on one host
 
 
 def parse(text: str) -> tendon.ParallelLayout:
-    """'TP,PP,KVP', such as '3,2,1'."""
+    """Parses 'TP,PP,KVP', such as '3,2,1'."""
     parts = text.split(",")
     if len(parts) != 3 or not all(part.strip().isdecimal() for part in parts):
         raise ValueError(f"layout: {text[:60]!r} is not TP,PP,KVP; legal is three whole numbers, such as 3,2,1")
@@ -26,7 +26,7 @@ def parse(text: str) -> tendon.ParallelLayout:
 
 
 def check(config: LlamaConfig, layout: tendon.ParallelLayout) -> None:
-    """Raises ValueError where the model cannot be split like that."""
+    """Raises ValueError if the model cannot be split like that."""
     ways = layout.tensor
     for count, what in ((config.heads, "heads"), (config.kv_heads, "heads of keys and values"),
                         (config.ffn_width, "columns of the feed-forward layer"),
@@ -44,7 +44,7 @@ def check(config: LlamaConfig, layout: tendon.ParallelLayout) -> None:
 
 @dataclass(frozen=True)
 class Groups:
-    """The groups that one rank works in; those of one member are never asked to move anything."""
+    """The groups that one rank works in; a group of one member is never used for a move."""
 
     tensor: tendon.Group
     kv: tendon.Group
@@ -56,7 +56,7 @@ class Groups:
 
 
 def split(world: tendon.Group, layout: tendon.ParallelLayout, *, timeout: float | None = 30) -> Groups:
-    """Every member of the world calls it. The order TP, KV, PP is that of all workers."""
+    """Makes the groups; every member of the world calls it. All workers use the order TP, KV, PP."""
     if world.size != layout.world_size:
         raise ValueError(f"layout: {layout!r} is for {layout.world_size} ranks, and the world has "
                          f"{world.size}; start {layout.world_size} workers or give another layout")

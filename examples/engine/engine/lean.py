@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives memory back that a process has used and uses no more."""
+"""Returns memory to the system that the process no longer needs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from pathlib import PurePath
 
 _HEAD = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ \d+\s*(.*)")
 _LIBC = ctypes.CDLL(None, use_errno=True)
-# What begins so fills 100 MB of variables when it is loaded, with what it knows of GPUs. torch loads it in any case.
+# Libraries with this prefix fill 100 MB of variables with data about GPUs when they are loaded. torch always loads
+# them.
 _OF_GPUS = "libcublasLt.so"
-# In an ELF file of 64 bits: from its head the first bytes, where the table of segments is, its rows' size and number; of
-# a segment its type, flags, address, bytes in the file and in memory.
+# The 64-bit ELF header: its first bytes, the place of the segment table, and the size and number of its rows. A
+# segment: its type, flags, address, and bytes in the file and in memory.
 _ELF_HEAD = struct.Struct("<5s27xQ14xHH6x")
 _ELF_SEGMENT = struct.Struct("<II8xQ8xQQ8x")
 _PT_LOAD = 1
@@ -27,8 +28,8 @@ class _Mapping:
     first: int
     end: int
     can_be_written: bool
-    file: str  # empty: of none
-    own_kib: int = 0  # written to by this process
+    file: str  # empty: no file
+    own_kib: int = 0  # written by this process
 
     def forget(self) -> None:
         _forget(self.first, self.end)
@@ -39,17 +40,17 @@ def _forget(first: int, end: int) -> None:
 
 
 def forget_file(file: str) -> None:
-    """Pages of a mapped file that this process has read and not written to. What is used again comes from the kernel's
-    cache, without the disk."""
+    """Releases the pages of a mapped file that this process has only read. Pages that are used again are loaded from
+    the kernel's cache, without the disk."""
     for mapping in _mappings():
         if mapping.file == file and mapping.own_kib == 0:
             mapping.forget()
 
 
 def forget_libraries() -> None:
-    """Code that ran at import alone, in the same way; and the variables of a library for GPUs, which is of no use from
-    then on: the process computes on CPUs, and ends by os._exit(), without the library's own end."""
-    begins: dict[str, int] = {}  # where each library lies
+    """Releases code that ran only at import, and the variables of a GPU library, which becomes unusable:
+    the process computes on CPUs, and ends by os._exit(), without the library's own end."""
+    begins: dict[str, int] = {}  # the start address of each library
     for mapping in _mappings():
         if mapping.file.startswith("/"):
             begins.setdefault(mapping.file, mapping.first)
@@ -62,8 +63,8 @@ def forget_libraries() -> None:
 
 
 def _variables(file: str) -> tuple[int, int]:
-    """The whole pages of a library in which all variables are 0 at first, from its beginning. What the kernel shows as one
-    mapping may go on with memory of others."""
+    """Returns the whole pages of a library with its zero-initialized variables, relative to its start. A mapping
+    shown by the kernel may also contain memory of others after them."""
     with open(file, "rb") as library:
         head = _ELF_HEAD.unpack(library.read(_ELF_HEAD.size))
         is_elf_64, table, size, count = head[0] == b"\x7fELF\x02", head[1], head[2], head[3]

@@ -21,11 +21,12 @@ from .weights import LayerWeights, StageWeights
 
 
 def _rows_to_transpose() -> range:
-    """How many rows are multiplied in less time as columns of the product: a matter of the library, MKL, which has
-    other ways on other processors (torch 2.15, one thread).
+    """Returns the numbers of rows that are multiplied faster as columns of the product. The library, MKL, uses
+    other methods on other processors (torch 2.15, one thread).
 
     On an AMD EPYC 2 rows take half of the time and 4 take 0.6 of it. On an Intel Xeon 2 rows take twice as long, and
-    from 7 to 15 rows of the head take 0.8 to 0.46 of it. Ranks of one host have to compute alike, so nobody tries.
+    7 to 15 rows of the head take 0.8 to 0.46 of it. Ranks of one host must compute alike, so nothing is measured
+    here.
     """
     is_intel = "GenuineIntel" in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     return range(7, 16) if is_intel else range(2, 5)
@@ -35,28 +36,29 @@ ROWS_TO_TRANSPOSE = _rows_to_transpose()
 
 
 def product(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """rows [T, in] times weight [out, in], transposed: [T, out]."""
+    """Multiplies rows [T, in] by weight [out, in], transposed: [T, out]."""
     if len(rows) in ROWS_TO_TRANSPOSE:
         return torch.mm(weight, rows.t()).t().contiguous()
     return linear(rows, weight)
 
 
 def rotate(heads: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> torch.Tensor:
-    """Rope on heads [T, n, D], whose pairs lie half a head apart; cosines and sines as Batch has them."""
+    """Applies rope to heads [T, n, D], whose pairs are half a head apart; cosines and sines are those of Batch."""
     return torch.addcmul(heads * cosines, heads.roll(heads.shape[-1] // 2, -1), sines)
 
 
 class Decoder:
-    """The layers of this rank's stage. Every rank of the layout calls the same with a like batch."""
+    """The layers of this rank's stage. Every rank of the layout makes the same calls with an equal batch."""
 
     def __init__(self, config: LlamaConfig, weights: StageWeights, cache: KvCache, moves: Moves) -> None:
         self._config, self._weights, self._cache, self._moves = config, weights, cache, moves
         self._scale = 1 / math.sqrt(config.head_width)
 
     def forward(self, batch: Batch) -> torch.Tensor | None:
-        """Embedding or what the stage before sent, the layers, and logits or a send to the next stage.
+        """Runs the embedding or receives from the stage before, runs the layers, and makes logits or
+        sends to the next stage.
 
-        Gives the logits [m, vocabulary / TP] of batch.last in the last stage, None in the others.
+        Returns the logits [m, vocabulary / TP] of batch.last in the last stage, None in the others.
         """
         weights = self._weights
         if weights.embedding is not None:
@@ -76,13 +78,13 @@ class Decoder:
         return rms_norm(rows, (self._config.width,), weight, self._config.rms_eps)
 
     def _attention(self, number: int, layer: LayerWeights, rows: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """[T, W]"""
+        """Returns [T, W]."""
         width, count = self._config.head_width, len(batch)
         normed = self._norm(rows, layer.input_norm)
         queries = product(normed, layer.q).view(count, -1, width)
         keys = product(normed, layer.k).view(count, -1, width)
         values = product(normed, layer.v).view(count, -1, width)
-        # At once: the time of these is that of the calls.
+        # Together: the overhead of calls dominates here.
         rotated = rotate(torch.cat((queries, keys), 1), batch.cosines, batch.sines)
         queries, keys = rotated[:, :queries.shape[1]], rotated[:, queries.shape[1]:]
         if batch.kept is not None:
@@ -100,7 +102,7 @@ class Decoder:
         return self._moves.sum_over_tensor(product(out.reshape(count, -1), layer.o))
 
     def _feed_forward(self, layer: LayerWeights, rows: torch.Tensor) -> torch.Tensor:
-        """[T, W]"""
+        """Returns [T, W]."""
         normed = self._norm(rows, layer.post_norm)
         inner = silu(product(normed, layer.gate), inplace=True).mul_(product(normed, layer.up))
         return self._moves.sum_over_tensor(product(inner, layer.down))

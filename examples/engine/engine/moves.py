@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that goes from rank to rank in a step, by Tendon's groups, and how long it takes."""
+"""All transfers between ranks in a step, through Tendon's groups, and their durations."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .layout import Groups
 from .step import StepError, StepNs
 
 _STEP_TAG = 0x53746570  # "Step"
-# For each move of a step that names neither a deadline nor a timeout: a rank of an engine is never busy with anything else
-# so long.
+# The timeout of each move in a step without a deadline or timeout: no rank of an engine is busy with other work for so
+# long.
 _MOVE_PATIENCE_S = 30.0
 
 
 class Moves:
-    """The moves of one rank. One step at a time."""
+    """The moves of one rank, one step at a time."""
 
     def __init__(self, groups: Groups) -> None:
         self.groups = groups
@@ -31,7 +31,7 @@ class Moves:
         self._each = {"timeout": _MOVE_PATIENCE_S}
 
     def begin(self, schedule_id: int, deadline_ms: int | None, move_timeout_ms: int | None = None) -> None:
-        """A step begins, whose moves have deadline_ms all together; without it move_timeout_ms, each of them."""
+        """Begins a step. All its moves together have deadline_ms; without it each move has move_timeout_ms."""
         self._schedule_id = schedule_id
         self._wait_ns = self._move_ns = 0
         self._begun_ns = time.perf_counter_ns()
@@ -43,22 +43,23 @@ class Moves:
         return StepNs(compute=took - self._wait_ns - self._move_ns, wait=self._wait_ns, move=self._move_ns)
 
     def sum_over_tensor(self, partial: torch.Tensor) -> torch.Tensor:
-        """In place, the sum over the tensor group; equal bits on all of it."""
+        """Sums over the tensor group in place; all members get equal bits."""
         group = self.groups.tensor
         if group.size > 1:
             self._timed("sum", partial, lambda limit: group.all_reduce(partial, **limit))
         return partial
 
     def gather_over_tensor(self, mine: torch.Tensor) -> torch.Tensor:
-        """[TP, ...]: what each of the tensor group has."""
+        """Returns [TP, ...]: the input of each member of the tensor group."""
         return self._gather(self.groups.tensor, mine)
 
     def gather_over_kv(self, mine: torch.Tensor) -> torch.Tensor:
-        """[KVP, ...]: what each of the KV group has."""
+        """Returns [KVP, ...]: the input of each member of the KV group."""
         return self._gather(self.groups.kv, mine)
 
     def receive(self, into: torch.Tensor) -> torch.Tensor:
-        """From the stage before, which all of its tensor group has alike; StepError if it is of another step."""
+        """Receives from the stage before, whose tensor group sends equal data; StepError if it belongs to another step.
+        """
         groups = self.groups
         sent = torch.zeros(1, dtype=torch.int64)
         begun = time.perf_counter_ns()
@@ -72,7 +73,7 @@ class Moves:
         return into
 
     def send(self, array: torch.Tensor) -> None:
-        """To the next stage, behind a message that says of which step it is. That ends the wait there."""
+        """Sends to the next stage, after a message with the step's number, which ends the wait there."""
         groups = self.groups
         groups.pipeline.send(torch.tensor([self._schedule_id]), groups.pipeline.rank + 1, tag=_STEP_TAG,
                              **self._limit())
@@ -90,8 +91,8 @@ class Moves:
         return self._each if self._until is None else {"timeout": max(self._until - time.monotonic(), 0.001)}
 
     def _timed(self, kind: str, array: torch.Tensor, move: Callable[[dict[str, Any]], object]) -> None:
-        """Counts the shortest time that such a move of this size ever took as moving, what is beyond as waiting:
-        of one move nobody can tell which it was."""
+        """Counts the shortest time of such a move of this size as moving, and the rest as waiting:
+        a single move does not show which part was waiting."""
         limit = self._limit()
         begun = time.perf_counter_ns()
         move(limit)

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes workers in some milliseconds: a process that has imported all that a worker needs, and divides itself.
+"""Makes workers in milliseconds: a process that has imported all modules of a worker, and forks.
 
     python -m engine.nursery
 
-The controller starts it, with a socket as its input. A line on it is the command of a worker, its words apart by
-blanks: `... -m engine.worker --controller ...`; the reply is a line with the number of the process. Workers are no
-children of this one: the process above that said that it takes orphans (PR_SET_CHILD_SUBREAPER) gets them, and their
-exit codes. They share what was imported, so six of them need little more memory than one.
+The controller starts it, with a socket as its input. A line on the socket is the command of a worker, its words
+separated by blanks: `... -m engine.worker --controller ...`; the reply is a line with the pid. Workers are not
+children of this process: its ancestor that adopts orphans (PR_SET_CHILD_SUBREAPER) gets them, and their exit codes.
+They share the imported modules, so six of them need little more memory than one.
 
-It computes nothing and has one thread, because nothing else is whole after a fork. It ends with its socket.
+It computes nothing and has one thread, because a fork copies only one. It ends with its socket.
 """
 
 from __future__ import annotations
 
 import os
 
-# Threads that a library makes at its import would be missing in the workers.
+# Threads that a library starts at import would be missing in the workers.
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"
 
@@ -33,10 +33,10 @@ _PROGRAM = ["-m", "engine.worker"]
 
 
 def main() -> int:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for who started it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it handles Ctrl-C
     with socket.socket(fileno=0) as controller, controller.makefile("r", encoding="utf-8") as lines:
         gc.collect()
-        gc.freeze()  # what is never looked at stays shared
+        gc.freeze()  # objects that the collector never visits stay shared
         forget_libraries()
         for line in lines:
             try:
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def _arguments(words: list[str]) -> list[str]:
-    """Those of the worker, behind the name of its program."""
+    """Returns the worker's arguments, after the name of its program."""
     for at in range(len(words) - 1):
         if words[at:at + 2] == _PROGRAM:
             return words[at + 2:]
@@ -56,7 +56,7 @@ def _arguments(words: list[str]) -> list[str]:
 
 
 def _fork(arguments: list[str]) -> int:
-    """The number of a process that runs a worker, and whose parent is none of ours."""
+    """Forks a worker and returns its pid; its parent is not this process."""
     if (threads := len(os.listdir("/proc/self/task"))) != 1:
         raise ValueError(f"{threads} threads are here, and a fork takes along one; start workers without a nursery")
     read, write = os.pipe()
@@ -81,7 +81,7 @@ def _work(arguments: list[str]) -> NoReturn:
         os.setpgid(0, 0)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)  # the socket is the nursery's
+        os.dup2(nothing, 0)  # the socket belongs to the nursery
         os.close(nothing)
         code = worker.main(arguments)
     except SystemExit as ended:
@@ -92,7 +92,7 @@ def _work(arguments: list[str]) -> NoReturn:
 
 
 def _end(code: int) -> NoReturn:
-    """Without what libraries do at their end: lean.py has taken memory from one of them."""
+    """Ends without the libraries' own cleanup: lean.py has released memory of one of them."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

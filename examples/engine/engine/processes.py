@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that is started, listened to and ended, with all that it started itself."""
+"""A child process: starts it, reads its output, and ends it with all its own children."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import subprocess
 import threading
 from collections.abc import Iterator
 
-_STARTED_S = 120.0  # to say that it has
+_STARTED_S = 120.0  # the time for a process to report its start
 _KILLED_S = 10.0
 
 
 class Process:
-    """It has a session of its own, so that Ctrl-C at a terminal is for who started it, and nothing of the session
-    is left at its end. It ends with its parent, also where that is killed."""
+    """It has a session of its own, so that only its parent gets Ctrl-C at a terminal, and no process of the session
+    survives its end. It also ends with its parent, even if that is killed."""
 
     def __init__(self, name: str, command: list[str]) -> None:
         self.name = name
@@ -29,7 +29,7 @@ class Process:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def said(self, prefix: str) -> str:
-        """The rest of the next line that begins so. Raises ChildProcessError where it ends before."""
+        """Returns the rest of the next line with this prefix. Raises ChildProcessError if the process ends before."""
         while True:
             try:
                 line = self._lines.get(timeout=_STARTED_S)
@@ -50,11 +50,11 @@ class Process:
             raise ChildProcessError(f"{self.name} ended by itself: {how}")
 
     def kill(self) -> None:
-        """From a signal's handler too; end() does the rest."""
+        """Kills the process; callable in a signal handler. end() does the rest."""
         self._process.kill()
 
     def end(self, patience_s: float) -> None:
-        """SIGTERM; after patience_s, and for what is left of its session, SIGKILL."""
+        """Sends SIGTERM; after patience_s SIGKILL, also to the rest of its session."""
         self._process.terminate()
         try:
             self._process.wait(patience_s)
@@ -75,7 +75,7 @@ class Process:
 
 
 def _session(leader: int) -> Iterator[int]:
-    """The processes of a session, those that became other processes' children too."""
+    """Yields the processes of a session, including reparented ones."""
     for name in os.listdir("/proc"):
         if name.isdecimal():
             try:

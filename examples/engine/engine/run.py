@@ -6,7 +6,7 @@ python -m engine.run --controller-program FILE [--layout TP,PP,KVP] [--port N] [
 
 from __future__ import annotations
 
-from . import early  # before what takes seconds to import
+from . import early  # before the slow imports
 
 import argparse
 import contextlib
@@ -30,7 +30,7 @@ from .tokenizer import Tokenizer
 
 MODEL = "SmolLM2-135M-Instruct"
 _LOOK_S = 0.2
-_PATIENCE_S = 40.0  # the controller brings to their end what it has accepted, and ends its workers
+_PATIENCE_S = 40.0  # the controller finishes its accepted requests, and ends its workers
 
 
 def _arguments() -> argparse.Namespace:
@@ -45,7 +45,7 @@ def _arguments() -> argparse.Namespace:
                         help="a worker that holds up the others for so long is replaced (default: 30)")
     parser.add_argument("--cpp-stage", action="store_true",
                         help="the last stage runs in the worker in C++; for the layout 1,2,1 alone")
-    parser.add_argument("--worker-program", type=Path, help=argparse.SUPPRESS)  # that in C++
+    parser.add_argument("--worker-program", type=Path, help=argparse.SUPPRESS)  # the C++ worker
     parser.add_argument("--controller-program", type=Path, required=True, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -65,7 +65,7 @@ def _controller(arguments: argparse.Namespace, layout: tendon.ParallelLayout, co
         raise ValueError(f"there is no controller at {arguments.controller_program}; build engine_controller")
     blocks = arguments.blocks or -(-config.context // BLOCK_SIZE // layout.kv)
     said = f"--controller {{address}} --rank {{rank}} --layout {arguments.layout} --blocks {blocks}"
-    # It cuts a command at blanks, so the paths are those from here.
+    # The controller splits a command at blanks, so the paths are relative.
     worker = f"{os.path.relpath(sys.executable)} -m engine.worker {said}"
     if arguments.checkpoint is not None:
         worker += f" --checkpoint {os.path.relpath(checkpoint)}"
@@ -88,7 +88,7 @@ def _front(arguments: argparse.Namespace, address: str, checkpoint: Path) -> Pro
 
 
 def _running(url: str) -> bool:
-    """Whether the engine takes requests."""
+    """Returns True if the engine accepts requests."""
     connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=5)
     try:
         connection.request("GET", "/health")
@@ -100,7 +100,7 @@ def _running(url: str) -> bool:
 
 
 def _check_port(port: int) -> None:
-    """At once: the front listens there some seconds later."""
+    """Fails at once if the port is in use: the front listens only seconds later."""
     try:
         socket.create_server(("127.0.0.1", port)).close()
     except OSError as error:
@@ -108,7 +108,7 @@ def _check_port(port: int) -> None:
 
 
 def _serve(arguments: argparse.Namespace, processes: list[Process], signals: Signals) -> None:
-    """Until Ended, or one of the processes has ended (ChildProcessError)."""
+    """Runs until Ended is raised, or one of the processes ends (ChildProcessError)."""
     begun = time.monotonic()
     layout = layouts.parse(arguments.layout)
     _check_port(arguments.port)
@@ -150,7 +150,7 @@ def _where_to_look(url: str, seconds: float) -> str:
 
 
 def _say(line: str, stream: TextIO) -> None:
-    """Also where the terminal has been closed: what was started is ended all the same."""
+    """Prints a line, and continues if the terminal was closed: the children must still be ended."""
     with contextlib.suppress(OSError):
         print(line, file=stream, flush=True)
 
@@ -169,13 +169,13 @@ def main() -> int:
             _serve(_arguments(), processes, signals)
         except (ValueError, OSError, tendon.Error) as error:
             code = 1
-            # Tendon's errors have a second line.
+            # The second line of Tendon's errors is left out.
             _say(f"engine: {str(error).splitlines()[0]}", sys.stderr)
         finally:
             signals.ends()
     except Ended:
         _say("\nengine: ending; once more ends it at once", sys.stdout)
-    # The front first, so that nothing new comes to the controller.
+    # The front ends first, so that the controller gets no new requests.
     for process in reversed(processes):
         process.end(_PATIENCE_S)
     signals.close()

@@ -23,13 +23,13 @@ from .weights import Checkpoint, stage_weights
 class StepRunner:
     """One rank's weights, cache and sequences. All ranks of the layout run the same steps in the same order.
 
-    Single-threaded. An error of run() leaves a step half applied, here and perhaps in the cache: run() refuses
-    until reset(), after which the controller has to admit every sequence again.
+    Single-threaded. An error of run() leaves a step half applied, here and perhaps in the cache: run() then refuses
+    steps until reset(), after which the controller must admit every sequence again.
     """
 
     def __init__(self, checkpoint: Checkpoint, layout: tendon.ParallelLayout, rank: int, groups: Groups, *,
                  blocks: int) -> None:
-        """blocks: of keys and values that this rank has room for, 16 tokens each."""
+        """blocks: the blocks of keys and values that this rank has room for, 16 tokens each."""
         layouts.check(checkpoint.config, layout)
         config, place = checkpoint.config, layout.place_of(rank)
         weights = stage_weights(checkpoint, layout, rank)
@@ -54,9 +54,9 @@ class StepRunner:
         return self.cache.free_blocks
 
     def run(self, step: StepInputs) -> StepOutputs | None:
-        """Outputs on TP rank 0 of the last stage, None on the others.
+        """Returns the outputs on TP rank 0 of the last stage, None on the others.
 
-        Raises Divergence and StepError for what the controller said, and Tendon's errors for what a group met.
+        Raises Divergence and StepError for invalid steps, and Tendon's errors of groups.
         """
         if not self._whole:
             raise StepError("StepRunner: the step before ended by an error; call reset() first")
@@ -82,7 +82,7 @@ class StepRunner:
         self._whole = True
 
     def regroup(self, groups: Groups) -> None:
-        """Goes on in new groups of the same layout, without any sequence."""
+        """Continues in new groups of the same layout, without any sequence."""
         self.reset()
         self._moves.groups = groups
 
@@ -105,9 +105,9 @@ class StepRunner:
             for row, chunk in enumerate(chunks))
 
     def _greedy(self, logits: torch.Tensor) -> list[int]:
-        """The token of the largest logit of each row, the lowest of equals."""
+        """Returns the token of the largest logit of each row, the lowest of equals."""
         values, indices = logits.max(1)
-        # A double holds both exactly, so one array says it.
+        # A double holds both exactly, so one array is enough.
         mine = torch.stack((values.double(), (indices + self._head_first).double()), 1)
         parts = self._moves.gather_over_tensor(mine)
         best = parts[:, :, 0].argmax(0)  # the first of equals has the lower tokens

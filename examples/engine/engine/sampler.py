@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The next token of a sequence, from its logits.
 
-Randomness comes from the seed and the position of the token alone, so a sequence that is computed again gets the
-same tokens, and all ranks choose alike without a word.
+Randomness depends only on the seed and the position of the token, so a recomputed sequence gets the
+same tokens, and all ranks choose alike without a message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from .sequences import Sequence
 from .step import SamplingParams, TokenLogprobs
 
-# The most probable tokens among which top_p usually ends; all are sorted where it does not.
+# The number of most probable tokens that usually suffice for top_p; otherwise all tokens are sorted.
 CANDIDATES = 1024
 _MASK = 0xFFFFFFFFFFFFFFFF
 
@@ -27,14 +27,15 @@ class Chosen:
 
 
 def needs_logits(sequence: Sequence) -> bool:
-    """Whether the largest logit does not say it all."""
+    """Returns True unless the largest logit decides alone."""
     params = sequence.params.sampling_params
     return bool(params.temperature or params.logprobs is not None or _penalised(params)
                 or _bans_end(sequence))
 
 
 def choose(sequence: Sequence, logits: torch.Tensor) -> Chosen:
-    """logits [vocabulary], left as they are. Penalties, ban of the end, temperature, top_k, top_p, min_p."""
+    """Chooses from logits [vocabulary], unchanged. Order: penalties, ban of the end, temperature, top_k, top_p, min_p.
+    """
     params = sequence.params.sampling_params
     changed = _changed(sequence, logits) if _penalised(params) or _bans_end(sequence) else logits
     if params.temperature:
@@ -45,7 +46,7 @@ def choose(sequence: Sequence, logits: torch.Tensor) -> Chosen:
 
 
 def uniform(seed: int, position: int) -> float:
-    """[0, 1), by two rounds of splitmix64 (S. Vigna)."""
+    """Returns a number in [0, 1), by two rounds of splitmix64 (S. Vigna)."""
     return (_mixed(_mixed(seed) ^ (position & _MASK)) >> 11) * 2.0**-53
 
 
@@ -91,7 +92,7 @@ def _changed(sequence: Sequence, logits: torch.Tensor) -> torch.Tensor:
 
 
 def _drawn(params: SamplingParams, temperature: float, logits: torch.Tensor, at: float) -> int:
-    """The token at the place `at` of the distribution function of what is left after the cuts."""
+    """Returns the token at the place `at` of the distribution function after the cuts."""
     below = logits.double()
     weights = ((below - below.max()) / temperature).exp()
     top_p = params.top_p if params.top_p is not None and params.top_p < 1 else None
@@ -101,7 +102,7 @@ def _drawn(params: SamplingParams, temperature: float, logits: torch.Tensor, at:
     if params.min_p:
         weights = torch.where(weights >= params.min_p * weights.max(), weights, 0.0)
     rising = weights.cumsum(0)
-    # right: never one whose weight is 0; the sum itself is reached by rounding alone.
+    # right: never a token of weight 0; only rounding reaches the sum itself.
     place = int(torch.searchsorted(rising, at * rising[-1], right=True))
     if place == len(rising):
         place = int(weights.nonzero()[-1])
@@ -109,8 +110,8 @@ def _drawn(params: SamplingParams, temperature: float, logits: torch.Tensor, at:
 
 
 def _sorted_cut(weights: torch.Tensor, top_p: float | None, top_k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The largest weights, falling, and their tokens: at most top_k, and no more than it takes to reach top_p of
-    the sum of those."""
+    """Returns the largest weights, falling, and their tokens: at most top_k, and only as many as reach top_p of
+    their sum."""
     everything = len(weights)
     count = min(top_k if top_k > 0 else CANDIDATES, everything)
     kept, tokens = weights.topk(count)

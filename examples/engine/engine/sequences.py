@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker knows of sequences, from StepInputs alone; it never looks whether one has come to its end."""
+"""A worker's state of sequences, from StepInputs alone; it never checks whether a sequence has ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .step import (BLOCK_SIZE, Divergence, SequenceParams, SequenceScheduleMetad
 
 
 class Sequence:
-    """Tokens known, and how many of them have their keys in the cache."""
+    """The known tokens, and how many of them have their keys in the cache."""
 
     def __init__(self, params: SequenceParams) -> None:
         self.params = params
@@ -24,16 +24,16 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Chunk:
-    """The tokens [first, first + count) of a sequence are computed in this step."""
+    """The tokens [first, first + count) of a sequence, computed in this step."""
 
     sequence: Sequence
     first: int
     count: int
-    samples: bool  # they are its last: the next token is chosen
+    samples: bool  # they are its last ones: the next token is chosen
 
 
 class Sequences:
-    """All sequences that the controller has told of and not ended."""
+    """All sequences that the controller has announced and not ended."""
 
     def __init__(self, config: LlamaConfig, cache: KvCache) -> None:
         self._config, self._cache = config, cache
@@ -50,13 +50,13 @@ class Sequences:
         self._cache.clear()
 
     def apply(self, step: StepInputs) -> list[Chunk]:
-        """What this step computes. Order: new sequences, pending outputs, ends, preemptions, schedule."""
+        """Returns the chunks of this step. Order: new sequences, pending outputs, ends, preemptions, schedule."""
         scheduled = step.scheduler_output
         for params in step.new_seq_params:
             self._admit(params)
         for pending in step.pending_step_outputs:
             for output in pending.sampler_outputs:
-                # One that ended while its last step was under way is known no more.
+                # A sequence that ended during its last step is unknown now.
                 sequence = self._known.get(output.seq_id)
                 if sequence is not None:
                     self._check_tokens(output.seq_id, output.output_tokens)

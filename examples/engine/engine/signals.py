@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C, SIGTERM and SIGHUP, of a program that has something to end: the first ends it, the second at once."""
+"""Ctrl-C, SIGTERM and SIGHUP for a program that has to clean up: the first one ends it in order, the second at once."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class Ended(Exception):
 
 
 class Signals:
-    """The main thread's. Until ends() is called the first signal raises Ended; those after it call `hurry`."""
+    """Used by the main thread. Before ends() is called the first signal raises Ended; later ones call `hurry`."""
 
     def __init__(self, hurry: Callable[[], None]) -> None:
         self._hurry = hurry
         self._held = self._ending = False
         self.number: int | None = None  # of the first
         self.hurried = False
-        self.is_ready = False  # the program's word, that it had begun
+        self.is_ready = False  # set by the program: it has started
         for one in _SIGNALS:
             signal.signal(one, self._on_signal)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """The block runs to its end: Ended is raised there."""
+        """Lets the block run to its end; Ended is raised there."""
         self._held = True
         try:
             yield
@@ -40,11 +40,11 @@ class Signals:
                 raise Ended
 
     def ends(self) -> None:
-        """Nothing is raised from here on."""
+        """Stops raising Ended."""
         self._ending = True
 
     def close(self) -> None:
-        """All is ended: signals change nothing any more, the exit code included."""
+        """Everything has ended: signals have no effect from here on, also on the exit code."""
         for one in _SIGNALS:
             signal.signal(one, signal.SIG_IGN)
 

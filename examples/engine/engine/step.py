@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller says for a step and what comes back: the messages of tendon.v1 without Protobuf.
+"""The controller's messages for a step and the replies: those of tendon.v1 without Protobuf.
 
-Names and meanings are those of the messages, so a worker turns one into the other field by field.
+Names and meanings are those of the messages, so a worker converts them field by field.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 BLOCK_SIZE = 16  # tokens of a block of keys and values
-# Least and most, both included; a NaN is neither. Those of penalties and logprobs are usual for HTTP servers too.
+# Inclusive limits; a NaN is illegal. The limits of penalties and logprobs are usual for HTTP servers too.
 _LEGAL = (("temperature", 0.0, 100.0), ("top_p", 0.0, 1.0), ("min_p", 0.0, 1.0),
           ("repetition_penalty", 0.01, 100.0), ("presence_penalty", -2.0, 2.0),
           ("frequency_penalty", -2.0, 2.0), ("logprobs", 0, 20), ("min_tokens", 0, 2**32 - 1),
@@ -19,10 +19,10 @@ _LEGAL = (("temperature", 0.0, 100.0), ("top_p", 0.0, 1.0), ("min_p", 0.0, 1.0),
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How the next token is chosen; None: not said.
+    """How the next token is chosen; None: not set.
 
-    Without a temperature, or with 0, it is the token of the largest logit. max_tokens, ignore_eos and stop are
-    the controller's: a worker never ends a sequence.
+    Without a temperature, or with 0, it is the token of the largest logit. max_tokens, ignore_eos and stop are for
+    the controller: a worker never ends a sequence.
     """
 
     temperature: float | None = None
@@ -30,17 +30,17 @@ class SamplingParams:
     top_k: int | None = None  # 0 or less: all
     min_p: float | None = None
     seed: int | None = None  # unsigned, 64 bits; None: made from the seq_id
-    repetition_penalty: float | None = None  # of tokens of prompt and output
-    presence_penalty: float | None = None  # of tokens of the output
+    repetition_penalty: float | None = None  # for tokens of prompt and output
+    presence_penalty: float | None = None  # for tokens of the output
     frequency_penalty: float | None = None
-    logprobs: int | None = None  # how many others beside the chosen token; 0: the chosen one
-    min_tokens: int | None = None  # before which no eos_token_id is chosen
+    logprobs: int | None = None  # alternatives besides the chosen token; 0: only the chosen one
+    min_tokens: int | None = None  # no eos_token_id is chosen before
     max_tokens: int | None = None
     ignore_eos: bool = False
     stop: tuple[str, ...] = ()
 
     def check(self) -> None:
-        """Raises StepError where a number is none that a sampler can use."""
+        """Raises StepError for a number that a sampler cannot use."""
         for name, least, most in _LEGAL:
             value = getattr(self, name)
             if value is not None and not least <= value <= most:
@@ -49,11 +49,11 @@ class SamplingParams:
 
 @dataclass(frozen=True)
 class SequenceParams:
-    """A sequence that the workers hear of for the first time."""
+    """A sequence that is new to the workers."""
 
     seq_id: int
     prompt_token_ids: tuple[int, ...]
-    prompt: str = ""  # for people; nothing is computed from it
+    prompt: str = ""  # for people; not used for computing
     block_size: int = BLOCK_SIZE
     eos_token_id: int | None = None
     arrival_time: float = 0.0  # seconds since the epoch
@@ -62,13 +62,13 @@ class SequenceParams:
 
 @dataclass(frozen=True)
 class SequenceScheduleMetadata:
-    """num_q_tokens tokens of a sequence are computed in this step, from `position` on."""
+    """num_q_tokens tokens of a sequence, computed in this step from `position` on."""
 
     schedule_id: int
     seq_id: int
     num_q_tokens: int
-    position: int  # tokens of it whose keys are there before this step
-    attempt: int = 0  # one more each time that it begins anew, at position 0
+    position: int  # its tokens whose keys exist before this step
+    attempt: int = 0  # increases each time that it starts again at position 0
     kvp_group_block_counter: Mapping[int, int] = field(default_factory=dict)  # by KV rank, after this step
     kvp_group_ids: tuple[int, ...] = ()
     is_kvp_request: bool = False
@@ -91,11 +91,11 @@ class SchedulerOutput:
 
 @dataclass(frozen=True)
 class TokenLogprobs:
-    """Natural logarithms, of the model's own probabilities: before temperature, penalties and cuts."""
+    """Natural logarithms of the model's own probabilities: before temperature, penalties and cuts."""
 
     token: int
     logprob: float
-    top: tuple[tuple[int, float], ...] = ()  # the most probable, falling
+    top: tuple[tuple[int, float], ...] = ()  # the most probable, in falling order
 
 
 @dataclass(frozen=True)
@@ -103,14 +103,14 @@ class SamplerOutput:
     schedule_id: int
     seq_id: int
     output_tokens: tuple[int, ...]
-    logprobs: tuple[TokenLogprobs, ...] = ()  # one a token where they were asked for
+    logprobs: tuple[TokenLogprobs, ...] = ()  # one per token, if requested
 
 
 @dataclass(frozen=True)
 class PendingStepOutput:
-    """What an earlier step gave, as all workers have to know before this one.
+    """The outputs of an earlier step, which all workers need before this one.
 
-    After a rebuild, one with all tokens that were accepted brings a sequence back to where it was.
+    After a rebuild, one with all accepted tokens restores a sequence.
     """
 
     scheduler_output: SchedulerOutput
@@ -128,7 +128,7 @@ class StepInputs:
 
 @dataclass(frozen=True)
 class StepNs:
-    """Where a step's time went, in nanoseconds."""
+    """The parts of a step's time, in nanoseconds."""
 
     compute: int = 0
     wait: int = 0  # for a peer
@@ -145,13 +145,13 @@ class StepOutputs:
 
 @dataclass(frozen=True)
 class StepMicrobatchOutputs:
-    """The first stage is done with this step."""
+    """The first stage has finished this step."""
 
     schedule_id: int
 
 
 def tokens_hash(outputs: Iterable[SamplerOutput]) -> int:
-    """FNV-1a, 64 bits, of seq_id, number of tokens and tokens of each output, as 8 bytes each, the lowest first."""
+    """FNV-1a, 64 bits, of seq_id, number of tokens and tokens of each output, as 8 bytes each, lowest byte first."""
     value = 0xCBF29CE484222325
     for output in outputs:
         for word in (output.seq_id, len(output.output_tokens), *output.output_tokens):
@@ -161,11 +161,11 @@ def tokens_hash(outputs: Iterable[SamplerOutput]) -> int:
 
 
 class StepError(ValueError):
-    """These StepInputs cannot be run; call StepRunner.reset() before the next."""
+    """These StepInputs cannot be run; call StepRunner.reset() before the next ones."""
 
 
 class Divergence(StepError):
-    """Controller and worker differ in what a sequence is."""
+    """Controller and worker differ about a sequence."""
 
     def __init__(self, seq_id: int, what: str, mine: object, yours: object) -> None:
         super().__init__(f"divergence: {what} of sequence {seq_id} is {mine} here and {yours} in "

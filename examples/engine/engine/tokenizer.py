@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text to tokens and back, as the metadata of the GGUF file say.
+"""Text to tokens and back, by the metadata of the GGUF file.
 
-There are two encoders: one in which `<|im_end|>` is the token that ends a message, for the template's own text, and
-one that knows no such tokens, for what people write.
+There are two encoders. One reads `<|im_end|>` as the token that ends a message, for the template's own text. The
+other knows no such tokens, for the text of people.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Tokenizer:
         self._special.add_special_tokens([
             AddedToken(self._tokens[index], special=True, normalized=False)
             for index in sorted(self.control)])
-        # Its own blanks, not those of the lines of the template's source.
+        # The template's own blanks, not those of its source lines.
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
         self._template = environment.from_string(metadata["tokenizer.chat_template"])
 
     @staticmethod
     def open(checkpoint: Path) -> Tokenizer:
-        """From the head of the converted file."""
+        """Reads the tokenizer from the header of the converted file."""
         with safe_open(checkpoint, "np") as file:
             return Tokenizer(json.loads((file.metadata() or {})["tokenizer"]))
 
@@ -63,11 +63,11 @@ class Tokenizer:
         return len(self._tokens)
 
     def encode(self, text: str) -> list[int]:
-        """Plain text: nothing in it is a control token."""
+        """Encodes plain text: nothing in it is a control token."""
         return list(self._plain.encode(text).ids)
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        """The prompt for an answer to messages {role, content}. What a content says never ends its message."""
+        """Encodes the prompt for an answer to messages {role, content}. A content never ends its message."""
         marks = []
         shown = []
         nonce = secrets.token_hex(16)
@@ -91,11 +91,11 @@ class Tokenizer:
         return tokens + self._special.encode(rest).ids
 
     def bytes_of(self, token: int) -> bytes:
-        """What a token says; nothing for control tokens."""
+        """Returns the bytes of a token's text; none for control tokens."""
         return b"" if token in self.control else bytes(map(_BYTES.__getitem__, self._tokens[token]))
 
     def name_of(self, token: int) -> str:
-        """What the file calls it; of a control token what people write, such as <|im_end|>."""
+        """Returns the file's name of a token; for a control token the written form, such as <|im_end|>."""
         return self._tokens[token]
 
     def decode(self, tokens: Iterable[int]) -> str:
@@ -103,8 +103,8 @@ class Tokenizer:
 
 
 def _bytes_of_characters() -> dict[str, int]:
-    """Byte-level BPE writes each byte as a character that can be seen: printable ones as themselves, the others
-    from U+0100 on."""
+    """Returns the bytes of the visible characters with which byte-level BPE writes them: printable ones as
+    themselves, the others from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = (byte for byte in range(256) if byte not in printable)
     return {**{chr(byte): byte for byte in printable},
@@ -115,7 +115,8 @@ _BYTES = _bytes_of_characters()
 
 
 class Detokenizer:
-    """Text of a growing sequence, piece by piece: whole characters, and nothing that may belong to a stop string."""
+    """Text of a growing sequence, piece by piece: whole characters, without any text that may belong to a stop string.
+    """
 
     def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()) -> None:
         self._tokenizer = tokenizer
@@ -125,11 +126,11 @@ class Detokenizer:
         self.stopped_by: str | None = None
 
     def push(self, token: int) -> str:
-        """What can be shown now. After a stop string nothing is."""
+        """Returns the text that can be shown now; nothing after a stop string."""
         return self._shown(self._decoder.decode(self._tokenizer.bytes_of(token)), 0)
 
     def finish(self) -> str:
-        """The rest, when no token follows; half a character becomes U+FFFD."""
+        """Returns the rest when no token follows; an incomplete character becomes U+FFFD."""
         return self._shown(self._decoder.decode(b"", final=True), 1)
 
     def _shown(self, text: str, last: int) -> str:
@@ -147,6 +148,6 @@ class Detokenizer:
         return shown
 
     def _begun(self, stop: str) -> int:
-        """How many characters at the end of what is held begin this stop string."""
+        """Returns how many characters at the end of the held text begin this stop string."""
         return next((count for count in range(min(len(stop) - 1, len(self._held)), 0, -1)
                      if self._held.endswith(stop[:count])), 0)

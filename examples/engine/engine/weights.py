@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The converted file as mapped memory, and the part of it that one rank computes with."""
+"""The converted file as mapped memory, and one rank's part of it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class LayerWeights:
     q: torch.Tensor  # [H*D, W]
     k: torch.Tensor  # [K*D, W]
     v: torch.Tensor  # [K*D, W]
-    o: torch.Tensor  # [W, H*D], a copy: columns lie apart in the file
+    o: torch.Tensor  # [W, H*D], a copy: its columns are not contiguous in the file
     post_norm: torch.Tensor  # [W]
     gate: torch.Tensor  # [F, W]
     up: torch.Tensor  # [F, W]
@@ -57,7 +57,7 @@ class LayerWeights:
 
 @dataclass(frozen=True)
 class StageWeights:
-    """What one rank computes with."""
+    """The weights of one rank."""
 
     layers: tuple[LayerWeights, ...]
     embedding: torch.Tensor | None  # [vocabulary, W], in the first stage
@@ -67,7 +67,7 @@ class StageWeights:
 
 
 def stage_weights(checkpoint: Checkpoint, layout: tendon.ParallelLayout, rank: int) -> StageWeights:
-    """Rows are views of the mapping, columns are copied where they are not all."""
+    """Rows are views of the mapping; a part of the columns is copied."""
     config, place, ways = checkpoint.config, layout.place_of(rank), layout.tensor
     width, queries = config.width, config.heads * config.head_width
     keys = config.kv_heads * config.head_width

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps as bytes: the messages of proto/tendon/v1/step.proto to those of step.py, and back."""
+"""Steps as bytes: converts the messages of proto/tendon/v1/step.proto to those of step.py, and back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def step_inputs(payload: bytes) -> StepInputs:
 
 
 def step_outputs(outputs: StepOutputs) -> bytes:
-    """The payload of Worker.send_outputs()."""
+    """Returns the payload for Worker.send_outputs()."""
     made = messages.StepOutputs(schedule_id=outputs.schedule_id, tokens_hash=outputs.tokens_hash)
     for one in outputs.sampler_outputs:
         sampled = made.sampler_outputs.add(schedule_id=one.schedule_id, seq_id=one.seq_id,

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One worker of the engine, a program: does the steps that the controller gives it.
+"""One worker of the engine, a program: runs the steps of the controller.
 
     python -m engine.worker --controller 127.0.0.1:7100 --layout 3,2,1 --rank 0 --blocks 128
 
-It ends when the controller stops (exit code 0) or is gone (1). When another worker is lost it forgets all sequences
-and waits for the next roster: the controller then gives them out again.
+It ends when the controller stops (exit code 0) or is lost (1). When another worker is lost it forgets all sequences
+and waits for the next roster, in which the controller sends them again.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from .lean import forget_file
 from .runner import StepRunner
 from .weights import Checkpoint
 
-# All workers import torch at once, on a busy machine; the controller gives up before.
+# All workers import torch at once, on a busy machine; the controller times out before.
 JOIN_PATIENCE_S = 600
 SEND_PATIENCE_S = 60
 
 
 def main(words: list[str] | None = None) -> int:
-    """words: of the command, behind the program's name; None: those of this process."""
+    """words: of the command, after the program's name; None: those of this process."""
     arguments = _arguments(words)
     torch.set_num_threads(1)
     path = arguments.checkpoint or convert.checkpoint_path()
@@ -43,7 +43,7 @@ def main(words: list[str] | None = None) -> int:
               Worker(arguments.controller, arguments.layout, arguments.rank, free_blocks=arguments.blocks,
                      context=context, timeout=JOIN_PATIENCE_S) as worker):
             runner = StepRunner(checkpoint, arguments.layout, arguments.rank, _groups(worker), blocks=arguments.blocks)
-            forget_file(str(path.resolve()))  # columns were copied, and most of the rest is other ranks'
+            forget_file(str(path.resolve()))  # columns were copied, and most of the rest belongs to other ranks
             _serve(worker, runner)
     except tendon.EndOfStream:
         return 0
@@ -53,7 +53,7 @@ def main(words: list[str] | None = None) -> int:
 
 
 def _serve(worker: Worker, runner: StepRunner) -> NoReturn:
-    """Until the controller stops (EndOfStream) or is gone (PeerLost)."""
+    """Serves until the controller stops (EndOfStream) or is lost (PeerLost)."""
     while True:
         cause: Exception
         try:
@@ -64,7 +64,7 @@ def _serve(worker: Worker, runner: StepRunner) -> NoReturn:
             try:
                 _run(worker, runner, step)
                 continue
-            except Exception as error:  # a move that failed, or a step that cannot be run: the controller is told
+            except Exception as error:  # a failed move, or an invalid step: the controller is told
                 cause = error
                 print(f"worker {worker.rank}: step {step.schedule_id}: {type(error).__name__}: {error}",
                       file=sys.stderr)

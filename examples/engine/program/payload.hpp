@@ -9,7 +9,7 @@
 
 namespace engine {
 
-/// The payload of a step, or of its outputs.
+/// Makes the payload of a step or of its outputs.
 [[nodiscard]] inline tendon::Storage payload_of(const google::protobuf::MessageLite& message) {
   const auto kept = std::make_shared<std::string>(message.SerializeAsString());
   return tendon::Storage(kept, reinterpret_cast<std::byte*>(kept->data()), kept->size(),

@@ -11,22 +11,22 @@
 
 namespace engine {
 
-/// The attention of a sequence's rows on all of its keys that are not behind them.
+/// The attention of a sequence's rows on all of its keys up to each row.
 ///
-/// n: rows of the piece; G: heads that share one of keys; D: width of a head; S: keys.
+/// n: rows of the piece; G: heads that share one head of keys; D: width of a head; S: keys.
 template <class Scalar>
 class Attention {
  public:
-  /// `pool` has the keys of the piece's own rows already.
+  /// `pool` already has the keys of the piece's own rows.
   Attention(const LlamaConfig& config, const KvPool<Scalar>& pool, const Piece& piece)
       : group_(config.heads_of_a_key()), width_(config.head_width()), pool_(pool), piece_(piece) {}
 
-  /// queries [n, heads * D], scaled already; gives the same shape.
+  /// queries [n, heads * D], already scaled; the result has the same shape.
   [[nodiscard]] Matrix<Scalar> of(const Matrix<Scalar>& queries) const {
     Matrix<Scalar> out(queries.rows(), queries.cols());
     const Eigen::Index columns = group_ * width_;
     for (Eigen::Index head = 0; head * columns < queries.cols(); ++head) {
-      // Heads that share keys lie below each other then: [n * G, D].
+      // Puts the heads that share keys below each other: [n * G, D].
       const Matrix<Scalar> its = queries.middleCols(head * columns, columns);
       Matrix<Scalar> weights =
           scores(head, MatrixView<Scalar>(its.data(), its.rows() * group_, width_));
@@ -50,7 +50,7 @@ class Attention {
     return found;
   }
 
-  /// The softmax of each row over the keys that it sees; 0 for those behind.
+  /// The softmax of each row over the keys that it sees; 0 for later keys.
   void to_weights(Matrix<Scalar>& scores) const {
     for (Eigen::Index row = 0; row < scores.rows(); ++row) {
       const Eigen::Index seen = Eigen::Index{piece_.first} + row / group_ + 1;

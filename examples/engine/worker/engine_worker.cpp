@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One worker of the engine, a program in C++: the last stage of the layout 1,2,1. worker.py is the
-// one for all ranks of all layouts; the controller and the other worker see no difference.
+// One worker of the engine, a program in C++: the last stage of the layout 1,2,1. worker.py handles
+// all ranks of all layouts; the controller and the other worker see no difference.
 //   engine_worker --controller ADDRESS --layout 1,2,1 --rank 1 --blocks N --checkpoint FILE
-// It ends when the controller stops (exit code 0) or is gone. When the other worker is lost it
+// It ends when the controller stops (exit code 0) or is lost. When the other worker is lost it
 // forgets all sequences and waits for the next roster.
 #include <chrono>
 #include <cstdint>
@@ -30,10 +30,10 @@ using tendon::Error;
 using tendon::ErrorCode;
 using tendon::Result;
 
-// Workers in Python import torch meanwhile; the controller gives up before.
+// Workers in Python import torch meanwhile; the controller times out before.
 constexpr auto kJoinPatience = 600s;
 constexpr auto kSendPatience = 60s;
-// What this worker runs.
+// The layout of this worker.
 constexpr tendon::ParallelSizes kSizes{.tensor = 1, .pipeline = 2, .kv = 1};
 
 struct Settings {
@@ -94,13 +94,13 @@ Result<void> run(tendon::Worker& worker, engine::StageRunner& runner, const tend
                              kSendPatience);
 }
 
-/// Until the controller stops (end_of_stream) or is gone (peer_lost).
+/// Serves until the controller stops (end_of_stream) or is lost (peer_lost).
 Error serve(tendon::Worker& worker, engine::StageRunner& runner) {
   while (true) {
     Error cause;
     auto step = worker.next_step(tendon::Deadline::never());
     if (step.has_value()) {
-      // A move that failed, or a step that cannot be run: the controller is told.
+      // A move may fail or a step may be invalid; the controller is told.
       auto done = run(worker, runner, *step);
       if (done.has_value()) continue;
       cause = std::move(done).error();

@@ -12,13 +12,13 @@
 
 namespace engine {
 
-/// The keys and values of one layer, in slots that BlockTables gives out.
+/// The keys and values of one layer, in slots that BlockTables assigns.
 ///
 /// Owns:    the memory, [keys and values, heads of keys, slots, width of a head].
 /// Threads: one.
 /// Errors:  none.
 /// Blocks:  never.
-/// Cost:    pages are touched when a slot is, so a large pool costs nothing before.
+/// Cost:    a page is touched only when its slot is used, so a large pool costs nothing before.
 template <class Scalar>
 class KvPool {
  public:

@@ -22,7 +22,7 @@ tendon::Error wrong_config(const std::string& text) {
           "config of the checkpoint: " + text + "; convert the weights again"};
 }
 
-/// More than 0.
+/// Returns a number above 0.
 Result<double> number_of(const Value& config, const std::string& name) {
   const Value* value = config.find(name);
   if (value == nullptr) return wrong_config(name + " is missing");

@@ -8,7 +8,8 @@
 
 namespace engine {
 
-/// The sizes of a Llama-type decoder, as config.py writes them into the head of the converted file.
+/// The sizes of a Llama-type decoder, as config.py writes them into the header of the converted
+/// file.
 struct LlamaConfig {
   std::uint32_t layers = 0;
   std::uint32_t width = 0;  ///< of a row between layers [elements]
@@ -24,9 +25,9 @@ struct LlamaConfig {
   /// Heads that share one head of keys and values.
   [[nodiscard]] std::uint32_t heads_of_a_key() const { return heads / kv_heads; }
 
-  /// Errors: corrupt_data, naming the field that is missing or that no model can have.
+  /// Errors: corrupt_data, naming the missing or impossible field.
   [[nodiscard]] static tendon::Result<LlamaConfig> parse(std::string_view json);
-  /// From the head of a converted file.
+  /// Reads the header of a converted file.
   [[nodiscard]] static tendon::Result<LlamaConfig> of(const tendon::SafetensorsHeader& header);
 };
 

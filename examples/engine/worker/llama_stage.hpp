@@ -20,7 +20,7 @@
 
 namespace engine {
 
-/// A Stage whose weights are of one type. T: rows of a step; W: width.
+/// A Stage whose weights have one type. T: rows of a step; W: width.
 template <class Scalar>
 class LlamaStage final : public Stage {
  public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Eigen's matrices as all of the stage has them: row after row.
+// Eigen's matrices in the stage's row-major order.
 #pragma once
 
 #include <Eigen/Core>
@@ -11,15 +11,15 @@ template <class Scalar>
 using Matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 template <class Scalar>
 using Row = Eigen::Matrix<Scalar, 1, Eigen::Dynamic>;
-/// Memory of others, such as that of a mapped file.
+/// A view of other memory, such as that of a mapped file.
 template <class Scalar>
 using MatrixView = Eigen::Map<const Matrix<Scalar>>;
 template <class Scalar>
 using RowView = Eigen::Map<const Row<Scalar>>;
 
-/// Up to here a product goes row by row, as Eigen copies the weights for others.
+/// Up to this many rows are multiplied one by one: for more, Eigen copies the weights.
 inline constexpr Eigen::Index kFewRows = 8;
-/// Rows of the weights that stay in the cache meanwhile.
+/// The rows of the weights that stay in the cache meanwhile.
 inline constexpr Eigen::Index kWeightRows = 64;
 
 /// rows [T, in] times weight [out, in], transposed: [T, out].

@@ -9,8 +9,8 @@
 
 namespace engine {
 
-/// Turns pairs of elements, half a head apart, by angles that grow with the position (J. Su et al.,
-/// "RoFormer", 2021).
+/// Rotates pairs of elements, half a head apart, by angles that grow with the position (J. Su et
+/// al., "RoFormer", 2021).
 ///
 /// Owns:    cosines and sines of all positions of a context.
 /// Threads: const calls are safe everywhere.
@@ -25,7 +25,7 @@ class Rope {
     cosines_.resize(context, half_);
     sines_.resize(context, half_);
     for (Eigen::Index place = 0; place < half_; ++place) {
-      // In double: a float has too few digits for the angles of late positions.
+      // In double: a float is too imprecise for the angles of late positions.
       const double speed =
           std::pow(config.rope_base, -static_cast<double>(place) / static_cast<double>(half_));
       for (Eigen::Index position = 0; position < context; ++position) {
@@ -36,7 +36,7 @@ class Rope {
     }
   }
 
-  /// All heads of one row.
+  /// Rotates all heads of one row.
   void turn(Eigen::Ref<Row<Scalar>> heads, std::uint32_t position) const {
     const auto cosines = cosines_.row(position).array();
     const auto sines = sines_.row(position).array();

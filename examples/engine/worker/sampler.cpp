@@ -15,10 +15,10 @@
 namespace engine {
 namespace {
 
-// The most probable tokens among which top_p usually ends; all are sorted where it does not.
+// The number of most probable tokens that usually suffice for top_p; otherwise all are sorted.
 constexpr std::size_t kCandidates = 1024;
 
-/// Tokens that are left after a cut, and their weights; not scaled to a sum of 1.
+/// The tokens that remain after a cut, and their weights; not scaled to a sum of 1.
 struct Candidates {
   std::vector<double> weights;
   std::vector<std::uint32_t> tokens;  ///< empty: all, in their order
@@ -40,7 +40,7 @@ bool repeats_cost(const v1::SamplingParams& params) {
   return params.has_repetition_penalty() && params.repetition_penalty() != 1;
 }
 
-/// An eos_token_id of 0 says that the model has none.
+/// An eos_token_id of 0 means that the model has none.
 bool bans_end(const Sequence& sequence) {
   return sequence.params.eos_token_id() != 0 && sequence.tokens.size() - sequence.prompt_count() <
                                                     sequence.params.sampling_params().min_tokens();
@@ -70,7 +70,7 @@ double sum_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
-/// The `count` largest weights, falling, the lower token first among equals.
+/// The `count` largest weights in falling order; the lower token first among equals.
 Candidates largest(const std::vector<double>& weights, std::size_t count) {
   Candidates found;
   found.tokens.resize(weights.size());
@@ -85,7 +85,7 @@ Candidates largest(const std::vector<double>& weights, std::size_t count) {
   return found;
 }
 
-/// At most top_k (0: all), and no more than it takes to reach top_p of the sum of those.
+/// At most top_k (0: all), and only as many as reach top_p of their sum.
 Candidates cut(const std::vector<double>& weights, std::size_t top_k, std::optional<double> top_p) {
   const std::size_t count = std::min(top_k > 0 ? top_k : kCandidates, weights.size());
   Candidates kept = largest(weights, count);
@@ -104,7 +104,7 @@ Candidates cut(const std::vector<double>& weights, std::size_t top_k, std::optio
   return kept;
 }
 
-/// The token at the place `at` of the distribution function of what is left after the cuts.
+/// The token at the place `at` of the distribution function after the cuts.
 std::uint32_t drawn(const v1::SamplingParams& params, const std::vector<double>& logits,
                     double at) {
   Candidates kept;
@@ -124,7 +124,7 @@ std::uint32_t drawn(const v1::SamplingParams& params, const std::vector<double>&
   }
   std::vector<double> rising(kept.weights.size());
   std::partial_sum(kept.weights.begin(), kept.weights.end(), rising.begin());
-  // Never one whose weight is 0; the sum itself is reached by rounding alone.
+  // Never a token of weight 0; only rounding reaches the sum itself.
   auto place = static_cast<std::size_t>(std::ranges::upper_bound(rising, at * rising.back()) -
                                         rising.begin());
   if (place == rising.size()) {

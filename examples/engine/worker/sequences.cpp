@@ -86,7 +86,7 @@ Result<void> Sequences::admit(const v1::SequenceParams& params) {
 }
 
 Result<void> Sequences::append(const v1::SamplerOutput& output) {
-  // One that ended while its last step was under way is known no more.
+  // A sequence that ended during its last step is unknown now.
   const auto at = known_.find(output.seq_id());
   if (at == known_.end()) return {};
   for (const std::uint32_t token : output.output_tokens()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a worker knows of sequences, from StepInputs alone; sequences.py says the same in Python.
+// A worker's state of sequences, from StepInputs alone, as in sequences.py.
 #pragma once
 
 #include <tendon/v1/step.pb.h>
@@ -16,7 +16,7 @@ namespace engine {
 
 namespace v1 = tendon::v1;
 
-/// Tokens that are known, and how many of them have their keys in the cache.
+/// The known tokens, and how many of them have their keys in the cache.
 struct Sequence {
   v1::SequenceParams params;
   std::vector<std::uint32_t> tokens;
@@ -28,33 +28,33 @@ struct Sequence {
   }
 };
 
-/// The tokens [first, first + count) of a sequence are computed in this step.
+/// The tokens [first, first + count) of a sequence, computed in this step.
 struct Chunk {
   enum class Last : std::uint8_t { no, yes };
 
-  const Sequence* sequence = nullptr;  ///< until the next step
+  const Sequence* sequence = nullptr;  ///< valid until the next step
   std::uint32_t first = 0;
   std::uint32_t count = 0;
-  Last last = Last::no;  ///< they are its last ones that are known: the next token is chosen
+  Last last = Last::no;  ///< they are its last known ones: the next token is chosen
 };
 
-/// All sequences that the controller has told of and not ended. It never looks whether one has come
-/// to its end.
+/// All sequences that the controller has announced and not ended. It never checks whether a
+/// sequence has ended.
 ///
-/// Owns:    the sequences; their blocks are in the tables that it is given.
+/// Owns:    the sequences; their blocks are in the tables.
 /// Threads: one.
-/// Errors:  divergence where controller and worker differ in what a sequence is; invalid_argument,
-///          resource_exhausted. A step is half applied then: clear() before the next.
+/// Errors:  divergence if controller and worker differ about a sequence; invalid_argument,
+///          resource_exhausted. The step is then half applied: call clear() before the next.
 /// Blocks:  never.
-/// Cost:    in proportion to what the step says.
+/// Cost:    in proportion to the size of the step.
 class Sequences {
  public:
-  /// Both live longer.
+  /// Both arguments outlive this object.
   Sequences(const LlamaConfig& config, BlockTables& tables) : config_(config), tables_(tables) {}
 
-  /// What this step computes. Order: new sequences, pending outputs, ends, preemptions, schedule.
+  /// The chunks of this step. Order: new sequences, pending outputs, ends, preemptions, schedule.
   [[nodiscard]] tendon::Result<std::vector<Chunk>> apply(const v1::StepInputs& step);
-  /// Forgets all of them, and frees their blocks.
+  /// Forgets all sequences and frees their blocks.
   void clear();
   [[nodiscard]] std::size_t size() const { return known_.size(); }
 

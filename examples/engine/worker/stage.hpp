@@ -16,7 +16,7 @@
 
 namespace engine {
 
-/// The rows of one sequence in a step, and where its keys are.
+/// The rows of one sequence in a step, and the places of its keys.
 struct Piece {
   enum class Logits : std::uint8_t { no, of_last_row };
 
@@ -32,13 +32,13 @@ struct Piece {
 ///
 /// Owns:    the keys and values of its layers; shares the mapped weights.
 /// Threads: one.
-/// Errors:  open(): what is wrong of the file; resource_exhausted.
-/// Blocks:  never, but for the disk when a page of the file is touched first.
+/// Errors:  open(): faults of the file; resource_exhausted.
+/// Blocks:  never, except for the disk at the first touch of a page.
 /// Cost:    one thread computes, in the element type of the weights.
 class Stage {
  public:
-  /// `blocks`: of keys and values that there is room for. Errors: unsupported_dtype for weights
-  /// other than f32 and f64, schema_mismatch, corrupt_data.
+  /// `blocks`: the blocks of keys and values that there is room for. Errors: unsupported_dtype for
+  /// weights other than f32 and f64, schema_mismatch, corrupt_data.
   [[nodiscard]] static tendon::Result<std::unique_ptr<Stage>> open(tendon::SafetensorsFile file,
                                                                    const LlamaConfig& config,
                                                                    tendon::LayerRange layers,
@@ -49,8 +49,8 @@ class Stage {
   Stage& operator=(const Stage&) = delete;
 
   [[nodiscard]] virtual tendon::DType dtype() const = 0;
-  /// `rows` [T, width], of dtype(), is what the stage before made of the pieces, one below the
-  /// other. Gives the logits of the pieces that ask for them, in their order, one for each token.
+  /// `rows` [T, width], of dtype(), is the output of the stage before for the pieces, one below the
+  /// other. Returns the logits of the pieces that need them, in order, one for each token.
   [[nodiscard]] virtual std::vector<std::vector<double>> forward(const tendon::Tensor& rows,
                                                                  std::span<const Piece> pieces) = 0;
 };

@@ -14,7 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint32_t kStepTag = 0x53746570;  // "Step"; _STEP_TAG of moves.py
-// For one move, where the step says nothing: what a Context in Python has.
+// The timeout of one move if the step names none: the default of a Context in Python.
 constexpr std::chrono::milliseconds kMovePatience = 30s;
 
 std::uint64_t ns_of(std::chrono::steady_clock::duration time) {
@@ -53,7 +53,8 @@ tendon::Result<void> StageReceiver::receive(const tendon::Tensor& into) {
                              " runs here; give all ranks the same steps in the same order"};
   }
   TENDON_CHECK(tendon::recv_from_stage(stages, *groups_.tensor, into, before, deadline()));
-  // Nobody can tell how much of one move was waiting: what is beyond the shortest is taken for it.
+  // Counts the time beyond the shortest one as waiting: a single move does not show which part was
+  // waiting.
   const auto took = Clock::now() - begun;
   auto& least = least_.try_emplace(into.element_count(), took).first->second;
   least = std::min(least, took);

@@ -13,12 +13,12 @@
 
 namespace engine {
 
-/// What comes from the stage before in a step, and where the step's time goes; moves.py says the
-/// same in Python.
+/// Receives from the stage before in a step, and measures the parts of the step's time, as moves.py
+/// does.
 ///
 /// Owns:    shares of the worker's groups in one roster.
 /// Threads: one.
-/// Errors:  those of the groups; mismatch when the stage before sent what is of another step.
+/// Errors:  those of the groups; mismatch if the stage before sent data of another step.
 /// Blocks:  receive(), until the step's deadline.
 /// Cost:    two messages a step.
 class StageReceiver {
@@ -26,10 +26,10 @@ class StageReceiver {
   explicit StageReceiver(tendon::WorkerGroups groups) : groups_(std::move(groups)) {}
 
   void regroup(tendon::WorkerGroups groups) { groups_ = std::move(groups); }
-  /// A step begins.
+  /// Begins a step.
   void begin(const tendon::v1::StepInputs& step);
   [[nodiscard]] tendon::Result<void> receive(const tendon::Tensor& into);
-  /// The step is over.
+  /// Ends the step.
   [[nodiscard]] tendon::v1::StepDurations end() const;
 
  private:
@@ -43,7 +43,7 @@ class StageReceiver {
   Clock::time_point begun_;
   Clock::duration wait_{};
   Clock::duration move_{};
-  /// By number of elements: the shortest time that it ever took to receive so many.
+  /// The shortest time of a receive, by number of elements.
   std::map<std::int64_t, Clock::duration> least_;
 };
 

@@ -21,10 +21,10 @@ namespace engine {
 ///
 /// Owns:    the stage's arithmetic, its sequences and their blocks.
 /// Threads: one.
-/// Errors:  run(): those of Sequences and StageReceiver. A step is half applied then: reset()
-///          before the next, and the controller has to admit every sequence again.
+/// Errors:  run(): those of Sequences and StageReceiver. The step is then half applied: call
+///          reset() before the next; the controller must admit every sequence again.
 /// Blocks:  run(), for the stage before, until the step's deadline.
-/// Cost:    as Stage.
+/// Cost:    that of Stage.
 class StageRunner {
  public:
   StageRunner(const LlamaConfig& config, std::unique_ptr<Stage> stage, tendon::WorkerGroups groups,
@@ -40,7 +40,7 @@ class StageRunner {
   [[nodiscard]] tendon::Result<v1::StepOutputs> run(const v1::StepInputs& step);
   /// Forgets all sequences and frees all blocks.
   void reset() { sequences_.clear(); }
-  /// Goes on in the groups of another roster.
+  /// Continues in the groups of another roster.
   void regroup(tendon::WorkerGroups groups) { receiver_.regroup(std::move(groups)); }
 
  private:

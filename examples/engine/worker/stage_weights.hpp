@@ -30,7 +30,7 @@ struct LayerWeights {
   MatrixView<Scalar> down;     ///< [W, F]
 };
 
-/// What the last stage computes with: views of a mapped file, whose pages all processes share.
+/// The weights of the last stage: views of a mapped file, whose pages all processes share.
 template <class Scalar>
 struct StageWeights {
   std::vector<LayerWeights<Scalar>> layers;
@@ -42,11 +42,11 @@ struct StageWeights {
 template <class Scalar>
 class WeightFinder {
  public:
-  /// Both live longer.
+  /// Both arguments outlive this object.
   WeightFinder(const tendon::SafetensorsFile& file, const LlamaConfig& config)
       : file_(file), config_(config) {}
 
-  /// Errors: schema_mismatch, naming the tensor, what it is and what it should be.
+  /// Errors: schema_mismatch, with the tensor, its actual and its required form.
   [[nodiscard]] tendon::Result<StageWeights<Scalar>> stage(tendon::LayerRange range) const {
     TENDON_TRY(norm, row("norm"));
     TENDON_TRY(head, matrix("embed_tokens", config_.vocabulary, config_.width));

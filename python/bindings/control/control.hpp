@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The extension module tendon._control: Controller and Worker. A module of its own, because it
-// needs ZeroMQ and Protobuf; what it shares with `_tendon` it takes from there.
+// The extension module tendon._control: Controller and Worker. It is separate because it needs
+// ZeroMQ and Protobuf; it imports the shared parts from `_tendon`.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -48,11 +48,11 @@ Deadline until(const ControllerHandle& self, nb::handle timeout) {
   return deadline_of(timeout, default_timeout_s(self.context));
 }
 
-/// A call that may be cut into slices.
+/// Makes a call in slices.
 template <class F>
 auto sliced(const ControllerHandle& self, nb::handle timeout, F call) {
   Controller& controller = open(self);
-  const auto kept = self.controller;  // close() by another thread meanwhile
+  const auto kept = self.controller;  // another thread may close it meanwhile
   return unwrap(
       wait_in_slices(until(self, timeout), [&](Deadline end) { return call(controller, end); }));
 }
@@ -76,7 +76,7 @@ void broadcast(const ControllerHandle& self, std::uint64_t schedule_id, nb::obje
   StepInputs inputs{.schedule_id = schedule_id, .payload = payload_from(payload)};
   if (!tensors.is_none()) inputs.tensors = dict_from(tensors);
   const std::shared_ptr<Controller> controller = (open(self), self.controller);
-  // Between its slices it keeps its turn: another thread's call that began later follows it.
+  // The call keeps its turn between slices: a later call of another thread follows it.
   detail::BroadcastCall call(*controller, inputs);
   unwrap(wait_in_slices(until(self, timeout), [&](Deadline end) { return call.attempt(end); }));
 }

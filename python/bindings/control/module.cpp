@@ -13,7 +13,7 @@ Storage payload_from(nb::handle payload) {
 
 NB_MODULE(_control, module) {
   module.doc() = "The native half of tendon.control; use that one.";
-  // The classes that this one's stand on.
+  // `_tendon` has the base classes of this module's classes.
   nb::module_::import_("tendon._tendon");
   bind_worker_status(module);
   bind_controller(module);

@@ -73,7 +73,7 @@ nb::object group_of(const WorkerHandle& self, std::shared_ptr<Group> WorkerGroup
     throw to_exception({ErrorCode::roster_closed, "python.worker",
                         "this worker is in no roster, and has no groups: call rebuild()"});
   }
-  // As every Group: its end is not waited for with the GIL.
+  // Like every Group, it ends without the GIL.
   const auto kept = ends_without_gil(std::move(group));
   return nb::cast(GroupHandle{std::shared_ptr<Group>(kept, kept->get()), self.context});
 }
@@ -96,7 +96,8 @@ void send_outputs(const WorkerHandle& self, std::uint64_t schedule_id, nb::objec
                         [&](Deadline end) { return worker->send_outputs(outputs, end); }));
 }
 
-/// The failure as the program describes it: one of our exceptions, any other, or a text.
+/// Converts the program's description of the failure: one of our exceptions, another one, or a
+/// text.
 Error cause_from(nb::handle cause) {
   if (auto error = try_error_from(cause)) return *std::move(error);
   if (PyUnicode_Check(cause.ptr())) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One controller gives numbered steps to many workers, each a process of its own.
+"""One controller sends numbered steps to many workers, each a process of its own.
 
     controller = Controller(tendon.ParallelLayout(tensor=2), "127.0.0.1:7100")
     controller.wait_for_workers(timeout=30)
@@ -12,7 +12,7 @@
         worker.send_outputs(step.schedule_id, b"done")
 
 Payloads are bytes. `tendon.control.messages` has the messages of a language
-model's engine; a message of your own is as good.
+model's engine; you may use any other message.
 """
 
 from importlib.util import find_spec as _find_spec

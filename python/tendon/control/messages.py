@@ -5,8 +5,8 @@
 
     step = messages.StepInputs.FromString(worker.next_step().payload)
 
-They are made of their description in a pool of this module's own, so they meet
-no other program's messages of these names. Needs the package `protobuf`.
+They are made from their description in a pool of this module's own, so they do not
+clash with another program's messages of these names. Needs the package `protobuf`.
 """
 
 from pathlib import Path

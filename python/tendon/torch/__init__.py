@@ -3,11 +3,11 @@
 
     torch.distributed.init_process_group("tendon")  # or "cpu:tendon"
 
-No import is needed: torch finds the backend by an entry point. It serves tensors
-on the CPU. Members find each other through the Store that torch hands in.
+No import is needed: torch finds the backend by an entry point. It handles tensors
+on the CPU. Members find each other through the Store that torch passes.
 
-`python -m tendon.torch build` compiles the fast half of it against the torch
-that is installed. Without it a slower one in Python serves, and warns once.
+`python -m tendon.torch build` compiles the fast half of it against the installed
+torch. Without it a slower half in Python runs, and warns once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["create", "register", *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    """Classes that need torch import it at their first use."""
+    """Imports classes that need torch at their first use."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
@@ -37,14 +37,14 @@ def __getattr__(name: str) -> Any:
 
 
 def register() -> None:
-    """Tells torch of the backend; it calls this itself at the first use of the name."""
+    """Registers the backend in torch, which calls this at the first use of the name."""
     import torch.distributed as dist
 
     dist.Backend.register_backend("tendon", create, extended_api=True, devices=["cpu"])
 
 
 def create(options: Any, backend_options: Any) -> Any:
-    """The backend of one process group, as torch's `extended_api` asks for it."""
+    """Makes the backend of one process group, as torch's `extended_api` requires."""
     from . import _groups
 
     return _groups.create(options, backend_options)

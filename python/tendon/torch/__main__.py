@@ -36,7 +36,7 @@ def build(into: Path | None, force: bool) -> Path:
     headers = Path(torch.__file__).parent / "include"
     libraries = Path(torch.__file__).parent / "lib"
     print(f"tendon.torch: compiling against torch {torch.__version__}; it takes about a minute", flush=True)
-    # Another process that loads it meanwhile sees all of it, or nothing.
+    # Another process that loads it meanwhile sees the whole file or none.
     with tempfile.TemporaryDirectory(dir=folder) as made:
         output = Path(made) / name
         subprocess.run(

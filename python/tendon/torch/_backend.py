@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend in Python, which serves where the extension was not built."""
+"""The backend in Python, used when the extension is not built."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _REDUCE_OPS = {"SUM": "sum", "AVG": "avg", "PRODUCT": "product", "MIN": "min", "
                "BAND": "bit_and", "BOR": "bit_or", "BXOR": "bit_xor"}
 
 
-# Bytes that a link takes unless its Context says otherwise.
+# The bytes that a link accepts in one message by default.
 _MOST_OF_MESSAGE = 1 << 30
 
-# torch keeps the half of a backend that is in C++, which finds its overrides while this one lives.
+# torch keeps the C++ half of a backend, which finds its Python overrides only while this object lives.
 _alive: set[Any] = set()
 
 
@@ -46,7 +46,7 @@ class PythonBackend(c10d.Backend):
         self._pending: collections.deque[PythonWork] = collections.deque()
         _alive.add(self)
 
-    # Questions of torch
+    # Properties that torch reads
 
     def getBackendName(self) -> str:
         return "tendon"
@@ -82,7 +82,7 @@ class PythonBackend(c10d.Backend):
         return self._issued
 
     def _set_sequence_number_for_group(self) -> None:
-        """Numbers begin at 0 on every rank: there is nothing to agree on."""
+        """Numbers start at 0 on every rank: there is nothing to agree on."""
 
     def set_timeout(self, timeout: timedelta) -> None:
         self._timeout = timeout
@@ -101,7 +101,7 @@ class PythonBackend(c10d.Backend):
             _dense(tensors), _op(opts), timeout=t, async_op=True), opts, tensors)
 
     def allreduce_sparse(self, tensors: list[Tensor], opts: Any) -> PythonWork:
-        """Done when it returns: how much a member gives is known only when all have said it."""
+        """Returns a finished Work: the size of a member's part is known only when all members have sent theirs."""
         def gather(mine: Tensor, outputs: list[Tensor]) -> None:
             self._start(lambda t: self.group.all_gather(mine, outputs=outputs, timeout=t,
                                                         async_op=True), opts, outputs).wait()
@@ -240,11 +240,11 @@ class PythonBackend(c10d.Backend):
             self.group.abort("abort() of its process group was called")
 
     def shutdown(self) -> None:
-        """Finishes what was issued, as gloo does; what fails has failed for those that wait for it."""
+        """Finishes the issued operations, as gloo does; the callers that wait for a failed one get its error."""
         while self._pending:
             work = self._pending.popleft()
             if work.is_receive and not work.over():
-                work.give_up()  # nobody may ever send; and it would keep the group
+                work.give_up()  # the message may never arrive; and it would keep the group alive
                 continue
             try:
                 work.wait()
@@ -290,7 +290,7 @@ class PythonBackend(c10d.Backend):
         return given if given and isinstance(given[0], list) else _dense(given)
 
     def _times(self, whole: Tensor, part: Tensor) -> Tensor:
-        """`whole`, which is as many parts as there are ranks."""
+        """Returns `whole` after a check that it has one part for each rank."""
         if whole.numel() != part.numel() * self.size() or whole.dtype != part.dtype:
             raise dist.DistBackendError(
                 f"a tensor of {whole.numel()} elements of {whole.dtype} beside one of {part.numel()} "
@@ -299,7 +299,7 @@ class PythonBackend(c10d.Backend):
         return _one([whole], "tensors")
 
     def _parts(self, whole: Tensor, sizes: list[int], name: str) -> list[Tensor]:
-        """Views of `whole` along its first dimension, one for each rank."""
+        """Returns views of `whole` along its first dimension, one for each rank."""
         if whole.dim() == 0:
             raise dist.DistBackendError(f"{name} has no dimension to be cut along")
         rows = whole.size(0)
@@ -333,7 +333,7 @@ def _dense(tensors: list[Tensor]) -> list[Tensor]:
 
 
 def _parts_of_message(tensor: Tensor) -> Sequence[Tensor]:
-    """A larger tensor travels in parts that both ends find from its size, as in native/backend.hpp."""
+    """Splits a larger tensor into parts that both ends compute from its size, as in native/backend.hpp."""
     if tensor.nbytes <= _MOST_OF_MESSAGE or not tensor.is_contiguous():
         return [tensor]
     count = tensor.nbytes // (_MOST_OF_MESSAGE // 2) + 1

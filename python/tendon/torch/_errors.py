@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tendon's errors as torch.distributed raises its own."""
+"""Raises Tendon's errors as torch.distributed raises its own."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .. import _tendon
 
 @contextlib.contextmanager
 def as_of_torch(timeout_s: float | None = None) -> Iterator[None]:
-    """Errors of Tendon leave as DistBackendError with the same text; Ctrl-C stays what it is.
+    """Turns errors of Tendon into DistBackendError with the same text; Ctrl-C stays unchanged.
 
-    timeout_s: that of the operation. torch has many places for it, so the text says which it was.
+    timeout_s: that of the operation. torch can set it in many places, so the text states the one used.
     """
     try:
         yield
@@ -31,5 +31,5 @@ def as_of_torch(timeout_s: float | None = None) -> Iterator[None]:
 
 
 def seconds_of(given: timedelta, default_s: float) -> float:
-    """A timeout among options of torch: negative where none was given."""
+    """Returns a timeout among options of torch in seconds; a negative one means the default."""
     return default_s if given < timedelta(0) else given.total_seconds()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which half serves: the extension that is compiled against torch, or the one in Python.
+"""Selects the half that runs: the extension that is compiled against torch, or the one in Python.
 
 The extension is looked for in this package and in the user's cache. Its file is named after its
-sources, torch's version and ABI, and Python's: what was compiled for others is not even opened.
+sources, torch's version and ABI, and Python's: a file compiled for others is not even opened.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GAPS = (
 
 
 def backend(member: Member, name: str) -> Any:
-    """The backend of one process group."""
+    """Makes the backend of one process group."""
     extension, why_not = load()
     if extension is not None:
         return extension.make(member, name)
@@ -44,7 +44,7 @@ def backend(member: Member, name: str) -> Any:
 
 @functools.cache
 def load() -> tuple[ModuleType | None, str]:
-    """The extension, or None and why there is none.
+    """Returns the extension, or None and the reason for its absence.
 
     TENDON_TORCH_BACKEND: 'extension' makes its absence an error, 'python' leaves it out.
     """
@@ -69,7 +69,7 @@ def file_name() -> str:
 
 
 def places() -> Iterator[Path]:
-    """Where it may be, the first choice first."""
+    """Returns its possible paths, the first choice first."""
     yield Path(__file__).parent
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     yield Path(cache) / "tendon" / "torch"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches that processes make and a dataset takes: both halves of a feed, by number.
+"""Batches that other processes make for a dataset: both halves of a feed, by number.
 
 A consumer asks a producer for the batches from a number on. The producer answers with batches, each
 with its number, and an end, or says that it no longer has that batch.
@@ -22,23 +22,23 @@ from ..server import serve
 from ._forms import pack, unpack
 from ._ready import first_done
 
-# A consumer that left is over for its producer by then, so that its successor is served [s].
+# By then the producer knows that its former consumer has left, so that it serves the next one [s].
 _HAND_OVER_S = 5.0
-# A producer is lost, or ended without a word.
+# The producer is lost, or ended without a message.
 _GONE = (_tendon.PeerLost, _tendon.EndOfStream, _tendon.Unreachable)
 
 
 class FeedGap(LookupError):
-    """A producer does not have the batch that it is asked for, or left one out."""
+    """A producer lacks the requested batch, or skipped one."""
 
 
 class Feeder:
     """The producer's half of a feed: hands numbered batches to one FeedDataset at a time.
 
-    address: where it listens; its FeedDataset is given the same. 'unix:@name', '127.0.0.1:7000'.
-    batches: a function that is called with a number and returns the batches from that one on; a
-        sequence; or another iterable, of which the first ones are made and dropped where a consumer
-        asks for later ones. An iterator does not go back: FeedGap for the consumer.
+    address: where it listens; its FeedDataset gets the same one. 'unix:@name', '127.0.0.1:7000'.
+    batches: a function that takes a number and returns the batches from that one on; a
+        sequence; or another iterable, whose first batches are made and dropped if a consumer
+        asks for later ones. An iterator cannot rewind: FeedGap for the consumer.
     profile, context: those of tendon.listen.
 
     A batch is a tensor, an array, or a (nested) dict, list or tuple of these and of plain values. A
@@ -60,13 +60,13 @@ class Feeder:
 
     @property
     def address(self) -> str:
-        """Where it listens, with the port that was chosen."""
+        """The address where it listens, with the chosen port."""
         return self._server.address
 
     def wait(self, timeout: float | None = None) -> None:
-        """Returns when a consumer has taken the last batch; raises what `batches` raised.
+        """Returns when a consumer has taken the last batch; raises the exception of `batches`.
 
-        timeout: seconds, None for ever; then tendon.Timeout, and it goes on.
+        timeout: seconds, None for ever; then tendon.Timeout, and the feed continues.
         """
         if not self._over.wait(timeout):
             raise _tendon.Timeout(f"TD-E0003 timeout: no consumer of {self.address} took the last batch in "
@@ -75,7 +75,7 @@ class Feeder:
             raise self._failure
 
     def close(self) -> None:
-        """Accepts no further consumer. One that is served meanwhile is served to its end."""
+        """Accepts no further consumer. The present one is served to its end."""
         self._server.close()
 
     def __enter__(self) -> Feeder:
@@ -141,7 +141,7 @@ class Feeder:
 
 
 def _behind(numbered: Iterator[tuple[int, Any]], first: int) -> Iterator[tuple[int, Any]]:
-    """From that number on; the ones before are dropped."""
+    """Returns the batches from that number on, and drops earlier ones."""
     number = -1
     for number, batch in numbered:
         if number >= first:
@@ -151,7 +151,7 @@ def _behind(numbered: Iterator[tuple[int, Any]], first: int) -> Iterator[tuple[i
 
 
 def _is_sequence(batches: Any) -> bool:
-    """A map-style dataset is one; torch's Dataset has a __getitem__ in iterable ones as well."""
+    """True for a map-style dataset; torch's Dataset has a __getitem__ in iterable ones as well."""
     return (hasattr(batches, "__getitem__") and hasattr(batches, "__len__")
             and not isinstance(batches, IterableDataset))
 
@@ -170,15 +170,15 @@ class FeedDataset(IterableDataset[Any]):
     """A dataset of the batches that other processes make, each by a Feeder.
 
     producers: their addresses, or one.
-    in_order: one batch of each producer in turn, those that ended left out; False: as they come.
-    resume: a state_dict(); the next iteration goes on behind the last batch that was taken there.
+    in_order: one batch of each producer in turn, without those that ended; False: in order of arrival.
+    resume: a state_dict(); the next iteration continues after the last batch taken there.
     timeout: of one batch [s]; None: for ever.
     connect_timeout: for a producer to be there [s].
-    reconnect: how long a producer that is lost may take to be there again, started anew [s]; it is
-        asked for the batch behind the last one that came. 0: its loss is PeerLost.
+    reconnect: how long a lost producer may take to restart [s]; it is then
+        asked for the batch after the last one that arrived. 0: its loss is PeerLost.
 
     In workers of a DataLoader each takes every num_workers-th producer; use batch_size=None, since
-    batches are made already. An iteration begins with batch 0, unless it resumes.
+    the batches are complete already. An iteration begins with batch 0, unless it resumes.
     """
 
     def __init__(self, producers: str | Sequence[str], *, in_order: bool = True,
@@ -200,11 +200,11 @@ class FeedDataset(IterableDataset[Any]):
             self.load_state_dict(resume)
 
     def state_dict(self) -> dict[str, Any]:
-        """How many batches of each producer were taken: plain values, for torch.save or JSON."""
+        """Returns the number of batches taken from each producer: plain values, for torch.save or JSON."""
         return {**self._state, "taken": dict(self._state["taken"]), "ended": list(self._state["ended"])}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next iteration goes on behind the last batch that was taken in that state."""
+        """Makes the next iteration continue after the last batch taken in that state."""
         taken, ended, turn = state.get("taken"), state.get("ended"), state.get("turn")
         if not isinstance(taken, Mapping) or set(taken) != set(self._producers) or not all(
                 type(count) is int and count >= 0 for count in taken.values()):
@@ -221,7 +221,7 @@ class FeedDataset(IterableDataset[Any]):
         left = [each for each in mine if each not in state["ended"]]
         if not left:
             return
-        # In the process that iterates, which may be a fork. Its descriptor is nobody else's.
+        # Made in the process that iterates, which may be a fork. Nothing else uses its descriptor.
         context = _tendon.Context("feed")
         feeds: dict[str, _Feed] = {}
         try:
@@ -237,7 +237,7 @@ class FeedDataset(IterableDataset[Any]):
         return {"taken": {each: 0 for each in self._producers}, "ended": [], "turn": self._producers[0]}
 
     def _in_turn(self, feeds: dict[str, _Feed], state: dict[str, Any]) -> Iterator[Any]:
-        # From the one whose turn it is.
+        # Starts with the producer whose turn it is.
         first = self._producers.index(state["turn"])
         for address in itertools.cycle(self._producers[first:] + self._producers[:first]):
             if address in feeds:
@@ -260,7 +260,7 @@ class FeedDataset(IterableDataset[Any]):
             if place is None:
                 raise _tendon.Timeout(f"TD-E0003 timeout: no batch of {', '.join(addresses)} came in {self._timeout} s")
             one = feeds.pop(addresses[place])
-            feeds[one.address] = one  # behind the others, so that none waits for ever
+            feeds[one.address] = one  # to the end of the line, so that every producer has its turn
             batch = one.take(self._timeout)
             if batch is _END:
                 self._end(feeds, one.address, state)
@@ -289,13 +289,13 @@ class _Feed:
         self._pipe = self._connect(dataset._connect_timeout)
 
     def begin(self) -> _tendon.Future[dict[str, Any]]:
-        """The receive of the next batch, as a future."""
+        """Starts the receive of the next batch, as a future."""
         if self._future is None:
             self._future = self._pipe.irecv(None, as_=torch)
         return self._future
 
     def take(self, timeout: float | None) -> tuple[Any, ...]:
-        """The next batch in a tuple, or _END."""
+        """Returns the next batch in a tuple, or _END."""
         while True:
             try:
                 return self._understood(self._message(timeout))

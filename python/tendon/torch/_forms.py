@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tuples and lists of tensors in a batch, which travel as dicts and a text that says so."""
+"""Tuples and lists of tensors in a batch: they are sent as dicts, with a text that describes the form."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 from .. import _tendon
 
-# A form is None (it is what it was), or one of {"d": {key: form}}, {"t": [form, ...]}, {"l": [form, ...]}.
+# A form is None (unchanged), or one of {"d": {key: form}}, {"t": [form, ...]}, {"l": [form, ...]}.
 _SEQUENCES: dict[str, Any] = {"t": tuple, "l": list}
 
 
 def pack(batch: Any) -> tuple[Any, str]:
-    """The batch that Tendon sends, and the form as text."""
+    """Returns the batch that Tendon sends, and the form as text."""
     content, form = _packed(batch)
     return content, "" if form is None else json.dumps(form)
 
 
 def unpack(content: Any, form: Any) -> Any:
-    """Takes nothing on trust: the two come from a peer."""
+    """Restores the batch. Checks both arguments, as they arrive from a peer."""
     if form in ("", None):
         return content
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The groups behind process groups: one rendezvous through torch's Store, then parts of that group."""
+"""The groups behind process groups: the first meets through torch's Store, later ones are parts of it."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from ._errors import as_of_torch
 
 @dataclasses.dataclass
 class Member:
-    """This process in a process group, and the group below it."""
+    """This process in a process group, and its Tendon group."""
 
     group: _tendon.Group
     rank: int
     size: int
     timeout: timedelta
-    # By their ranks here.
+    # Indexed by the ranks in this group.
     global_ranks: list[int]
 
 
-# That of the group of all processes, while it lives, and the process group that it belongs to.
+# The process group of all processes and its Tendon group, while it lives.
 _world: weakref.ref[Any] | None = None
 _world_group: _tendon.Group | None = None
 
 
 def create(options: Any, backend_options: Any) -> Any:
-    """The backend for the options that torch hands to an extended creator."""
+    """Makes the backend for the options that torch passes to an extended creator."""
     _check_options(options, backend_options)
     seconds = options.timeout.total_seconds()
     ranks = list(options.global_ranks_in_group)
@@ -57,7 +57,7 @@ def create(options: Any, backend_options: Any) -> Any:
 
 
 def part_of(parent: Member, ranks: Sequence[int], name: str, timeout: timedelta) -> Any:
-    """The backend of some members, by their ranks in the parent; None outside."""
+    """Makes the backend of some members, by their ranks in the parent; None for other members."""
     if parent.rank not in ranks:
         return None
     with as_of_torch():
@@ -68,7 +68,9 @@ def part_of(parent: Member, ranks: Sequence[int], name: str, timeout: timedelta)
 
 
 def without(parent: Member, excluded: Sequence[int], timeout: timedelta) -> Any:
-    """The backend of all members but these. A group that a death has ended goes on for this."""
+    """Makes the backend of all members except `excluded`. A group that a death has ended is first rebuilt without the
+    dead.
+    """
     if parent.rank in excluded:
         raise dist.DistBackendError(f"shrink: rank {parent.rank} is among those to leave out "
                                     f"({sorted(excluded)}); only those that stay may call it")
@@ -89,12 +91,12 @@ def without(parent: Member, excluded: Sequence[int], timeout: timedelta) -> Any:
 
 
 def monitored_barrier(member: Member, seconds: float, wait_all_ranks: bool) -> None:
-    """Begins its error in torch's words, which programs look for; Tendon's list all that are missing."""
+    """Starts its error with torch's words, which programs look for; Tendon's text lists all missing members."""
     try:
         member.group.monitored_barrier(timeout=seconds)
     except _tendon.Error as error:
         names_missing = isinstance(error, (_tendon.Timeout, _tendon.PeerLost))
-        # The text before it may name the rank that stopped first.
+        # The text before " waits for " may name the rank that stopped first.
         missing = re.findall(r"rank (\d+)", error.detail.split(" waits for ")[-1]) if names_missing else []
         if not missing:
             words = f"Rank {member.rank} reached monitoredBarrier, which failed"
@@ -108,7 +110,7 @@ def monitored_barrier(member: Member, seconds: float, wait_all_ranks: bool) -> N
 
 
 def close(member: Member) -> None:
-    """Nothing can be a part of this group any more."""
+    """Closes the group, so that no later group is a part of it."""
     global _world, _world_group
     if _world_group is member.group:
         _world = _world_group = None
@@ -122,7 +124,7 @@ def _remember(process_group: Any, group: _tendon.Group) -> None:
 
 
 def _parent_of(ranks: list[int]) -> _tendon.Group | None:
-    """The group of all processes where it is Tendon's; else these meet through the Store."""
+    """Returns the Tendon group of all processes; without one, the members meet through the Store."""
     if not ranks or _world is None or _world_group is None or not dist.is_initialized():
         return None
     return _world_group if _world() is dist.group.WORLD else None

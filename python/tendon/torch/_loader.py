@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch's DataLoader, whose workers hand their batches over by pipes, in shared memory."""
+"""torch's DataLoader, whose workers send their batches through pipes, in shared memory."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from .. import _tendon
 from . import _parcels
 from ._ready import first_done
 
-# Between two looks at whether a worker is alive [s].
+# The time between two checks whether a worker is alive [s].
 _LOOK_S = 1.0
-# For a worker that was started to be there, its imports and the copy of its dataset included [s].
+# The time for a started worker to connect, including its imports and the copy of its dataset [s].
 _START_S = 600.0
-# For the first message of one that has connected [s].
+# The time for the first message of a connected worker [s].
 _FIRST_S = 30.0
 
 
 class DataLoader(torch.utils.data.DataLoader[Any]):
     """torch.utils.data.DataLoader, with its arguments, its order and its seeds.
 
-    Batches of workers travel by Tendon's pipes instead of torch's queues: tensors and large arrays
-    through shared memory that is used again, everything else as pickles between the program and
+    Batches of workers pass through Tendon's pipes instead of torch's queues: tensors and large arrays
+    through reused shared memory, everything else as pickles between the program and
     its own children.
 
-    pin_memory: refused where there is an accelerator; call pin_memory() on what is taken.
+    pin_memory: refused if there is an accelerator; call pin_memory() on the batch.
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -58,16 +58,16 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
 @dataclass
 class _Asked:
-    """In the arguments of torch's worker, where it finds what it is asked for."""
+    """Stands in the arguments of torch's worker for the queue of its indices."""
 
 
 @dataclass
 class _Made:
-    """In the arguments of torch's worker, where it puts what it made."""
+    """Stands in the arguments of torch's worker for the queue of its results."""
 
 
 class _Lane:
-    """The parent's end of one worker, which torch takes for the queue of that worker's indices."""
+    """The parent's end of one worker, which torch uses as the queue of that worker's indices."""
 
     def __init__(self) -> None:
         self.pipe: _tendon.Pipe | None = None
@@ -79,10 +79,10 @@ class _Lane:
         try:
             _parcels.send(self.pipe, asked)
         except (_tendon.PeerLost, _tendon.EndOfStream, _tendon.Cancelled, _tendon.PipeClosed):
-            pass  # the next batch says how the worker ended
+            pass  # the next batch tells how the worker ended
 
     def begin(self) -> _tendon.Future[_tendon.Message]:
-        """The receive of the next batch, as a future."""
+        """Starts the receive of the next batch, as a future."""
         assert self.pipe is not None
         if self._future is None:
             self._future = self.pipe.irecv_message(None)
@@ -103,7 +103,7 @@ class _Lane:
                 return whole[0]
 
     def cancel_join_thread(self) -> None:
-        """For torch: there is no thread."""
+        """torch calls this; there is no thread."""
 
     def close(self) -> None:
         if self.pipe is not None:
@@ -112,7 +112,7 @@ class _Lane:
 
 
 class _Processes:
-    """The context of multiprocessing that torch makes workers with, whose queues are pipes."""
+    """The multiprocessing context with which torch makes workers; its queues are pipes."""
 
     def __init__(self, context: Any, workers: int, address: str, token: bytes) -> None:
         self._context = context
@@ -120,7 +120,7 @@ class _Processes:
         self._token = token
         self.lanes = [_Lane() for _ in range(workers)]
         self._left = iter(self.lanes)
-        self._results = _Lane()  # torch makes it first, and reads nothing from it
+        self._results = _Lane()  # torch makes it first and reads nothing from it
         self._made_results = False
 
     def Queue(self) -> _Lane:  # noqa: N802: torch's name
@@ -140,22 +140,24 @@ class _Processes:
 
 
 class _PipeIterator(_MultiProcessingDataLoaderIter):
-    """torch's iterator over batches of workers. It keeps the order, the seeds and the workers; this brings batches."""
+    """torch's iterator over batches of workers. torch keeps the order, the seeds and the workers; this class receives
+    batches.
+    """
 
     def __init__(self, loader: DataLoader) -> None:
         self._given_context = loader.multiprocessing_context
         self._lanes: list[_Lane] = []
-        self._resumed: list[_Lane] = []  # those whose worker has to say that it begins anew
+        self._resumed: list[_Lane] = []  # their workers must still confirm the new start
         self._tendon = _tendon.Context("DataLoader", timeout=None)
         token = secrets.token_bytes(32)
-        self._workers_status = [False] * loader.num_workers  # until torch says otherwise
+        self._workers_status = [False] * loader.num_workers  # until torch sets it
         try:
             self._listener = self._tendon.listen(f"unix:@tendon-loader-{secrets.token_hex(16)}")
             self._token = token
             processes = _Processes(self._given_context or torch.multiprocessing, loader.num_workers,
                                    self._listener.address, token)
             self._lanes = processes.lanes
-            # torch takes the context of multiprocessing from the loader.
+            # torch takes the multiprocessing context from the loader.
             super().__init__(_Given(loader, processes))
         except BaseException:
             self._close()
@@ -169,7 +171,7 @@ class _PipeIterator(_MultiProcessingDataLoaderIter):
         super()._reset(loader, first_iter)
 
     def _accept(self) -> None:
-        """Every worker connects as the first thing it does."""
+        """Accepts a connection from every worker, which connects first of all."""
         end = time.monotonic() + _START_S
         left = len(self._lanes)
         while left:
@@ -210,7 +212,7 @@ class _PipeIterator(_MultiProcessingDataLoaderIter):
         if self._resumed:
             return self._resumed[0]
         if self._in_order:
-            # The next batch is of this worker; those of others wait in their pipes.
+            # The next batch is from this worker; those of others wait in their pipes.
             return self._lanes[self._task_info[self._rcvd_idx][0]]
         lanes = [self._lanes[number] for number in sorted({each[0] for each in self._task_info.values()})]
         place = first_done(self._tendon, [each.begin() for each in lanes], timeout)
@@ -233,7 +235,7 @@ class _PipeIterator(_MultiProcessingDataLoaderIter):
     def _shutdown_workers(self) -> None:
         try:
             if not self._shutdown:
-                # torch's handler of SIGCHLD is to leave those alone that end from here on.
+                # From here on torch's handler of SIGCHLD must ignore workers that end.
                 self._workers_done_event.set()
                 for lane in self._lanes:
                     if lane.pipe is not None:
@@ -253,7 +255,7 @@ class _PipeIterator(_MultiProcessingDataLoaderIter):
 
 
 class _Given:
-    """The loader as torch's iterator reads it, with another context of multiprocessing."""
+    """The loader as torch's iterator reads it, with another multiprocessing context."""
 
     def __init__(self, loader: DataLoader, processes: _Processes) -> None:
         self._loader = loader
@@ -271,7 +273,7 @@ def _signal_name(number: int) -> str:
 
 
 class _Worker:
-    """The worker's end, which torch takes for both of its queues."""
+    """The worker's end, which torch uses as both of its queues."""
 
     def __init__(self, pipe: _tendon.Pipe, number: int) -> None:
         self._pipe = pipe
@@ -280,13 +282,15 @@ class _Worker:
         self._arrivals = _parcels.Arrivals()
 
     def collate(self, batch: Any) -> Any:
-        """default_collate, into memory that the parent reads: nobody here sees the batch before it is sent."""
+        """Collates as default_collate, into memory that the parent reads: the worker does not see the batch before it
+        is sent.
+        """
         if default_collate_fn_map[torch.Tensor] is _stack:
             return collate(batch, collate_fn_map={**default_collate_fn_map, torch.Tensor: self._stack_lent})
-        return default_collate(batch)  # the program has its own way with tensors
+        return default_collate(batch)  # the program collates tensors in its own way
 
     def lend(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
-        """None: it is small, or larger than a message may be."""
+        """Returns None for a small tensor, or one larger than a message may be."""
         return self._loans.empty(shape, dtype)
 
     def _stack_lent(self, batch: Any, *, collate_fn_map: Any = None) -> torch.Tensor:
@@ -299,7 +303,7 @@ class _Worker:
         return torch.stack(batch, 0) if out is None else torch.stack(batch, 0, out=out)
 
     def get(self, timeout: float | None = None) -> Any:
-        """The parent says when to end, or its death does."""
+        """Waits until the parent says when to end, or dies."""
         try:
             while True:
                 whole = self._arrivals.take(self._pipe.recv_message(None))
@@ -316,7 +320,7 @@ class _Worker:
                 _parcels.send(self._pipe, made, self._loans)
             except (_tendon.PeerLost, _tendon.EndOfStream, _tendon.Cancelled):
                 raise SystemExit(0) from None
-            except Exception:  # an object without a pickle, a batch beyond the cap
+            except Exception:  # an object without a pickle, a batch beyond the limit
                 failure = ExceptionWrapper(where=f"in DataLoader worker process {self._number}")
                 self._loans.drop()
                 _parcels.send(self._pipe, (made[0], failure))
@@ -324,28 +328,28 @@ class _Worker:
             raise SystemExit(0) from None
 
     def cancel_join_thread(self) -> None:
-        """For torch: there is no thread."""
+        """torch calls this; there is no thread."""
 
     def close(self) -> None:
-        """For torch: the pipe ends with the process."""
+        """torch calls this; the pipe ends with the process."""
 
 
-_worker: _Worker | None = None  # that this process is
+_worker: _Worker | None = None  # the worker that this process is
 
 
 def empty_in_batch(shape: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """torch.empty() for a collate_fn, or for samples that are batches already, on the CPU.
+    """torch.empty() for a collate_fn, or for samples that are already batches, on the CPU.
 
     In a worker of tendon.torch.DataLoader the tensor lies where the program reads it, so it is not
     copied: torch.stack(samples, out=empty_in_batch((len(samples), *samples[0].shape))). It belongs
-    to the batch that is being made: the worker must not keep it. Elsewhere it is torch.empty().
+    to the batch being made: the worker must not keep it. Elsewhere it is torch.empty().
     """
     made = None if _worker is None else _worker.lend(tuple(shape), dtype)
     return torch.empty(tuple(shape), dtype=dtype, device="cpu") if made is None else made
 
 
 def _work(address: str, token: bytes, number: int, target: Any, places: tuple[Any, ...]) -> None:
-    """In a worker, before torch's own loop."""
+    """Runs in a worker, before torch's own loop."""
     context = _tendon.Context(f"DataLoader worker {number}", timeout=None)
     try:
         pipe = context.connect(address, _START_S)
@@ -353,12 +357,12 @@ def _work(address: str, token: bytes, number: int, target: Any, places: tuple[An
     except _tendon.Error:
         parent = multiprocessing.parent_process()
         if parent is None or not parent.is_alive():
-            return  # it left before
+            return  # the parent ended before
         raise
     global _worker
     end = _worker = _Worker(pipe, number)
     if default_collate_fn_map[torch.Tensor] is collate_tensor_fn:
-        # That of torch makes memory for its queues, which is new for each batch.
+        # torch's function allocates new memory for its queues for each batch.
         default_collate_fn_map[torch.Tensor] = _stack
     target(*(end if isinstance(each, (_Asked, _Made)) else end.collate if each is default_collate else each
              for each in places))

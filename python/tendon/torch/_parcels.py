@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any picklable object, with its tensors and large buffers beside the pickle, over a pipe between own processes."""
+"""Sends any picklable object, with its tensors and large buffers beside the pickle, over a pipe between own processes.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +16,20 @@ import torch
 
 from .. import _tendon
 
-# Bytes of a tensor or buffer that travel inside the pickle; more lie beside it, and are not copied on arrival.
+# Larger tensors and buffers lie beside the pickle, and are not copied on arrival.
 _INLINE_BYTES = 4096
-# The pickle beside tensors has a length of a multiple of this, so that few schemas have to be announced.
+# The padded length of a pickle beside tensors is a multiple of this, so that few schemas are announced.
 _PICKLE_STEP = 1024
 _PICKLE = "pickle"
 
-# A message that lies in a loan, and belongs to the pickle that follows.
+# The tag of a message that lies in a loan and belongs to the next pickle.
 _LENT = "lent"
 
-_taken = threading.local()  # what lies beside the pickle that this thread loads
+_taken = threading.local()  # the data beside the pickle that this thread loads
 
 
 class _Pickler(ForkingPickler):
-    """Takes dense tensors of the CPU out; what else torch can share between processes, it shares."""
+    """Extracts dense tensors on the CPU; other objects that torch can share between processes are shared."""
 
     def __init__(self, file: io.BytesIO, loans: Loans | None) -> None:
         super().__init__(file, 5, True, self._buffer)
@@ -38,7 +39,7 @@ class _Pickler(ForkingPickler):
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is np.ndarray and not value.flags.writeable:
-            return value.copy().__reduce_ex__(5)  # may be written where it arrives, as from torch's queues
+            return value.copy().__reduce_ex__(5)  # writable where it arrives, as from torch's queues
         if type(value) is not torch.Tensor or value.layout != torch.strided or value.device.type != "cpu" or (
                 value.requires_grad or value.is_quantized):
             return NotImplemented
@@ -50,7 +51,7 @@ class _Pickler(ForkingPickler):
             return _empty, (value.dtype, tuple(value.shape), value.stride())
         value = value.resolve_conj().resolve_neg()
         if not value.is_contiguous():
-            value = value.clone()  # keeps the strides where its elements lie without gaps
+            value = value.clone()  # keeps the strides if its elements lie without gaps
         flat = value.as_strided((value.numel(),), (1,)).view(torch.uint8)
         form = (value.dtype, tuple(value.shape), value.stride())
         if len(flat) <= _INLINE_BYTES:
@@ -59,7 +60,7 @@ class _Pickler(ForkingPickler):
         return _beside, (len(self.tensors) - 1, *form)
 
     def _buffer(self, buffer: pickle.PickleBuffer) -> bool:
-        """True: the buffer lies inside the pickle."""
+        """Returns True if the buffer lies inside the pickle."""
         raw = buffer.raw()
         if raw.nbytes <= _INLINE_BYTES or raw.readonly:
             return True
@@ -86,14 +87,14 @@ def _lent(place: int, dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[
 
 
 class Loans:
-    """Tensors that were made where the peer will read them: for one that nobody keeps once it is sent."""
+    """Tensors made where the peer will read them: for a tensor that the caller drops once it is sent."""
 
     def __init__(self, pipe: _tendon.Pipe) -> None:
         self._pipe = pipe
         self._made: dict[int, tuple[_tendon.Loan, torch.Tensor]] = {}
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
-        """None: it is small, or larger than a message may be."""
+        """Returns None for a small tensor, or one larger than a message may be."""
         count = math.prod(shape) * dtype.itemsize
         if count <= _INLINE_BYTES:
             return None
@@ -106,7 +107,7 @@ class Loans:
         return flat.view(dtype).view(shape)
 
     def place_of(self, tensor: torch.Tensor) -> int | None:
-        """Which of the loans it lies in."""
+        """Returns the loan that the tensor lies in."""
         start = tensor.untyped_storage().data_ptr()
         return list(self._made).index(start) if start in self._made else None
 
@@ -116,12 +117,12 @@ class Loans:
         self._made.clear()
 
     def drop(self) -> None:
-        """Those of a batch that failed."""
+        """Drops the loans of a failed batch."""
         self._made.clear()
 
 
 def send(pipe: _tendon.Pipe, value: Any, loans: Loans | None = None) -> None:
-    """Raises what pickle raises, before anything is sent."""
+    """Sends the object. Raises pickle's exceptions before anything is sent."""
     file = io.BytesIO()
     pickler = _Pickler(file, loans)
     pickler.dump(value)
@@ -132,20 +133,20 @@ def send(pipe: _tendon.Pipe, value: Any, loans: Loans | None = None) -> None:
         pipe.send(pickled, None)
         return
     padded = bytearray(-(-len(pickled) // _PICKLE_STEP) * _PICKLE_STEP)
-    padded[:len(pickled)] = pickled  # a pickle ends where it says that it ends
+    padded[:len(pickled)] = pickled  # a pickle marks its own end
     parts: dict[str, Any] = {f"t{place}": each for place, each in enumerate(pickler.tensors)}
     parts.update((f"b{place}", each) for place, each in enumerate(pickler.buffers))
     pipe.send({_PICKLE: padded, **parts}, None)
 
 
 class Arrivals:
-    """Puts together what send() took apart. Pickles are taken from own processes, and from nobody else."""
+    """Reassembles the objects of send(). Loads pickles, so the peer must be an own process."""
 
     def __init__(self) -> None:
         self._lent: list[Any] = []
 
     def take(self, message: _tendon.Message) -> tuple[Any] | None:
-        """The object in a tuple; None: more of it is to come."""
+        """Returns the object in a tuple; None while parts are missing."""
         batch = message.batch
         if batch is not None and _LENT in batch:
             self._lent.append(batch[_LENT])

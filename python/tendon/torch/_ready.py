@@ -12,7 +12,7 @@ from .._tendon import Context, Future
 
 
 def first_done(context: Context, futures: Sequence[Future[Any]], timeout: float | None) -> int | None:
-    """The place of the first one in the list that is done; None: none was in time.
+    """Returns the index of the first done future in the list; None if none was done in time.
 
     timeout: seconds, None for ever. No event loop may wait for this Context.
     """
@@ -21,7 +21,7 @@ def first_done(context: Context, futures: Sequence[Future[Any]], timeout: float 
     poller = select.poll()
     poller.register(context.fileno(), select.POLLIN)
     while True:
-        watched._arm()  # takes back the signal before the look, so that none is lost after it
+        watched._arm()  # resets the signal before the look, so that no later one is lost
         for place, future in enumerate(futures):
             if future.done():
                 return place

@@ -13,9 +13,9 @@ _MOST_DIMENSIONS = 64
 
 def sum_of_sparse(tensor: torch.Tensor, size: int,
                   gather: Callable[[torch.Tensor, list[torch.Tensor]], None]) -> None:
-    """Replaces `tensor` by the sum of those of all ranks, added in the order of ranks.
+    """Replaces `tensor` by the sum of those of all ranks, added in rank order.
 
-    gather(mine, outputs): an all_gather that is over when it returns, of any sizes.
+    gather(mine, outputs): an all_gather of any sizes that is done when it returns.
     """
     mine = tensor.detach().coalesce()
     about = _about(mine)
@@ -39,7 +39,7 @@ def sum_of_sparse(tensor: torch.Tensor, size: int,
 
 
 def _about(tensor: torch.Tensor) -> torch.Tensor:
-    """How many values it has, and what has to be the same on all ranks."""
+    """Returns the number of values, and the properties that must be the same on all ranks."""
     if tensor.dim() > _MOST_DIMENSIONS:
         raise dist.DistBackendError(f"a sparse tensor of {tensor.dim()} dimensions; legal are "
                                     f"{_MOST_DIMENSIONS}")

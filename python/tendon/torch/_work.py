@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Works of the backend in Python, and the threads that complete their futures."""
+"""Works of the Python backend, and the threads that complete their futures."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ._errors import as_of_torch
 
 
 class PythonWork(dist.Work):
-    """Operations that were started together, and the tensors that they touch.
+    """Operations that were started together, and the tensors that they use.
 
-    torch hands programs a Work of its own, in C++, which asks this one for wait() and get_future() only: so
+    torch gives programs a Work of its own, in C++, which asks this one only for wait() and get_future(). So
     is_completed(), exception() and result() cannot be answered here.
     """
 
@@ -31,7 +31,7 @@ class PythonWork(dist.Work):
         self._tensors = tensors
         self.is_receive = is_receive
         self._error: dist.DistBackendError | None = None
-        # Held by the thread that waits. The results of operations are taken once.
+        # Held by the thread that waits, as each result can be taken only once.
         self._lock = threading.Lock()
         self._future: torch.futures.Future[Any] | None = None
 
@@ -51,7 +51,7 @@ class PythonWork(dist.Work):
         return True
 
     def over(self) -> bool:
-        """Without waiting. False also while another thread waits for it."""
+        """True if it is done; does not wait. False also while another thread waits for it."""
         if not self._lock.acquire(blocking=False):
             return False
         try:
@@ -60,12 +60,12 @@ class PythonWork(dist.Work):
             self._lock.release()
 
     def give_up(self) -> None:
-        """A receive that has no message yet ends with an error."""
+        """Ends a receive that has no message yet with an error."""
         for one in self._left:
             one.cancel()
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """Its failure is an error of the future; a value would be a tensor to torch's C++."""
+        """Returns the future. A failure is an error of the future, as torch's C++ would take a value for a tensor."""
         if self._future is None:
             ended: torch.futures.Future[Any] = torch.futures.Future()
             self._future = ended.then(self._outcome)
@@ -74,7 +74,7 @@ class PythonWork(dist.Work):
         return self._future
 
     def _take(self, limit: float | None, given: timedelta) -> None:
-        """The result of the next operation; one that is not over by its own timeout ends."""
+        """Takes the result of the next operation, which ends at its own timeout."""
         try:
             with as_of_torch(self._timeout_s):
                 if limit is None:
@@ -93,7 +93,7 @@ class PythonWork(dist.Work):
                 self._left.clear()
             raise
         except BaseException:
-            # Ctrl-C: what is under way ends for everybody, as it must not be begun anew.
+            # Ctrl-C: the operation ends for all members, as it cannot be restarted.
             self.give_up()
             raise
 
@@ -111,7 +111,7 @@ class PythonWork(dist.Work):
 
 
 class _NotDone(dist.DistBackendError):
-    """The Work goes on."""
+    """The Work continues."""
 
 
 def _not_done(timeout: timedelta) -> _NotDone:

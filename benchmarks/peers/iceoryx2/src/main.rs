@@ -19,7 +19,7 @@ use common::{print_json, Measured, Outcome, Sizes};
 
 const USAGE: &str = "usage: iceoryx2_ping_pong [-b begin_bytes] [-e end_bytes] [-f factor] \
                      [-n iterations] [-w warm_up] [--mode loan|written]";
-/// How often a waiting side looks whether the other process still lives.
+/// The spins of a waiting side between two checks whether the other process lives.
 const SPINS_PER_CHECK: u64 = 1 << 20;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -55,7 +55,7 @@ fn parse_options() -> Outcome<Options> {
 }
 
 impl Options {
-    /// Unless -n says otherwise: 20000 rounds, fewer where every byte of a large size is written.
+    /// Without -n: 20000 rounds, fewer if every byte of a large size is written.
     fn iterations_for(&self, size_bytes: usize) -> usize {
         self.sizes.iterations.unwrap_or(match self.mode {
             Mode::Loan => 20000,
@@ -68,7 +68,7 @@ impl Options {
     }
 }
 
-/// One process's two ends: what it sends on and what it receives from.
+/// The two ends of one process: a publisher and a subscriber.
 struct Ends {
     publisher: Publisher<ipc::Service, [u8], ()>,
     subscriber: Subscriber<ipc::Service, [u8], ()>,
@@ -121,8 +121,8 @@ impl Ends {
         if self.mode == Mode::Written {
             sample.payload_mut().fill(std::mem::MaybeUninit::new(1));
         }
-        // SAFETY: any bit pattern is a u8, and nobody reads the bytes that `loan` leaves as they
-        // were: handing memory over untouched is what that mode measures.
+        // SAFETY: any bit pattern is a u8, and the bytes that `loan` leaves unchanged are not read:
+        // that mode measures a hand-over of untouched memory.
         unsafe { sample.assume_init() }.send()?;
         Ok(())
     }
@@ -161,7 +161,7 @@ fn answer(options: &Options, prefix: &str) -> Outcome<()> {
             ends.receive(&mut parent_lives)?;
             ends.send()?;
         }
-        // The last answer must be taken before its memory goes.
+        // Takes the last answer before its memory is released.
         ends.receive(&mut parent_lives)?;
     }
     Ok(())

@@ -30,7 +30,7 @@ const USAGE: &str = "usage: zenoh_topic [-b begin_bytes] [-e end_bytes] [-f fact
                      [-n iterations] [-w warm_up] [--mode ping|put|block|join] [--readers N] \
                      [--at ENDPOINT] [--router ENDPOINT] [--readers-by COMMAND]";
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What the subscribers say when each has the sample; other words are counts.
+/// The subscribers send this when each has the sample; other words are counts.
 const ALL_HAVE_IT: u64 = u64::MAX;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -56,11 +56,11 @@ struct Options {
     sizes: Sizes,
     readers: u64,
     mode: Mode,
-    /// Where one of the two processes listens; without it, at a unix socket.
+    /// The address where one of the two processes listens; None: a unix socket.
     at: Option<String>,
-    /// Neither listens: both are clients of this router.
+    /// Both processes are clients of this router, and neither listens.
     router: Option<String>,
-    /// What executes the second process.
+    /// The command that executes the second process.
     readers_by: Vec<String>,
     answers: bool,
 }
@@ -97,7 +97,7 @@ fn parse_options() -> Outcome<Options> {
 }
 
 impl Options {
-    /// Unless -n says otherwise: about 1 GiB of traffic, as `tendon bench topic` has.
+    /// Without -n: about 1 GiB of traffic, as in `tendon bench topic`.
     fn iterations_for(&self, size_bytes: usize) -> usize {
         self.sizes.iterations.unwrap_or(((1 << 30) / size_bytes).clamp(20, 20000))
     }
@@ -117,7 +117,7 @@ fn open(options: &Options, role: Role, at: &str) -> Outcome<Session> {
     let (mode, way, endpoint) = match (&options.router, role) {
         (Some(router), _) => ("client", "connect", router.as_str()),
         (None, Role::Listens) => ("peer", "listen", at),
-        // What joins needs no more than a client does.
+        // A joining session needs no more than a client does.
         (None, Role::Connects) if options.mode == Mode::Join => ("client", "connect", at),
         (None, Role::Connects) => ("peer", "connect", at),
     };
@@ -139,12 +139,12 @@ fn wait_until(otherwise: &str, mut is_so: impl FnMut() -> Outcome<bool>) -> Outc
     Ok(())
 }
 
-/// Returns once somebody subscribes to its key.
+/// Returns once a subscriber matches its key.
 fn matched(publisher: &Publisher) -> Outcome<()> {
     wait_until("nobody subscribes", || Ok(publisher.matching_status().wait()?.matching()))
 }
 
-/// The second process: until `bye` comes.
+/// Runs in the second process until it gets `bye`.
 fn answer(options: &Options, at: &str) -> Outcome<()> {
     let back = open(options, Role::Connects, at)?;
     let pong = Arc::new(back.declare_publisher("pong").wait()?);
@@ -165,14 +165,14 @@ fn answer(options: &Options, at: &str) -> Outcome<()> {
         kept.push((session, subscriber));
     }
     let (said, end) = mpsc::channel();
-    // The first subscriber's session brings the word behind all samples that come to it.
+    // The first subscriber's session receives this message after all samples for it.
     let counted = kept[0].0.declare_subscriber("end").callback(move |sample: Sample| {
         let _ = said.send(sample.payload().len());
     });
     let _counted = counted.wait()?;
     matched(&pong)?;
     pong.put([1u8; 8].as_slice()).wait()?;
-    // One byte: how many came; two: bye.
+    // One byte asks for the count; two bytes mean bye.
     while end.recv_timeout(PATIENCE)? == 1 {
         let count = got.swap(0, Ordering::AcqRel);
         pong.put(count.to_le_bytes().as_slice()).wait()?;
@@ -200,7 +200,7 @@ fn measure_ping(
     Ok(Measured::of(size_bytes, samples_us))
 }
 
-/// Returns once a sample comes to every subscriber: the publisher hears of one after the other.
+/// Returns once a sample reaches every subscriber: the publisher learns of them one by one.
 fn reaches_all(
     options: &Options,
     ping: &Publisher,
@@ -228,7 +228,7 @@ fn reaches_all(
     Err("not every subscriber is reached".into())
 }
 
-/// Each sample is a copy of the program's bytes, as its publisher would make it.
+/// Each sample copies the program's bytes, as its publisher would.
 fn measure_put(
     options: &Options,
     size_bytes: usize,
@@ -258,7 +258,8 @@ fn measure_put(
     })
 }
 
-/// The second process: until it is killed, or a killed one cannot have done so.
+/// Publishes in the second process until it is killed, or until a time limit in case the parent was
+/// killed before.
 fn put_for_ever(options: &Options, at: &str) -> Outcome<()> {
     let session = open(options, Role::Listens, at)?;
     let ping = session.declare_publisher("ping").wait()?;
@@ -272,7 +273,8 @@ fn put_for_ever(options: &Options, at: &str) -> Outcome<()> {
 }
 
 fn measure_joins(options: &Options, at: &str) -> Outcome<Vec<Measured>> {
-    // One whose connection is refused tries again a second later: that is not measured.
+    // Waits for the listener: a refused session would retry a second later, which is not to be
+    // measured.
     wait_until("the other process does not listen", || {
         Ok(open(options, Role::Connects, at).is_ok())
     })?;
@@ -319,7 +321,7 @@ fn measure(options: &Options, at: &str, child: &mut Child) -> Outcome<Vec<Measur
         .declare_publisher("end")
         .congestion_control(CongestionControl::Block)
         .wait()?;
-    // Its first word comes when every subscriber is there.
+    // The first message arrives when every subscriber is ready.
     while let Err(waited) = pongs.recv_timeout(Duration::from_millis(100)) {
         if let Some(status) = child.try_wait()? {
             return Err(format!("the answering process has ended: {status}").into());

@@ -31,7 +31,7 @@ def _arguments() -> argparse.Namespace:
 
 
 async def serve(arguments: argparse.Namespace) -> None:
-    """Until SIGINT or SIGTERM."""
+    """Serves until SIGINT or SIGTERM."""
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
@@ -48,5 +48,5 @@ if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING, format="engine.front: %(message)s")
     try:
         asyncio.run(serve(_arguments()))
-    except OSError as error:  # the port is taken, for example
+    except OSError as error:  # for example, the port is in use
         sys.exit(f"engine.front: {error}")

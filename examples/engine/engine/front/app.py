@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes: what each address does, and what every request is checked for."""
+"""Routes: the handler of each path, and the checks of every request."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ _log = logging.getLogger("engine.front")
 
 
 class Front:
-    """One event loop's; app() is run by aiohttp with handler_cancellation, so that a client's end is known."""
+    """Belongs to one event loop; aiohttp runs app() with handler_cancellation, so that the end of a client is noticed.
+    """
 
     def __init__(self, link: Link, tokenizer: Tokenizer, model: Model, door: Door) -> None:
         limits = door.limits
         self._link, self._tokenizer, self._model, self._limits = link, tokenizer, model, limits
         self.door, self.bodies = door, Bodies(limits)
-        # Beside them there is place for those that only look, and that are read.
+        # The other places are for connections that only read pages, or whose request still arrives.
         self._shares = Shares(min(limits.open_requests, max(1, door.places * 3 // 4)))
         self._live = Live(link, door)
         self._made = int(time.time())
@@ -60,13 +61,13 @@ class Front:
 
     @web.middleware
     async def _guarded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """A connection whose request is worked on keeps its place."""
+        """Handles a request whose connection keeps its place meanwhile."""
         with self.door.guest_of(request).busy():
             return await handler(request)
 
     @web.middleware
     async def _checked(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Errors in the shape that clients know, and counted."""
+        """Returns errors in the shape that clients know, and counts them."""
         route = request.match_info.route.resource
         path = route.canonical if route is not None else "other"
         try:
@@ -90,7 +91,7 @@ class Front:
         self.counts.requests[path, response.status] += 1
         return response
 
-    # -- what the engine says of itself
+    # -- status of the engine
 
     async def _health(self, _: web.Request) -> web.StreamResponse:
         state = self._link.state()
@@ -125,7 +126,7 @@ class Front:
     async def _bounded(self, request: web.Request, reader: _Reader) -> web.StreamResponse:
         guest = self.door.guest_of(request)
         with self.bodies.one() as body:
-            # Before it has one of the places: a body that never arrives keeps none.
+            # Before it takes a share: a body that never arrives holds none.
             with guest.awaiting_body():
                 raw = await self.bodies.read(request, body)
             with self._shares.one_for(guest.source) as refusal:
@@ -133,7 +134,7 @@ class Front:
                     raise queue_full(f"open requests: {refusal}; try again", self._limits.retry_after_s)
                 self.counts.open += 1
                 try:
-                    # A thread, because to cut a long text into tokens takes a while.
+                    # On a thread, because tokenizing a long text is slow.
                     asked = await asyncio.to_thread(self._asked, raw, reader)
                     body.forget()
                     return await self._reply(request, asked)
@@ -157,14 +158,14 @@ class Front:
                 self.counts.tokens += sum(choice.tokens for choice in exchange.choices)
 
     def _overflow(self, request: web.Request) -> None:
-        """Its reader takes too little; the end of the connection ends the handler."""
+        """The reader takes too little; the end of the connection ends the handler."""
         self.counts.unread += 1
         if request.transport is not None:
             request.transport.abort()
 
 
 def _check_origin(request: web.Request) -> None:
-    """Pages from elsewhere shall not use the engine through their reader's browser."""
+    """Refuses requests of foreign pages, which could use the engine through their reader's browser."""
     host = request.host.rsplit(":", 1)[0] if not request.host.endswith("]") else request.host
     if host.lower() not in _HOSTS:
         raise ApiError(403, f"the host is {request.host[:100]!r}; legal is one of {', '.join(_HOSTS)}",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a body asks for, checked: /v1/completions and /v1/chat/completions differ in little after this."""
+"""The checked contents of a body: after this, /v1/completions and /v1/chat/completions differ little."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .errors import ApiError, bad_field, unsupported
 from .fields import Body
 from .limits import Limits
 
-_COMPLETION_TOKENS = 16  # of a completion that says nothing, as OpenAI has it
+_COMPLETION_TOKENS = 16  # the default of a completion, as in OpenAI's API
 _MOST_LOGPROBS = 20
 _MOST_TOKENS = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class Model:
-    """What requests may name, and how long they may be."""
+    """The model that requests may name, and its longest context."""
 
     name: str
     context: int
@@ -42,7 +42,7 @@ class Asked:
     stop: tuple[str, ...]
     stream: bool
     include_usage: bool
-    logprobs: int | None  # how many others beside the chosen token; None: not asked for
+    logprobs: int | None  # the number of alternatives besides the chosen token; None: not requested
 
 
 def completion(body: Body, tokenizer: Tokenizer, model: Model, limits: Limits) -> Asked:

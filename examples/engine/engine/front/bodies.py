@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bodies of requests as they arrive: how large, how slow, and how much memory all of them may take."""
+"""The arriving bodies of requests: limits of their size, their time, and the memory of all of them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from aiohttp import web
 from .errors import ApiError
 from .limits import Limits
 
-_SMALL = 64 << 10  # bytes; one of these makes no room for others
+_SMALL = 64 << 10  # bytes; a body up to this size is never ended to make room
 
 
 class Bodies:
-    """One event loop's."""
+    """Belongs to one event loop."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._arriving: dict[asyncio.Timeout, Body] = {}  # the oldest first
-        self.held = 0  # bytes, also of those that are whole
+        self.held = 0  # bytes, including complete bodies
 
     @contextlib.contextmanager
     def one(self) -> Iterator[Body]:
@@ -52,7 +52,7 @@ class Bodies:
         return body.whole()
 
     def _make_room(self) -> None:
-        """The one that has arrived for longest ends."""
+        """Ends the body that has been arriving for the longest time."""
         if self.held <= self._limits.bodies_bytes:
             return
         now = asyncio.get_running_loop().time()
@@ -63,7 +63,7 @@ class Bodies:
 
 
 class Body:
-    """A body that counts as held, until it is forgotten."""
+    """A body that counts as held until forget() is called."""
 
     def __init__(self, bodies: Bodies) -> None:
         self._bodies, self.size = bodies, 0
@@ -80,7 +80,7 @@ class Body:
         return joined
 
     def forget(self) -> None:
-        """May be repeated."""
+        """May be called repeatedly."""
         self._bodies.held -= self.size
         self.size = 0
         self._chunks.clear()

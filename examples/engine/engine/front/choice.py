@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One choice of an answer: tokens come in, text that may be shown comes out."""
+"""One choice of an answer: converts tokens to the text that may be shown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .messages import TokenLogprobs
 
 @dataclass(frozen=True)
 class Shown:
-    """A token with the logarithm of its probability, and where its text begins in that of the choice."""
+    """A token with the logarithm of its probability, and the start of its text in that of the choice."""
 
     token: int
     offset: int  # characters
@@ -21,7 +21,7 @@ class Shown:
 
 @dataclass
 class Piece:
-    """What a client is to hear next."""
+    """The next part for a client."""
 
     text: str = ""
     shown: list[Shown] = field(default_factory=list)
@@ -34,15 +34,15 @@ class Choice:
     def __init__(self, tokenizer: Tokenizer, stop: tuple[str, ...], prefix: str) -> None:
         self._tokenizer = tokenizer
         self._detokenizer = Detokenizer(tokenizer, stop)
-        # Where a token begins: the other decoder does not say how much it holds back.
+        # Tracks where a token begins: the other decoder does not report how much it holds back.
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._offset = self._length = len(prefix)
         self._held: list[Shown] = []
-        self.tokens = 0  # that were computed; one is counted although a stop string hides it
+        self.tokens = 0  # computed tokens; one is counted even if a stop string hides it
         self.finish_reason: str | None = None
 
     def push(self, tokens: tuple[int, ...], logprobs: tuple[TokenLogprobs, ...] | None) -> Piece:
-        """After it, finish_reason says whether a stop string was found."""
+        """Adds tokens. Afterwards finish_reason tells whether a stop string was found."""
         text = ""
         for number, token in enumerate(tokens):
             self.tokens += 1
@@ -56,13 +56,13 @@ class Choice:
         return self._piece(text)
 
     def finish(self, reason: str) -> Piece:
-        """No token follows. What was held back for a stop string is shown, and may still hold one."""
+        """Ends the text. The part held back for a stop string is shown, and may still contain one."""
         text = self._detokenizer.finish()
         self.finish_reason = "stop" if self._detokenizer.stopped_by is not None else reason
         return self._piece(text)
 
     def _piece(self, text: str) -> Piece:
-        """Tokens go with the first of their characters; those of which none is shown are not shown at all."""
+        """Makes a piece. A token is shown with its first character, or not at all if none of its text is shown."""
         self._length += len(text)
         if self.finish_reason is None:
             shown = [one for one in self._held if one.offset < self._length]

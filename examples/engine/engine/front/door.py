@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections: how many there may be, which one makes room for another, and how long one may say nothing."""
+"""Connections: their number, which one is closed for another, and how long one may be silent."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from .errors import ApiError, unavailable
 from .limits import Limits
 from .source import Source
 
-ACCEPTED_AT_ONCE = 8  # by the event loop in one turn; it takes a few until they are counted here, or closed
+ACCEPTED_AT_ONCE = 8  # by the event loop in one turn; a few turns pass until they are counted here or closed
 _ON_THE_STEP = 6 * ACCEPTED_AT_ONCE
-_OTHER_FILES = 32  # the pipe to the controller, and what is open for a moment
+_OTHER_FILES = 32  # the pipe to the controller, and short-lived files
 _FEWEST_PLACES = 32
 
 
 class Phase(enum.IntEnum):
-    """Where a connection stands. One in the first of these makes room first."""
+    """The state of a connection. A connection in the first states is closed first to make room."""
 
-    HEADER = 0  # a request's header is not whole
-    BODY = 1  # its body is not
+    HEADER = 0  # its request's header is incomplete
+    BODY = 1  # its body is incomplete
     IDLE = 2  # between two requests
-    BUSY = 3  # a request is worked on: it makes no room
+    BUSY = 3  # a request is being handled: it is not closed for another
 
 
 def allow_files(limits: Limits) -> None:
-    """Raises this process's RLIMIT_NOFILE, where the system lets it, to what the limits need."""
+    """Raises this process's RLIMIT_NOFILE as far as the system permits, up to the need of the limits."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = limits.connections + _kept_files()
     if hard != resource.RLIM_INFINITY:
@@ -43,7 +43,7 @@ def allow_files(limits: Limits) -> None:
 
 
 def places_of(limits: Limits) -> int:
-    """How many connections there may be: those that find a descriptor, also while others are accepted."""
+    """Returns the number of connections that find a descriptor, also while others are accepted."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return limits.connections
@@ -58,17 +58,17 @@ def _kept_files() -> int:
 
 
 class Door:
-    """Makes the protocol of each connection. One event loop's."""
+    """Makes the protocol of each connection. Belongs to one event loop."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.places = places_of(limits)
-        self.turned_away = 0  # connections that got no place, or gave theirs to another one
-        self.late = 0  # connections that said too little for too long
-        # By the protocol of the server: a request may begin after its connection has lost its place.
+        self.turned_away = 0  # connections that got no place, or lost theirs to another one
+        self.late = 0  # connections that sent too little for too long
+        # By the server's protocol: a request may begin after its connection has lost its place.
         self._guests: dict[asyncio.BaseProtocol, Guest] = {}
         self._seated: set[Guest] = set()
-        # By user and phase, the one that has waited longest first.
+        # By user and phase, the connection that has waited longest first.
         self._waiting: dict[int | None, tuple[dict[Guest, None], ...]] = {}
 
     @property
@@ -91,14 +91,14 @@ class Door:
         return True
 
     def moved(self, guest: Guest, phase: Phase) -> None:
-        """From guest.phase to another one."""
+        """Moves the guest from guest.phase to another phase."""
         if guest in self._seated:
             of_user = self._waiting[guest.source.user]
             of_user[guest.phase].pop(guest, None)
             of_user[phase][guest] = None
 
     def leave(self, guest: Guest) -> None:
-        """Its place is free. May be repeated."""
+        """Frees its place. May be called repeatedly."""
         if guest not in self._seated:
             return
         self._seated.remove(guest)
@@ -108,12 +108,12 @@ class Door:
             del self._waiting[guest.source.user]
 
     def forget(self, guest: Guest) -> None:
-        """Its connection is over."""
+        """Forgets a closed connection."""
         self.leave(guest)
         self._guests.pop(guest.inner, None)
 
     def _make_room(self, user: int | None) -> bool:
-        """By one of the user who has most: no user with fewer than the new one's gives way to it."""
+        """Closes a connection of the user who has most, but none of a user who has fewer than the new one's user."""
         counts = {one: sum(map(len, phases)) for one, phases in self._waiting.items()}
         own = counts.get(user, 0)
         for one in sorted(counts, key=lambda each: counts[each], reverse=True):
@@ -128,7 +128,7 @@ class Door:
 
 
 class Guest(asyncio.Protocol):
-    """Between a transport and the server's protocol, which sees of it all but its end for want of a place."""
+    """Stands between a transport and the server's protocol, and hides only a loss of its place from the server."""
 
     def __init__(self, door: Door, inner: asyncio.BaseProtocol) -> None:
         self.inner: asyncio.Protocol = inner  # type: ignore[assignment]
@@ -138,13 +138,13 @@ class Guest(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._said_anything = False
-        self._unsent = 0  # bytes, when the timer last looked
+        self._unsent = 0  # bytes at the timer's last look
 
-    # -- what the server says of it
+    # -- calls of the server
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
-        """A request is worked on."""
+        """Marks that a request is being handled."""
         self._enter(Phase.BUSY)
         try:
             yield
@@ -160,12 +160,12 @@ class Guest(asyncio.Protocol):
             self._enter(Phase.BUSY)
 
     def abort(self) -> None:
-        """Its place is free at once."""
+        """Closes the connection; its place is free at once."""
         self._door.leave(self)
         if self._transport is not None:
             self._transport.abort()
 
-    # -- what the transport says of it
+    # -- calls of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -211,7 +211,7 @@ class Guest(asyncio.Protocol):
     def _enter(self, phase: Phase) -> None:
         self._door.moved(self, phase)
         self.phase = phase
-        # The server has limits of its own for a request that it works on.
+        # The server itself limits the time of a request that it handles.
         self._watch({Phase.HEADER: self._limits.header_s, Phase.IDLE: self._limits.idle_s}.get(phase))
 
     def _watch(self, seconds: float | None) -> None:
@@ -227,7 +227,7 @@ class Guest(asyncio.Protocol):
             return
         unsent = self._transport.get_write_buffer_size()
         if self.phase == Phase.IDLE and unsent and (not self._unsent or unsent < self._unsent):
-            self._watch(seconds)  # its reader still takes the last answer
+            self._watch(seconds)  # the reader still takes the last answer
             self._unsent = unsent
             return
         self._door.late += 1
@@ -241,7 +241,7 @@ class Guest(asyncio.Protocol):
 
 
 def _plain(error: ApiError) -> bytes:
-    """An error of a connection whose request nobody has read."""
+    """Makes an error for a connection whose request was not read."""
     body = json.dumps(error.body()).encode()
     reason = {408: "Request Timeout", 503: "Service Unavailable"}[error.status]
     retry = f"Retry-After: {error.retry_after}\r\n" if error.retry_after is not None else ""

@@ -20,7 +20,7 @@ class ApiError(Exception):
 
 
 def bad_field(param: str, message: str, code: str | None = "invalid_value") -> ApiError:
-    """A field of the body, named as its author wrote it."""
+    """Reports a field of the body by its name in the body."""
     return ApiError(400, f"{param}: {message}", param=param, code=code)
 
 
@@ -40,7 +40,7 @@ _OF_THE_REQUEST = {"context_too_long": "context_length_exceeded", "memory_too_sm
 
 
 def of_refusal(code: str, message: str, retry_after: int) -> ApiError:
-    """What the controller's refusal is to a client."""
+    """Converts a refusal of the controller for a client."""
     if code in _OF_THE_REQUEST:
         return ApiError(400, message, param="prompt", code=_OF_THE_REQUEST[code])
     if code == "queue_full":
@@ -51,7 +51,7 @@ def of_refusal(code: str, message: str, retry_after: int) -> ApiError:
 
 
 def of_failure(code: str, message: str) -> ApiError:
-    """A request that was accepted, and then came to no end of its own."""
+    """Reports an accepted request that did not finish normally."""
     return ApiError(500, message, kind="server_error", code=code)
 
 

@@ -19,9 +19,9 @@ from .messages import Accepted, Done, Event, Lost, Refused, Tokens
 
 
 class Exchange:
-    """Used by `async with`: what has not ended by then is cancelled at the controller.
+    """Used by `async with`: at its end, unfinished choices are cancelled at the controller.
 
-    More than limits.unread_tokens that nobody takes call overflow(), which is to end the task that should take them.
+    If more than limits.unread_tokens are unread, it calls overflow(), which must end the task that should read them.
     """
 
     def __init__(self, link: Link, tokenizer: Tokenizer, asked: Asked, limits: Limits,
@@ -48,14 +48,14 @@ class Exchange:
             self._link.cancel(request)
 
     async def submit(self) -> None:
-        """Returns when all choices are accepted; raises what a client is to hear where one is not."""
+        """Returns when all choices are accepted; raises the client's error if one is not."""
         for index, (request, wanted) in enumerate(zip(self._requests, self._asked.choices, strict=True)):
             self._link.submit(request, wanted.prompt, wanted.sampling, functools.partial(self._put, index))
         await self._admitted
 
     async def pieces(self, idle_s: float) -> AsyncIterator[tuple[int, Piece] | None]:
-        """(index, piece) as they come, the last one of a choice with its finish_reason set; None after idle_s
-        without any. Raises ApiError where a choice comes to no end of its own."""
+        """Yields (index, piece) in order of arrival, the last piece of a choice with its finish_reason set; None
+        after idle_s without one. Raises ApiError if a choice does not finish normally."""
         left = len(self.choices)
         while left:
             try:
@@ -83,7 +83,7 @@ class Exchange:
         raise self._error_of(event)
 
     def _put(self, index: int, event: Event) -> None:
-        """From the link."""
+        """Called by the link."""
         if not self._admitted.done():
             if isinstance(event, (Refused, Lost)):
                 self._admitted.set_exception(self._error_of(event))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fields of a JSON object that somebody else wrote, each looked at before it is used."""
+"""Fields of an untrusted JSON object, each checked before use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Body = Mapping[str, Any]
 
 
 def parse(raw: bytes) -> Body:
-    """A JSON object without NaN and Infinity, which JSON does not have."""
+    """Parses a JSON object; refuses NaN and Infinity, which JSON lacks."""
     try:
         found = json.loads(raw.decode(), parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -30,7 +30,7 @@ def _no_constant(name: str) -> float:
 
 
 def kind_of(value: object) -> str:
-    """As JSON calls it."""
+    """Returns JSON's name of the type."""
     if value is None:
         return "null"
     names = {bool: "a boolean", int: "an integer", float: "a number", str: "a string", list: "an array",
@@ -39,7 +39,7 @@ def kind_of(value: object) -> str:
 
 
 def integer(body: Body, name: str, least: int, most: int) -> int | None:
-    """None where it is not there, or null."""
+    """Returns None if the field is missing or null."""
     value = body.get(name)
     if value is None:
         return None
@@ -56,7 +56,7 @@ def number(body: Body, name: str, least: float, most: float) -> float | None:
         return None
     if type(value) not in (int, float):
         raise bad_field(name, f"is {kind_of(value)}; legal is a number from {least} to {most}", "invalid_type")
-    if not least <= value <= most:  # a NaN cannot come, and an infinity is refused here
+    if not least <= value <= most:  # NaN cannot occur, and infinity is refused here
         raise bad_field(name, f"is {value if abs(value) < 1e20 else 'huge'}; legal is {least} to {most}")
     return float(value)
 
@@ -79,5 +79,5 @@ def text(value: object, name: str) -> str:
 
 
 def finite(value: object) -> bool:
-    """A number of JSON, as it comes from a controller."""
+    """True for a finite number in a controller's JSON."""
     return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]

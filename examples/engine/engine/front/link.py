@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pipe to the controller: what is asked of it, and who gets what comes back."""
+"""The pipe to the controller: sends requests, and delivers the replies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .messages import Done, Event, Lost, MalformedOf, Refused
 from .status import Malformed, Status
 
 _CONNECT_S = 2.0
-_TICK_S = 0.25  # how often those that wait for a state look at the clock
+_TICK_S = 0.25  # the interval at which waiters for a state look at the clock
 _WAITING = ("starting", "rebuilding")
 _STOPPING = "the engine is being stopped"
 _log = logging.getLogger("engine.front")
@@ -28,9 +28,9 @@ Sink = Callable[[Event], None]
 
 
 class Link:
-    """All of it belongs to the event loop, but for a thread that reads.
+    """Belongs to the event loop, except for a thread that reads.
 
-    A lost pipe ends its requests with an error, and is made again as long as run() runs.
+    A lost pipe ends its requests with an error, and is reconnected as long as run() runs.
     """
 
     def __init__(self, address: str, vocabulary: int, limits: Limits) -> None:
@@ -38,7 +38,7 @@ class Link:
         self._context = tendon.Context("engine front", linger=0.2)
         self._outbox: asyncio.Queue[bytes] = asyncio.Queue()
         self._sinks: dict[str, Sink] = {}
-        self._leaving: set[str] = set()  # ended here; the controller says when there
+        self._leaving: set[str] = set()  # ended here; the controller has not confirmed it
         self._status_at = 0.0
         self._changed = asyncio.Condition()
         self._connected = False
@@ -46,8 +46,8 @@ class Link:
         self.status: Status | None = None
         self.listeners: set[Callable[[Status], None]] = set()
         self.malformed = 0  # messages
-        self.refused = 0  # messages of ours, by a controller that could not read them
-        self.unknown = 0  # messages of requests that nobody asked for
+        self.refused = 0  # messages that the controller could not read
+        self.unknown = 0  # messages of unknown requests
 
     # -- requests
 
@@ -62,15 +62,15 @@ class Link:
         self._outbox.put_nowait(messages.submit(request, prompt, sampling))
 
     def cancel(self, request: str) -> None:
-        """Nobody wants the rest. Nothing more comes to its sink; one that has ended may be cancelled."""
+        """Ends a request whose rest is not wanted. Its sink gets nothing more; may be called after its end."""
         self._leave(request, messages.cancel(request))
 
     def finish(self, request: str) -> None:
-        """A stop string was found: as cancel, and the controller counts it as done."""
+        """Ends a request at a stop string: works as cancel, but the controller counts it as finished."""
         self._leave(request, messages.finish(request))
 
     def stop(self) -> None:
-        """Ends all requests, and takes no more."""
+        """Ends all requests and accepts no more."""
         self._stopping = True
         for request, sink in list(self._sinks.items()):
             self.cancel(request)
@@ -84,14 +84,14 @@ class Link:
     # -- state
 
     def state(self) -> str:
-        """What the controller said last, or unreachable."""
+        """Returns the controller's last state, or unreachable."""
         if self.status is None:
             return "starting"
         late = time.monotonic() - self._status_at > self._limits.status_s
         return "unreachable" if late or not self._connected else self.status.state
 
     async def ready(self) -> None:
-        """Returns when requests are taken; raises 503 where that is not to be expected soon."""
+        """Returns when requests are accepted; raises 503 if that is not expected soon."""
         try:
             async with asyncio.timeout(self._limits.ready_s), self._changed:
                 await self._changed.wait_for(lambda: self.state() not in _WAITING)
@@ -104,7 +104,7 @@ class Link:
     # -- the pipe
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Runs until it is cancelled."""
         ticking = asyncio.create_task(self._tick())
         try:
             while True:
@@ -129,10 +129,10 @@ class Link:
         try:
             self._context.close(1.0)
         except tendon.Error:
-            pass  # something unsent to a controller that reads no more
+            pass  # unsent data for a controller that no longer reads
 
     async def _serve(self, pipe: tendon.Pipe) -> str:
-        """Until the pipe ends; returns why."""
+        """Runs until the pipe ends; returns the reason."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[str] = loop.create_future()
         reader = threading.Thread(target=self._read, args=(pipe, loop, ended), name="controller", daemon=True)
@@ -152,7 +152,7 @@ class Link:
             await pipe.asend(await self._outbox.get(), None)
 
     def _read(self, pipe: tendon.Pipe, loop: asyncio.AbstractEventLoop, ended: asyncio.Future[str]) -> None:
-        """A thread of its own, because there is no await for raw bytes."""
+        """Runs on a thread of its own, because raw bytes cannot be awaited."""
         try:
             while True:
                 raw = bytes(pipe.recv_message(None).bytes)
@@ -206,7 +206,7 @@ class Link:
             listener(status)
 
     async def _tick(self) -> None:
-        """State depends on the clock too, so those that wait are told to look."""
+        """Wakes the waiters regularly, because the state also depends on the clock."""
         while True:
             async with self._changed:
                 self._changed.notify_all()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The live page, and the events that feed it: the last minutes first, then each status."""
+"""The live page, and its events: first those of the last minutes, then each status."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .source import Shares
 from .status import Status
 
 _POINTS = 600  # two minutes of a status every 200 ms
-_QUIET_S = 1.0  # after which the page is told of the state without a status
+_QUIET_S = 1.0  # after this time without a status the page still gets the state
 _FOLDER = Path(__file__).parent / "page"
 
 
@@ -43,7 +43,7 @@ class Live:
             return await self._tell(request)
 
     async def _tell(self, request: web.Request) -> web.StreamResponse:
-        # One place: a page that is slow gets the newest, and no more of them.
+        # One place: a slow page gets only the newest status.
         latest: asyncio.Queue[Status] = asyncio.Queue(1)
         self._readers.add(latest)
         try:
@@ -69,14 +69,14 @@ class Live:
 
 
 def _point(status: Status) -> dict[str, float]:
-    """What the page draws over time."""
+    """Returns the values that the page plots over time."""
     return {"t": round(time.time(), 3), "tokens_per_s": status.tokens_per_s,
             "prompt_tokens_per_s": status.prompt_tokens_per_s, "control_ms": status.control_ms,
             "compute_ms": status.compute_ms, "wait_ms": status.wait_ms, "move_ms": status.move_ms}
 
 
 def _page() -> tuple[str, dict[str, str]]:
-    """One document that fetches nothing but its events, and a policy that lets it do nothing else."""
+    """Returns one document that loads only its events, and a policy that permits nothing else."""
     style = (_FOLDER / "style.css").read_text()
     script = (_FOLDER / "live.js").read_text()
     html = (_FOLDER / "live.html").read_text().replace("/*style*/", style).replace("/*script*/", script)

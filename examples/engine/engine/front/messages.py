@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes between front and controller: one JSON object a message, raw bytes of one pipe."""
+"""The messages between front and controller: one JSON object each, as raw bytes of one pipe."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONGEST_ID = 64  # bytes
 _REASONS = ("stop", "length", "cancelled", "failed")
 _LONGEST_TEXT = 2048
 _MOST_TOKENS = 4096  # of one message
-_NEVER = -9999.0  # as OpenAI writes the logarithm of 0
+_NEVER = -9999.0  # OpenAI's value for the logarithm of 0
 
 
 def submit(request: str, prompt: Sequence[int], sampling: Mapping[str, Any]) -> bytes:
@@ -41,7 +41,7 @@ class Accepted:
 
 @dataclass(frozen=True)
 class Refused:
-    id: str | None  # None: a message that could not be read
+    id: str | None  # None: a message that was unreadable
     code: str
     message: str
 
@@ -49,7 +49,7 @@ class Refused:
 @dataclass(frozen=True)
 class TokenLogprobs:
     logprob: float
-    top: tuple[tuple[int, float], ...]  # falling
+    top: tuple[tuple[int, float], ...]  # in falling order
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,13 @@ class Tokens:
 class Done:
     id: str
     reason: str
-    code: str = ""  # where it failed
+    code: str = ""  # set if it failed
     message: str = ""
 
 
 @dataclass(frozen=True)
 class Lost:
-    """Not sent by anybody: the controller is gone, or said of this request what cannot be read."""
+    """Not a message: the controller is lost, or sent something unreadable about this request."""
 
     id: str
     code: str
@@ -80,7 +80,7 @@ Event = Accepted | Refused | Tokens | Done | Lost
 
 
 class MalformedOf(Malformed):
-    """Malformed, and of this request: it cannot go on, because what was lost may have been tokens."""
+    """Malformed, and about this request: it cannot continue, because tokens may have been lost."""
 
     def __init__(self, request: str, text: str) -> None:
         super().__init__(text)
@@ -88,7 +88,7 @@ class MalformedOf(Malformed):
 
 
 def read(raw: bytes, vocabulary: int) -> Event | Status:
-    """One message of the controller. Raises Malformed."""
+    """Parses one message of the controller. Raises Malformed."""
     try:
         message = json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -147,7 +147,7 @@ def _tokens(value: object, vocabulary: int) -> tuple[int, ...]:
 
 
 def _logprob(value: object) -> float:
-    if value is None:  # minus infinity, which JSON has not
+    if value is None:  # minus infinity, which JSON lacks
         return _NEVER
     if not fields.finite(value):
         raise Malformed(f"a logprob is {fields.kind_of(value)}; legal is a number")

@@ -16,12 +16,12 @@ _Sample = tuple[dict[str, str], float]
 
 @dataclass
 class Counts:
-    """What the front itself has seen."""
+    """The counts of the front itself."""
 
     requests: Counter[tuple[str, int]] = field(default_factory=Counter)  # by path and HTTP status
     open: int = 0
-    disconnected: int = 0  # clients that left before their answer was whole
-    unread: int = 0  # streams ended because nobody read them
+    disconnected: int = 0  # clients that left before their answer was complete
+    unread: int = 0  # streams that were ended because they were not read
     tokens: int = 0  # sent to clients
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From prompts and messages of a request to tokens."""
+"""Converts prompts and messages of a request to tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant"
 
 
 def prompts(body: Body, tokenizer: Tokenizer, most: int) -> list[tuple[list[int], str]]:
-    """Tokens of each prompt of a completion, and its text for `echo`."""
+    """Returns the tokens of each prompt of a completion, and its text for `echo`."""
     said = body.get("prompt")
     if isinstance(said, str):
         return [_of_text(said, "prompt", tokenizer)]
@@ -80,7 +80,7 @@ def _message(said: object, name: str) -> dict[str, str]:
 
 
 def _content(said: object, name: str) -> str:
-    """A string, or an array of parts that are text."""
+    """Returns the text of a string, or of an array of text parts."""
     if not isinstance(said, list):
         return fields.text(said, name)
     texts = []

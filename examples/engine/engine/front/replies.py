@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From an exchange to HTTP: one JSON object, or server-sent events."""
+"""Converts an exchange to HTTP: one JSON object, or server-sent events."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .exchange import Exchange
 from .limits import Limits
 from .shapes import Shape
 
-_STREAM_BUFFER = 64 << 10  # bytes of one stream that lie here, and as many again in the kernel
+_STREAM_BUFFER = 64 << 10  # bytes of one stream that are buffered here; the kernel buffers as many
 _log = logging.getLogger("engine.front")
 
 
 class Stalled(ConnectionError):
-    """A stream was ended because nobody reads it."""
+    """A stream was ended because it is not read."""
 
 
 async def whole(exchange: Exchange, shape: Shape, limits: Limits) -> web.Response:
@@ -38,7 +38,7 @@ async def whole(exchange: Exchange, shape: Shape, limits: Limits) -> web.Respons
 
 async def stream(request: web.Request, exchange: Exchange, shape: Shape, limits: Limits,
                  include_usage: bool) -> web.StreamResponse:
-    """What goes wrong from here on is an event in the stream, because its status has been sent."""
+    """Sends a stream. Later errors are events in the stream, because its HTTP status has been sent."""
     events = await Events.open(request, limits)
     for index in range(len(exchange.choices)):
         await events.send(shape.first(index))
@@ -67,7 +67,7 @@ async def stream(request: web.Request, exchange: Exchange, shape: Shape, limits:
 
 
 class Events:
-    """Server-sent events to one reader, which has limits.write_s to take anything at all."""
+    """Server-sent events to one reader, which must take some data within limits.write_s."""
 
     def __init__(self, response: web.StreamResponse, transport: asyncio.Transport | None, limits: Limits) -> None:
         self._response, self._transport, self._limits = response, transport, limits
@@ -85,7 +85,7 @@ class Events:
         return Events(response, transport, limits)
 
     async def send(self, event: Mapping[str, Any] | None, kind: str = "") -> None:
-        """kind is for readers that tell events apart; the default is that of all clients."""
+        """kind names the event for readers that distinguish events; the default is for all clients."""
         if event is not None:
             name = f"event: {kind}\n" if kind else ""
             await self.write(f"{name}data: {json.dumps(event, separators=(',', ':'))}\n\n".encode())

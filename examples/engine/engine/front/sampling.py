@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How tokens are to be chosen: from the fields of a request to those of a submit."""
+"""Converts the sampling fields of a request to those of a submit message."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .fields import Body
 
 MOST_STOPS = 4
 LONGEST_STOP = 1024  # characters
-_SEED_BITS = 53  # of one that is drawn here: any reader of JSON keeps these
+_SEED_BITS = 53  # of a seed drawn here: every reader of JSON keeps them exactly
 
 
 def sampling(body: Body) -> dict[str, Any]:
-    """All but max_tokens and logprobs; what is not said is left out. temperature is 1 where it is not said."""
+    """Returns all fields except max_tokens and logprobs; omits absent ones. The default temperature is 1."""
     said = {
         "temperature": fields.number(body, "temperature", 0, 2),
         "top_p": fields.number(body, "top_p", 0, 1),
@@ -29,7 +29,7 @@ def sampling(body: Body) -> dict[str, Any]:
         "ignore_eos": fields.flag(body, "ignore_eos"),
     }
     if said["top_k"] == -1:
-        said["top_k"] = 0  # both are: all
+        said["top_k"] = 0  # both mean: all
     if said["temperature"] is None:
         said["temperature"] = 1.0
     if body.get("logit_bias"):
@@ -38,7 +38,7 @@ def sampling(body: Body) -> dict[str, Any]:
 
 
 def seed_of(body: Body, choice: int) -> int:
-    """One for each choice: the same request gives the same answers, and each of them is another."""
+    """Returns a seed for each choice: equal requests get equal answers, and the choices differ."""
     said = fields.integer(body, "seed", -(2**63), 2**63 - 1)
     if said is None:
         return secrets.randbits(_SEED_BITS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The front as it runs: a link, and an HTTP server on loopback."""
+"""The running front: a link, and an HTTP server on loopback."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .limits import Limits
 from .link import Link
 
 _SHUTDOWN_S = 2.0
-_BACKLOG = 512  # connections that wait to be taken
+_BACKLOG = 512  # connections that wait to be accepted
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Running:
 @contextlib.asynccontextmanager
 async def running(controller: str, port: int, tokenizer: Tokenizer, model: Model,
                   limits: Limits) -> AsyncIterator[Running]:
-    """Serves on 127.0.0.1 while the block runs. There is no other address, because nobody has to say who he is."""
+    """Serves on 127.0.0.1 while the block runs. No other address is possible, because clients are not authenticated."""
     door = Door(limits)
     link = Link(controller, len(tokenizer), limits)
     front = Front(link, tokenizer, model, door)
@@ -47,13 +47,13 @@ async def running(controller: str, port: int, tokenizer: Tokenizer, model: Model
         listening = socket.create_server(("127.0.0.1", port), backlog=_BACKLOG)
         server = await asyncio.get_running_loop().create_server(
             functools.partial(door.guest, runner.server), sock=listening, backlog=ACCEPTED_AT_ONCE)
-        # asyncio takes one number for both: how many wait, and how many it accepts before it does anything else.
+        # asyncio uses one number for the backlog and for the connections that it accepts in one turn.
         listening.listen(_BACKLOG)
         yield Running(f"http://127.0.0.1:{listening.getsockname()[1]}", front, link)
     finally:
         if server is not None:
             server.close()
-        link.stop()  # clients hear why; then connections are closed
+        link.stop()  # clients get the reason; then connections are closed
         await runner.cleanup()
         linking.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers as clients of OpenAI's API read them: whole, and as the chunks of a stream."""
+"""Answers as clients of OpenAI's API read them: complete, and as the chunks of a stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Shape:
         self._object = "chat.completion" if asked.chat else "text_completion"
 
     def whole(self, pieces: Sequence[Piece], choices: Sequence[Choice]) -> dict[str, Any]:
-        """pieces: all of each choice, joined."""
+        """Makes the complete answer. pieces: all pieces of each choice, joined."""
         made = []
         for index, (piece, choice) in enumerate(zip(pieces, choices, strict=True)):
             text = self._asked.choices[index].echo + piece.text
@@ -34,7 +34,7 @@ class Shape:
         return {**self._head, "object": self._object, "choices": made, "usage": self.usage(choices)}
 
     def first(self, index: int) -> dict[str, Any] | None:
-        """The chunk before all others of a choice, where there is one."""
+        """Returns the first chunk of a choice, if there is one."""
         if self._asked.chat:
             return self._chunk(index, {"delta": {"role": "assistant", "content": "", "refusal": None}}, None, None)
         echo = self._asked.choices[index].echo
@@ -83,12 +83,12 @@ class Shape:
         return {"token": self._name(token), "logprob": logprob, "bytes": list(self._tokenizer.bytes_of(token))}
 
     def _top(self, one: Shown) -> dict[str, float]:
-        """By text; the chosen token is always among them."""
+        """Returns the alternatives by text; the chosen token is always included."""
         return {**{self._name(token): logprob for token, logprob in one.logprobs.top},
                 self._name(one.token): one.logprobs.logprob}
 
     def _name(self, token: int) -> str:
-        """Text; of a part of a character its bytes, as OpenAI writes them."""
+        """Returns the token's text; for a part of a character its bytes, as OpenAI writes them."""
         if token in self._tokenizer.control:
             return self._tokenizer.name_of(token)
         said = self._tokenizer.bytes_of(token)

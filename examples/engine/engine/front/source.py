@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a connection comes from, and how much of something one source may have."""
+"""The source of a connection, and the limits of one source."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_SOCK_DIAG = 4  # a protocol of netlink, by which the kernel says whose a socket is
+_SOCK_DIAG = 4  # a netlink protocol by which the kernel reports a socket's owner
 _BY_FAMILY, _REQUEST = 20, 1
 _NO_COOKIE = b"\xff" * 8
-_UID_AT = 16 + 64  # behind the header of netlink, in inet_diag_msg
+_UID_AT = 16 + 64  # after the netlink header, in inet_diag_msg
 
 
 @dataclass(frozen=True)
 class Source:
     address: str = ""
-    user: int | None = None  # on this host; None: the kernel does not say
+    user: int | None = None  # on this host; None: the kernel does not report it
 
     @staticmethod
     def of(transport: asyncio.BaseTransport) -> Source:
@@ -29,7 +29,7 @@ class Source:
 
 
 def _user_of(peer: tuple[str, int], here: tuple[str, int]) -> int | None:
-    """Loopback addresses are free for all, so an address alone says little."""
+    """Asks the kernel for the owner: any user may use any loopback address."""
     asked = struct.pack("=BBBxI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0xFFFFFFFF) + struct.pack(
         ">HH16s16sI", peer[1], here[1], socket.inet_aton(peer[0]), socket.inet_aton(here[0]), 0) + _NO_COOKIE
     header = struct.pack("=IHHII", 16 + len(asked), _BY_FAMILY, _REQUEST, 1, 0)
@@ -45,7 +45,7 @@ def _user_of(peer: tuple[str, int], here: tuple[str, int]) -> int | None:
 
 
 class Shares:
-    """Places, of which one address has a half at most, and one user three quarters: the rest is for others."""
+    """Places: one address may have half of them, one user three quarters; the rest is for others."""
 
     def __init__(self, places: int) -> None:
         self._places = places
@@ -56,7 +56,7 @@ class Shares:
 
     @contextlib.contextmanager
     def one_for(self, source: Source) -> Iterator[str]:
-        """What is wrong is said in place of a place: '' is none."""
+        """Takes a place and yields ''; without a place it yields the reason."""
         refusal = self._refusal(source)
         if refusal:
             yield refusal

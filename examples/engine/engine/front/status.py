@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller says of itself and of its workers, some times a second."""
+"""The controller's status of itself and its workers, sent several times a second."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_TEXT = 512
 
 @dataclass(frozen=True)
 class Times:
-    """Milliseconds of a step of one rank."""
+    """The parts of one rank's step, in milliseconds."""
 
     compute: float
     wait: float
@@ -71,11 +71,11 @@ class Status:
 
 
 class Malformed(ValueError):
-    """A message of the controller that is none."""
+    """A controller's message is invalid."""
 
 
 class _Part:
-    """An object inside a message, with the path to it for errors."""
+    """An object inside a message, with its path for errors."""
 
     def __init__(self, values: object, path: str) -> None:
         if not isinstance(values, Mapping):

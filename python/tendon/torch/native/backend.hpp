@@ -26,7 +26,7 @@ using TensorLists = std::vector<std::vector<at::Tensor>>;
 using TensorList = std::vector<at::Tensor>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-/// Works that may not be over yet, so that shutdown() finishes what was issued.
+/// Works that may not be finished, so that shutdown() finishes them.
 class Pending {
  public:
   void add(c10::intrusive_ptr<Work> work) {
@@ -34,7 +34,7 @@ class Pending {
     prune();
     works_.push_back(std::move(work));
   }
-  /// The oldest one, null: there is none.
+  /// Takes the oldest one; null if there is none.
   c10::intrusive_ptr<Work> take() {
     const std::lock_guard lock(mutex_);
     if (works_.empty()) return {};
@@ -54,10 +54,10 @@ class Pending {
 
 /// The operations of one process group, on a group of Tendon.
 ///
-/// Threads: as those of torch, any. Operations start in the order of the calls.
+/// Threads: any, as in torch. Operations start in the order of the calls.
 class Backend final : public c10d::Backend {
  public:
-  /// `member` is a tendon.torch._groups.Member; it has the Python group.
+  /// `member` is a tendon.torch._groups.Member, which has the Python group.
   Backend(const Table& table, torch_table::Group* group, int rank, int size, milliseconds timeout,
           const std::string& name, std::vector<std::uint64_t> global_ranks, py::object member)
       : c10d::Backend(rank, size),
@@ -90,7 +90,7 @@ class Backend final : public c10d::Backend {
   bool supportsCompletionHooks() const override { return false; }
   bool supportsTensorAlloc(c10::DeviceIndex) override { return false; }
   std::uint64_t getSequenceNumberForGroup() override { return issued_.load(); }
-  /// Numbers begin at 0 on every rank: there is nothing to agree on.
+  /// Numbers start at 0 on every rank: there is nothing to agree on.
   void setSequenceNumberForGroup() override {}
   void setTimeout(milliseconds timeout) override {
     timeout_ = timeout.count();
@@ -226,7 +226,7 @@ class Backend final : public c10d::Backend {
   }
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
-  // From member to member
+  // Messages between members
 
   WorkPtr send(TensorList& tensors, int rank, int tag) override {
     Starting starting(*this, "tendon:send", OpType::SEND, tensors, {}, c10d::kUnsetTimeout);
@@ -258,11 +258,12 @@ class Backend final : public c10d::Backend {
     const auto group = open();
     group->table.abort(group->group, "abort() of its process group was called");
   }
-  /// Finishes what was issued, as gloo does; what fails has failed for those that wait for it.
+  /// Finishes the issued operations, as gloo does; callers that wait for a failed one get its
+  /// error.
   void shutdown() override;
 
  private:
-  /// Work while its operations start.
+  /// A Work while its operations start.
   class Starting {
    public:
     Starting(Backend& backend, const char* title, OpType type, const TensorList& inputs,
@@ -339,16 +340,16 @@ class Backend final : public c10d::Backend {
   }
 
   WorkPtr receive(const char* title, OpType type, const TensorList& tensors, Request request) {
-    // Its event in the profiler shows the shape of what is received, as with gloo.
+    // Its event in the profiler shows the shape of the received tensor, as with gloo.
     Starting starting(*this, title, type, tensors, {tensors}, c10d::kUnsetTimeout);
     for (const at::Tensor& part : parts_of_message(one(tensors, "tensors")))
       starting.add(request, {}, false, {part}, false);
     return starting.work();
   }
 
-  /// A larger tensor travels in parts that both ends find from its size. Those of a tensor of
-  /// another size have other sizes, so that the first one tells of it. The most is what a link
-  /// takes unless its Context says otherwise.
+  /// A larger tensor is sent in parts whose sizes both ends compute from its size. If the sizes
+  /// differ at both ends, the first part reports it. The limit is the default message limit of a
+  /// link.
   static constexpr std::uint64_t kMostOfMessage = std::uint64_t{1} << 30;
 
   static TensorList parts_of_message(const at::Tensor& tensor) {
@@ -387,7 +388,7 @@ class Backend final : public c10d::Backend {
     TENDON_REFUSE_IF(these.size() != those.size(), these.size(), " ", name, " beside ",
                      those.size(), " ", other, "; legal are as many");
   }
-  /// `whole` is as many `part`s as there are ranks.
+  /// Checks that `whole` has as many `part`s as there are ranks.
   void times(const at::Tensor& whole, const at::Tensor& part) const {
     check(whole);
     check(part);
@@ -397,7 +398,7 @@ class Backend final : public c10d::Backend {
         part.numel(), " of ", part.scalar_type(), "; legal are one dtype and ", size_,
         " times as many elements, which is ", part.numel() * size_);
   }
-  /// Views of `whole` along its first dimension, one for each rank.
+  /// Returns views of `whole` along its first dimension, one for each rank.
   TensorList parts(const at::Tensor& whole, std::vector<std::int64_t> sizes,
                    const char* name) const {
     check(whole);
@@ -435,7 +436,7 @@ class Backend final : public c10d::Backend {
   }
 
   mutable std::mutex group_mutex_;
-  std::shared_ptr<OpenGroup> group_;  // null behind shutdown(); guarded by group_mutex_
+  std::shared_ptr<OpenGroup> group_;  // null after shutdown(); guarded by group_mutex_
   const c10::intrusive_ptr<Options> options_;
   std::atomic<std::int64_t> timeout_;  // [ms]
   std::atomic<std::uint64_t> issued_{0};

@@ -18,21 +18,21 @@
 
 namespace tendon::torch_extension {
 
-/// Completes futures, one at a time in the order in which their works ended.
+/// Completes futures, one at a time, in the order in which their works ended.
 ///
-/// Not on the pump thread of Tendon: a callback may wait for an operation that it starts, as the
-/// hooks of torch for DDP do, and the pump thread has to tell of its end. While a callback waits,
-/// another thread has the turn: at once where it waits for one of our works or takes its future,
-/// else after kPatience.
+/// It does not use Tendon's pump thread. A callback may wait for an operation that it starts, as
+/// torch's hooks for DDP do, and the pump thread reports the end of that operation. While a
+/// callback waits, another thread takes the turn: at once if it waits for one of our works or takes
+/// its future, else after kPatience.
 ///
-/// Threads: as many as callbacks wait at one time, and one. They live as long as the process.
+/// Threads: one more than the callbacks that wait at one time. They live as long as the process.
 class Completer {
  public:
   using Task = std::function<void()>;
 
   static Completer& get() {
     static const int kAtFork = pthread_atfork(nullptr, nullptr, [] {
-      // Its threads are not in the child, and somebody may have held its lock.
+      // The child has none of its threads, and the lock may have been held.
       current() = new Completer;
       turn_of_this_thread_ = 0;
     });
@@ -40,8 +40,8 @@ class Completer {
     return *current();
   }
 
-  /// Before the interpreter ends, which threads that take the GIL must not outlive: waits for the
-  /// callback that runs. What ends later is completed by its caller.
+  /// Called before the interpreter ends, because threads that take the GIL must not outlive it.
+  /// Waits for the running callback. Later futures are completed by their callers.
   static void finish() {
     Completer& self = get();
     std::unique_lock lock(self.mutex_);
@@ -50,7 +50,7 @@ class Completer {
                          [&] { return self.tasks_.empty() && self.turn_ == 0; });
   }
 
-  /// On any thread; does not wait, but where no thread can be started.
+  /// Callable on any thread. Waits only if no thread can be started.
   void add(Task task) {
     {
       const std::lock_guard lock(mutex_);
@@ -63,7 +63,7 @@ class Completer {
     task();
   }
 
-  /// The caller waits for something that another callback may have to do first.
+  /// Tells that the caller will wait for something that another callback may have to do first.
   static void about_to_wait() {
     if (turn_of_this_thread_ == 0) return;
     Completer& self = get();
@@ -82,14 +82,14 @@ class Completer {
     return completer;
   }
 
-  // The lock is held by callers of these two.
+  // Callers of these two hold the lock.
 
-  /// False: the system has no thread to spare.
+  /// False if the system has no thread to spare.
   bool start() {
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
-    // Signals are for the threads of the program.
+    // Signals belong to the threads of the program.
     pthread_sigmask(SIG_SETMASK, &all, &before);
     bool started = true;
     try {
@@ -111,7 +111,7 @@ class Completer {
     turn_of_this_thread_ = 0;
   }
 
-  /// It counts as idle when it starts.
+  /// The thread counts as idle when it starts.
   void run() {
     (void)pthread_setname_np(pthread_self(), "tendon-future");
     std::unique_lock lock(mutex_);
@@ -122,12 +122,12 @@ class Completer {
       --idle_;
       turn_ = turn_of_this_thread_ = ++last_turn_;
       since_ = Clock::now();
-      // One more waits for its turn, for the case that this one does not end.
+      // Starts another thread for the turn, in case this task blocks.
       if (idle_ == 0) (void)start();
       if (!tasks_.empty()) changed_.notify_one();
       lock.unlock();
       task();
-      task = nullptr;  // it has tensors, whose end may take the GIL
+      task = nullptr;  // releases its tensors, whose end may take the GIL
       lock.lock();
       end_turn();
       ++idle_;
@@ -140,7 +140,7 @@ class Completer {
         changed_.wait(lock);
       } else if (changed_.wait_until(lock, since_ + kPatience) == std::cv_status::timeout &&
                  Clock::now() >= since_ + kPatience && !tasks_.empty()) {
-        return;  // the other one continues without the turn
+        return;  // the other thread continues, and this one takes the turn
       }
     }
   }
@@ -148,13 +148,13 @@ class Completer {
   static inline thread_local std::uint64_t turn_of_this_thread_ = 0;
 
   std::mutex mutex_;
-  std::condition_variable changed_;  // a task, or the turn
+  std::condition_variable changed_;  // signals a task, or the turn
   std::condition_variable ended_;
-  // Guarded by it.
+  // Guarded by mutex_.
   std::deque<Task> tasks_;
-  std::uint64_t turn_ = 0;  // 0: nobody has it
+  std::uint64_t turn_ = 0;  // 0: no thread has it
   std::uint64_t last_turn_ = 0;
-  Clock::time_point since_;  // when the last turn began
+  Clock::time_point since_;  // the start of the last turn
   int idle_ = 0;
   bool is_finished_ = false;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The extension module _tendon_torch: the backend "tendon" of torch.distributed, compiled by
-// `python -m tendon.torch build` against the torch that is installed.
+// The extension module _tendon_torch: the backend "tendon" of torch.distributed. `python -m
+// tendon.torch build` compiles it against the installed torch.
 #include <pybind11/chrono.h>
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
@@ -17,7 +17,7 @@ namespace {
 
 py::module_ groups() { return py::module_::import("tendon.torch._groups"); }
 
-/// The result of `call`; raises its Python exception as torch raises its own from C++.
+/// Returns the result of `call`; raises its Python exception as torch raises its own from C++.
 template <class F>
 auto in_python(F call) {
   const py::gil_scoped_acquire gil;
@@ -33,7 +33,8 @@ WorkPtr Backend::allreduce_sparse(TensorList& tensors, const c10d::AllreduceOpti
                    " tensors; legal is one");
   TENDON_REFUSE_IF(opts.reduceOp.op_ != c10d::ReduceOp::SUM,
                    "allreduce_sparse: another operation than SUM, the only legal one");
-  // It is over when it returns: a member's part has a known size only when all have said theirs.
+  // Finished when it returns: the size of a member's part is known only when all members have sent
+  // theirs.
   const auto gather = [&](const at::Tensor& mine, TensorList outputs) {
     const py::gil_scoped_release unlocked;
     TensorList inputs{mine};
@@ -85,7 +86,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::shrink(const std::vector<std::int64_t
 
 void Backend::shutdown() {
   while (const auto work = pending_.take()) {
-    // Nobody may ever send.
+    // The message may never arrive.
     if (work->is_receive() && !work->over()) continue;
     try {
       work->wait(kNoTimeout);
@@ -120,7 +121,7 @@ c10::intrusive_ptr<c10d::Backend> make(const py::object& member, const std::stri
       member.attr("global_ranks").cast<std::vector<std::uint64_t>>(), member);
 }
 
-/// Another torch lays its classes out in another way: nothing of it is touched before this.
+/// Runs before anything of torch is used: another version may lay out its classes differently.
 void check_versions() {
   const auto refuse = [](const std::string& what) {
     throw py::import_error(what + "; `python -m tendon.torch build` compiles it anew");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch's tensors as Tendon takes them.
+// Wraps torch's tensors for Tendon.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -16,8 +16,8 @@
 
 namespace tendon::torch_extension {
 
-/// A tensor while Tendon has it. Threads of Tendon, which never take the GIL, release it, and the
-/// end of a tensor may take it: so it is left on a stack, which the next call of torch empties.
+/// A tensor while Tendon holds it. Tendon's threads never take the GIL, which the end of a tensor
+/// may need. They push it on a stack instead, which the next call of torch empties.
 struct Lent {
   DLManagedTensorVersioned managed{};
   at::Tensor tensor;
@@ -70,7 +70,7 @@ inline DLDataType type_of(const at::Tensor& tensor) {
   return {};
 }
 
-/// Tensors on their way to start(), which takes them over; else they end with this.
+/// Tensors on their way to start(), which takes ownership; otherwise this destroys them.
 class Lending {
  public:
   Lending() = default;
@@ -93,7 +93,7 @@ class Lending {
     managed.dl_tensor.device = {DLDeviceType::kDLCPU, 0};
     managed.dl_tensor.ndim = static_cast<std::int32_t>(tensor.dim());
     managed.dl_tensor.dtype = type_of(tensor);
-    // start() copies them.
+    // start() copies the shape and strides.
     managed.dl_tensor.shape = const_cast<std::int64_t*>(tensor.sizes().data());
     managed.dl_tensor.strides = const_cast<std::int64_t*>(tensor.strides().data());
     lent_.push_back(&lent.release()->managed);

@@ -32,7 +32,7 @@ inline std::int64_t nanoseconds_until(Clock::time_point when) {
       0, std::chrono::duration_cast<std::chrono::nanoseconds>(when - Clock::now()).count());
 }
 
-/// The group of one process group, while it is open.
+/// The Tendon group of one process group, while it is open.
 class OpenGroup {
  public:
   OpenGroup(const Table& table, torch_table::Group* group) : table(table), group(group) {}
@@ -45,8 +45,8 @@ class OpenGroup {
 
 /// Operations that were started together, with the tensors that they change.
 ///
-/// Any thread may wait. Its future is completed by the Completer, and a failure is an error of the
-/// future, because torch's C++ takes a value for tensors.
+/// Any thread may wait. The Completer completes its future. A failure is an error of the future,
+/// because torch's C++ takes a value for tensors.
 class Work final : public c10d::Work {
  public:
   using Outputs = std::vector<std::vector<at::Tensor>>;
@@ -69,15 +69,15 @@ class Work final : public c10d::Work {
     release_left_over();
   }
 
-  /// Before anybody else knows of it.
+  /// Precondition: no other thread knows this Work yet.
   void add(torch_table::Operation* operation) { operations_.push_back(operation); }
-  /// Behind the last add(). The end of its event in the profiler is that of the operations, also
-  /// where nobody waits for them.
+  /// Call after the last add(). Its event in the profiler ends with the operations, even if nothing
+  /// waits for them.
   void begun() {
     if (recordFunctionEndCallback_ && !operations_.empty()) subscribe();
   }
 
-  /// Are its operations over?
+  /// True if its operations have ended.
   [[nodiscard]] bool over() const {
     for (const torch_table::Operation* const operation : operations_)
       if (!table().is_done(operation)) return false;
@@ -91,7 +91,7 @@ class Work final : public c10d::Work {
   bool isCompleted() override {
     if (!over()) {
       if (Clock::now() < end_) return false;
-      // A caller that only asks hears of the timeout as well.
+      // A caller that only asks must also see the timeout.
       for (torch_table::Operation* const operation : operations_) table().expire(operation);
       if (!over()) return false;
     }
@@ -147,7 +147,7 @@ class Work final : public c10d::Work {
       const c10::TypePtr tensors = c10::ListType::create(c10::TensorType::get());
       future_ = c10::make_intrusive<c10::ivalue::Future>(
           outputs_.size() > 1 ? c10::TypePtr(c10::ListType::create(tensors)) : tensors);
-      // Also where there are no operations, which nothing would tell of.
+      // Also without operations, which would otherwise never report an end.
       if (over()) collect_once();
       is_over = is_collected_;
       if (!is_over) subscribe_once();
@@ -160,13 +160,13 @@ class Work final : public c10d::Work {
   }
 
  private:
-  // Beyond it the clock would overflow.
+  // A longer timeout would overflow the clock.
   static constexpr std::int64_t kMostMilliseconds = std::int64_t{1} << 40;
   static constexpr std::int64_t kSlice = 50'000'000;
 
   [[nodiscard]] const Table& table() const { return table_; }
 
-  /// False: the caller stops waiting.
+  /// False if the caller stops waiting.
   bool wait_for(torch_table::Operation* operation, Clock::time_point given_up) {
     if (table().wait(operation, first_slice(given_up))) return true;
     while (true) {
@@ -174,7 +174,7 @@ class Work final : public c10d::Work {
       const auto now = Clock::now();
       if (now >= end_) {
         table().expire(operation);
-        // It names those that are missing, and what it touches is the caller's again.
+        // The result names the missing members, and the tensors are the caller's again.
         if (table().wait(operation, 20 * kSlice)) return true;
         fail("not over before its timeout, and taken back");
         return true;
@@ -190,7 +190,7 @@ class Work final : public c10d::Work {
     return std::min(kSlice, nanoseconds_until(std::min(end_, given_up)));
   }
 
-  /// Ctrl-C ends what is under way for everybody: it must not be begun anew.
+  /// Ctrl-C ends the operations for all members: they cannot be restarted.
   void look_at_signals() const {
     if (Py_IsInitialized() == 0 || PyGILState_GetThisThreadState() == nullptr) return;
     const pybind11::gil_scoped_acquire gil;
@@ -234,7 +234,8 @@ class Work final : public c10d::Work {
     finish(failed);
   }
 
-  /// torch has many places for a timeout, and 30 minutes without one: the text says which it was.
+  /// torch can set a timeout in many places, and defaults to 30 minutes: the text states the one
+  /// used.
   [[nodiscard]] std::string text_of(std::string error) const {
     const bool is_of_another = error.find(" ended it: ") != std::string::npos;
     if (error.rfind("TD-E0003", 0) != 0 || is_of_another) return error;
@@ -259,19 +260,19 @@ class Work final : public c10d::Work {
     }
   }
 
-  /// On the pump thread.
+  /// Called on the pump thread.
   void one_is_over() noexcept {
     const auto self = c10::intrusive_ptr<Work>::reclaim(this);
     {
       const std::lock_guard lock(future_mutex_);
       if (--open_ != 0) return;
       collect_once();
-      if (future_ == nullptr) return;  // who asks for it later finds that it is over
+      if (future_ == nullptr) return;  // a later request finds that it has ended
     }
     Completer::get().add([self] { self->complete(); });
   }
 
-  /// The future, once, where there is one. Its callbacks run without a lock.
+  /// Completes the future, once, if there is one. Its callbacks run without a lock.
   void complete() {
     {
       const std::lock_guard lock(future_mutex_);
@@ -292,7 +293,7 @@ class Work final : public c10d::Work {
   }
 
   const Table& table_;
-  // Weakly: works that a program keeps do not keep its process group from ending.
+  // Weak, so that a program's Works do not keep its process group alive.
   const std::weak_ptr<OpenGroup> group_;
   const char* const title_;
   Outputs outputs_;
@@ -301,7 +302,7 @@ class Work final : public c10d::Work {
   const Clock::time_point end_;
   std::vector<torch_table::Operation*> operations_;
   std::mutex future_mutex_;
-  // Guarded by it.
+  // Guarded by mutex_.
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::size_t open_ = 0;
   bool is_subscribed_ = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws what /events tells. What comes from there is written as text, never as markup.
+// Draws what /events tells. Its data is written as text, never as markup.
 "use strict";
 const SECONDS = 120;
 const NAMESPACE = "http://www.w3.org/2000/svg";
@@ -194,7 +194,7 @@ function draw() {
   asked = false;
   byId("state").textContent = state;
   byId("state").className = `state ${state}`;
-  // What is shown is old.
+  // The page shows old data.
   document.body.className = state === "unreachable" ? "old" : "";
   document.title = `${state} - Tendon engine`;
   drawRates();
