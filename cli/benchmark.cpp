@@ -178,7 +178,7 @@ Result<ParentLink> connect_to_parent(const Value& parameters) {
 Result<PeerLink> start_peer(std::string_view role, Value::Map parameters, ContextOptions options,
                             const PeerPlace& place) {
   TENDON_TRY(security, place.security ? load_security(*place.security) : Security{});
-  security.peer.clear();  // whom the second process dials
+  security.peer.clear();  // the second process dials that name
   parameters.emplace_back("path", to_string(options.transport));
   parameters.emplace_back("policy", to_string(options.wait_policy));
   parameters.emplace_back("streams", options.streams);

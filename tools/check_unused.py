@@ -28,7 +28,7 @@ CUDA = {"MemoryType", "kRegisterPortable", "kRegisterMapped", "kRegisterReadOnly
 # A part of the records of secure links that only tests use so far.
 SECURE = {"seal_end"}
 # Names that only tests use, and names that a standard or a scope requires.
-ALLOWED = {"anything_sent", "deallocate", "kRunIdBytes", "locale_", "unfinished", "waiting_callbacks", "warm_bytes",
+ALLOWED = {"deallocate", "kRunIdBytes", "locale_", "unfinished", "waiting_callbacks", "warm_bytes",
            "zenoh_puts"} | CUDA | SECURE
 
 

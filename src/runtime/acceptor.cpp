@@ -253,7 +253,8 @@ Result<std::unique_ptr<ByteStream>> Acceptor::secured(std::unique_ptr<ByteStream
              SecureStream::make(std::move(stream),
                                 {.role = secure::TlsHandshake::Role::server,
                                  .credentials = secure::Credentials::latest(security_.credentials),
-                                 .handshake = {.find_session = lane_keys_.finder()},
+                                 .handshake = {.expected_peer = security_.peer,
+                                               .find_session = lane_keys_.finder()},
                                  .limits = security_.credentials->rotation().records}));
   return std::unique_ptr<ByteStream>(std::move(secure));
 }

@@ -144,7 +144,7 @@ struct TlsHandshake::Callbacks {
     const MutableBytes writable = secret.bytes();
     if (RAND_priv_bytes_ex(crypto_library(), as_octets(writable.data()), writable.size(), 0) != 1)
       return 0;
-    if (said.starts_with(kKeyPrefix)) {
+    if (said.starts_with(kKeyPrefix) && self.options_.expected_peer.empty()) {
       const SharedKey* const key = self.credentials_->find_key(said.substr(kKeyPrefix.size()));
       if (key != nullptr) {
         std::ranges::copy(key->secret.bytes(), writable.begin());

@@ -58,8 +58,8 @@ using FindSession = std::function<std::optional<Secret<kSharedKeyBytes>>(std::st
 /// The options of a handshake besides the credentials.
 struct TlsHandshakeOptions {
   /// The peer must have this name in its certificate: a URI, a DNS name, an address, or NAME for
-  /// the URI tendon:NAME. Empty: any name will do. It says nothing about keys: a client that wants
-  /// nobody else is kByCertificate.
+  /// the URI tendon:NAME. Empty: any name will do. A server that expects a name takes no key; a
+  /// client that does is kByCertificate.
   std::string expected_peer{};
   /// A client that joins a session as a lane: the session's id and its lane_key, which replace the
   /// credentials.

@@ -14,8 +14,7 @@ namespace tendon::v0::detail {
 /// that show what `security` asks for. All code of Tendon that binds a socket calls it, and nothing
 /// else decides. Loopback and unix sockets may always listen; an address that other machines reach
 /// needs credentials, or plaintext by name. Errors: permission_denied; those of
-/// check_credentials(); invalid_argument for the name of a peer, which only a connection may
-/// expect.
+/// check_credentials().
 [[nodiscard]] TENDON_API Result<void> may_bind(const Security& security, const SocketAddress& place,
                                                std::string_view named, std::string_view where);
 /// The same for each address of HOST, which is looked up if it is a name.

@@ -47,10 +47,11 @@ struct Security {
   Profile profile = Profile::local;
   /// Credentials for `secure`; load() makes them.
   std::shared_ptr<const detail::secure::Credentials> credentials = nullptr;
-  /// The name that a connection wants in the listener's certificate: NAME of a URI tendon:NAME, a
-  /// URI, a DNS name or an address. The connection shows its own certificate then, and no key. It
-  /// is invalid_argument for an end without a certificate, and for a listener. Empty: the dialled
-  /// host, where the listener shows a certificate; a unix path has none.
+  /// The name that the peer's certificate must have: NAME of a URI tendon:NAME, a URI, a DNS name
+  /// or an address. A connection then shows its own certificate and no key, and a listener takes no
+  /// key: it proves no name. An end without a certificate gets invalid_argument. Empty: a
+  /// connection expects the host that it dials if the listener shows a certificate, and a listener
+  /// takes each peer that its credentials prove.
   std::string peer = {};
 
   /// Returns Profile::secure with the credentials in the files. Errors: file_not_found;

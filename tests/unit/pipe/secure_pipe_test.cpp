@@ -46,13 +46,11 @@ class SecurePipe : public ::testing::Test {
       (void)detail::make_key_file(file(name), "fleet").value();
     return Security::load({.key = file(name)}).value();
   }
-  /// A listener and a pipe to it, of two Contexts. The pipe alone expects a peer of a name.
+  /// A listener and a pipe to it, of two Contexts.
   void open(const std::string& address, const Security& security, Transport transport) {
-    Security of_listener = security;
-    of_listener.peer.clear();
     here_ = Context::create({.name = "here", .transport = transport}).value();
     there_ = Context::create({.name = "there"}).value();
-    listener_ = Listener::bind(*there_, address, {.security = of_listener}).value();
+    listener_ = Listener::bind(*there_, address, {.security = security}).value();
     auto pipe = Pipe::connect(*here_, listener_->address(), kPatience, {.security = security});
     ASSERT_TRUE(succeeds(pipe));
     out_ = *std::move(pipe);
@@ -141,6 +139,22 @@ TEST_F(SecurePipe, ByCertificates) {
   const auto refused = Pipe::connect(*here_, listener_->address(), kPatience,
                                      {.security = Security::load(credentials).value()});
   EXPECT_TRUE(fails_with(refused, ErrorCode::authentication_failed, "'127.0.0.1' is expected"));
+}
+
+TEST_F(SecurePipe, AListenerThatNamesItsPeerTakesNoKeyAndNoOtherName) {
+  (void)key("fleet.key");
+  CredentialFiles both = member_files();
+  both.key = file("fleet.key");
+  open("127.0.0.1:0", Security::load(both, "robot-7").value(), Transport::tcp);
+  EXPECT_TRUE(fails_with(
+      Pipe::connect(*here_, listener_->address(), kPatience, {.security = key("fleet.key")}),
+      ErrorCode::authentication_failed));
+  const auto listener =
+      Listener::bind(*there_, "127.0.0.1:0", {.security = Security::load(both, "another").value()})
+          .value();
+  EXPECT_TRUE(fails_with(Pipe::connect(*here_, listener.address(), kPatience,
+                                       {.security = Security::load(both, "robot-7").value()}),
+                         ErrorCode::authentication_failed));
 }
 
 TEST_F(SecurePipe, WhoWantsANameIsAnsweredByACertificate) {

@@ -51,13 +51,6 @@ TEST(BindPermission, ElsewhereNeedsCredentialsOrPlaintextByName) {
   }
 }
 
-TEST(BindPermission, NoListenerExpectsAName) {
-  const Certificate authority = Certificate::authority("ours");
-  const Security secure{Profile::secure, holder_of(authority.sign({}), authority), "robot-7"};
-  EXPECT_TRUE(fails_with(asked("127.0.0.1:0", secure), ErrorCode::invalid_argument,
-                         "leave peer 'robot-7' out here"));
-}
-
 TEST(BindPermission, CredentialsAndPlaintextTogetherAreAMistakeAndSoIsSecureWithout) {
   for (const char* place : {"127.0.0.1:0", "0.0.0.0:0", "unix:@x"}) {
     EXPECT_TRUE(fails_with(asked(place, {Profile::plaintext, some_credentials()}),
