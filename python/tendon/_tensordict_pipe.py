@@ -58,7 +58,7 @@ class TensorDictPipe(_TheirPipe):  # type: ignore[misc, valid-type, unused-ignor
                       profile: str = "local", timeout: float | None | EllipsisType = ...) -> TensorDictPipe:
         """Connects to a listening peer, and waits until it listens.
 
-        profile: "plaintext" for another host.
+        profile: "plaintext" for another host, unprotected. TensorDictPipe(connect(..., security=...)) is encrypted.
         timeout: [s]; None: for ever; left out: that of the default context.
         """
         return cls(await aconnect(_address(host, port), timeout, profile=profile), consolidated=consolidated)
@@ -68,8 +68,8 @@ class TensorDictPipe(_TheirPipe):  # type: ignore[misc, valid-type, unused-ignor
                      profile: str = "local", timeout: float | None = None) -> TensorDictPipe:
         """Waits for the first client; TensorDictServer serves more than one.
 
-        host, profile: "0.0.0.0" and "plaintext" are for clients of other hosts, without
-        encryption and for everybody who can reach the port.
+        host, profile: "0.0.0.0" and "plaintext" are for clients of other hosts, without encryption and for everybody
+        who can reach the port. TensorDictPipe() of what a secure Listener accepts is encrypted.
         """
         with listen(_address(host, port), profile=profile) as listener:
             return cls(await listener.aaccept(timeout), consolidated=consolidated)
