@@ -76,10 +76,21 @@ Result<std::unique_ptr<ByteStream>> Connector::open_stream(std::span<const Socke
                                                            Lane lane) {
   if (carrier_ != nullptr) {
     TENDON_TRY(stream, carrier_->open(lane, deadline_));
-    return dial_.over(std::move(stream), lane, {});
+    return dial_.over(std::move(stream), lane, {}, living_key());
   }
   TENDON_TRY(fd, open_any(addresses));
-  return dial_.over(std::make_unique<SocketStream>(std::move(fd)), lane, host_dialled());
+  return dial_.over(std::make_unique<SocketStream>(std::move(fd)), lane, host_dialled(),
+                    living_key());
+}
+
+Proofs Connector::living_key() const {
+  if (dial_.profile() != Profile::secure) return {};
+  return context_.links().key_of_dialled(reached_.to_string(), expected_);
+}
+
+void Connector::note_dialled(const Link& link) const {
+  if (dial_.profile() == Profile::secure && carrier_ == nullptr)
+    context_.links().note_dialled(link, reached_.to_string());
 }
 
 std::string Connector::host_dialled() const {
@@ -189,6 +200,7 @@ Result<Connected> Connector::run() {
   TENDON_CHECK(context_.usable(kWhere));
   if (place.taken()) {
     TENDON_TRY(made, make_link());
+    note_dialled(*made);
     return Connected{std::move(made), peer.ticket, local};
   }
   HelloMessage path;
@@ -196,6 +208,7 @@ Result<Connected> Connector::run() {
   path.path = link->path().kind;
   path.reuse = Reuse::reuse;
   TENDON_CHECK(exchange(talk, talk.stream.reply(path)));
+  note_dialled(*link);
   return Connected{std::move(link), peer.ticket, local};
 }
 
@@ -393,7 +406,7 @@ Result<std::shared_ptr<Link>> Connector::link_by_stream() {
 Result<std::unique_ptr<ByteStream>> Connector::open_lane() {
   if (carrier_ != nullptr) return open_stream({}, Lane::bulk);
   TENDON_TRY(fd, begin_connection(reached_, kWhere));
-  TENDON_TRY(stream, dial_.over(std::make_unique<SocketStream>(std::move(fd)), Lane::bulk, {}));
+  TENDON_TRY(stream, dial_.over(std::make_unique<SocketStream>(std::move(fd)), Lane::bulk));
   TENDON_CHECK(check_user(*stream));
   return stream;
 }

@@ -68,6 +68,11 @@ class Connector {
       std::span<const SocketAddress> addresses, Lane lane);
   /// The host name to check; empty for a unix path.
   [[nodiscard]] std::string host_dialled() const;
+  /// The key that the peer of a living link to the same place has proved; see
+  /// LinkTable::key_of_dialled().
+  [[nodiscard]] Proofs living_key() const;
+  /// A later dial of the same place proves by the key of this link.
+  void note_dialled(const Link& link) const;
   [[nodiscard]] Result<std::vector<SocketAddress>> find_addresses() const;
   [[nodiscard]] Result<Talk> dial_listener();
   [[nodiscard]] Result<Talk> dial_once(std::span<const SocketAddress> addresses);

@@ -2,6 +2,7 @@
 #include "runtime/link_table.hpp"
 
 #include <algorithm>
+#include <ranges>
 #include <tendon/session/limits.hpp>
 #include <tuple>
 #include <utility>
@@ -138,12 +139,35 @@ Result<void> LinkTable::may_be_now(const ContextId& peer, LinkRole role,
                                    const Proofs& proved) const {
   for (const LinkEntry& entry : entries_) {
     if (!is_of(entry, peer) || !is_anothers(entry, role, proved)) continue;
-    return Error{ErrorCode::protocol_violation, "context.add_link",
+    return Error{ErrorCode::permission_denied, "context.add_link",
                  "a context that says it is " + entry.link->peer_name() + " has proved to be '" +
                      proved.identity + "', and its living link '" + entry.proofs.identity +
-                     "', by another key or certificate"};
+                     "', by another key or certificate: close the pipes of that link, which ends " +
+                     std::to_string(Retirement::kRetireAfter.count()) +
+                     " s later or soon after, or connect from another Context"};
   }
   return {};
+}
+
+Proofs LinkTable::key_of_dialled(const std::string& address,
+                                 const std::optional<ContextId>& peer) const {
+  const Lock lock(mutex_);
+  for (const LinkEntry& entry : entries_ | std::views::reverse) {
+    if (entry.link->role() != LinkRole::connector || entry.link->ended()) continue;
+    const bool is_there = peer ? entry.link->peer().context == *peer
+                               : std::ranges::find(entry.dialled, address) != entry.dialled.end();
+    if (is_there && entry.proofs.is_by_key()) return entry.proofs;
+  }
+  return {};
+}
+
+void LinkTable::note_dialled(const Link& link, const std::string& address) {
+  const Lock lock(mutex_);
+  LinkEntry* const entry = find(link);
+  if (entry == nullptr) return;
+  std::erase(entry->dialled, address);
+  if (entry->dialled.size() == kMostDialledAddresses) entry->dialled.erase(entry->dialled.begin());
+  entry->dialled.push_back(address);
 }
 
 std::optional<LinkEntry> LinkTable::entry_of(const Link& link) const {

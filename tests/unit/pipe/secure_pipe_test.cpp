@@ -319,25 +319,104 @@ TEST_F(SecurePipe, TheKeyIsNowhereElseInTheProcess) {
   EXPECT_EQ(sought.count_inside(), 4U);
 }
 
-// The program may keep ended pipes as long as it likes.
-TEST_F(SecurePipe, TheKeysOfALinkAreWipedWhenItEnds) {
-  if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer maps more memory than can be searched";
-  (void)key("fleet.key");
-  open("127.0.0.1:0", Security::load({.key = file("fleet.key"), .keylog = file("log")}).value(),
-       Transport::tcp);
-  expect_moved(1 << 20);
-  SoughtBytes sought;
-  std::ifstream log(file("log"));
-  for (std::string line; std::getline(log, line);) {
-    if (line.find("_TRAFFIC_SECRET_0 ") == std::string::npos) continue;
-    std::vector<std::byte> secret(48);
-    ASSERT_TRUE(detail::from_hex(std::string_view(line).substr(line.rfind(' ') + 1), secret));
-    sought.add(secret);
+// --- changes of the key
+
+class RotatedKey : public SecurePipe {
+ protected:
+  /// The keys of these labels are in the file of both ends from now on, in this order.
+  void write_keys(const std::vector<std::string>& labels) {
+    const std::string made = file("made.key");
+    {
+      std::ofstream keys(made);
+      for (const std::string& label : labels) {
+        if (!std::filesystem::exists(file(label)))
+          (void)detail::make_key_file(file(label), label).value();
+        keys << std::ifstream(file(label)).rdbuf();
+      }
+    }
+    std::filesystem::permissions(made, std::filesystem::perms(0600));
+    std::filesystem::rename(made, file("fleet.key"));
   }
-  EXPECT_NE(sought.count_inside(), 0u);
-  (void)here_->close(kPatience);
-  (void)there_->close(kPatience);
-  EXPECT_TRUE(eventually([&] { return sought.count_inside() == 0; }));
+  /// Looks into the file before each connection.
+  [[nodiscard]] Security fleet() const {
+    detail::secure::RotationLimits limits;
+    limits.looks_every = std::chrono::nanoseconds(0);
+    return {Profile::secure,
+            detail::secure::Credentials::load({.key = file("fleet.key")}, limits).value(),
+            {}};
+  }
+  void open_by_the_first(Transport transport) {
+    write_keys({"old"});
+    security_ = fleet();
+    open("127.0.0.1:0", security_, transport);
+    expect_proved("key:old", IdentityProof::key);
+  }
+  [[nodiscard]] Result<Pipe> connect(Context& from) {
+    return Pipe::connect(from, listener_->address(), kPatience, {.security = security_});
+  }
+  /// A further pipe of `here_` is on its living link.
+  void expect_on_the_link_of_the_old_one() {
+    out_.reset();
+    auto pipe = connect(*here_);
+    ASSERT_TRUE(succeeds(pipe));
+    out_ = *std::move(pipe);
+    in_ = listener_->accept(kPatience).value();
+    expect_proved("key:old", IdentityProof::key);
+    EXPECT_EQ(here_->members().size(), 1u);
+    expect_moved(1 << 16);
+  }
+
+  Security security_;
+};
+
+TEST_F(RotatedKey, OpensFurtherPipesOnTheLinkOfTheOldOne) {
+  for (const Transport transport : {Transport::tcp, Transport::automatic}) {
+    open_by_the_first(transport);
+    for (const auto& labels :
+         std::vector<std::vector<std::string>>{{"old", "new"}, {"new", "old"}, {"new", "old"}}) {
+      write_keys(labels);
+      expect_on_the_link_of_the_old_one();
+    }
+    Context another = Context::create({.name = "another"}).value();
+    const auto pipe = connect(another);
+    ASSERT_TRUE(succeeds(pipe));
+    EXPECT_EQ(pipe->peer().identity, "key:new") << "it has no link by the old one";
+    out_.reset();
+    in_.reset();
+  }
+}
+
+// The link was made at the address of one listener, and serves those at others too.
+TEST_F(RotatedKey, OpensFurtherPipesAtEachAddressThatWasDialled) {
+  open_by_the_first(Transport::tcp);
+  const std::string first = listener_->address();
+  listener_ = Listener::bind(*there_, "127.0.0.1:0", {.security = security_}).value();
+  ASSERT_NE(listener_->address(), first);
+  expect_on_the_link_of_the_old_one();
+  write_keys({"new", "old"});
+  expect_on_the_link_of_the_old_one();
+}
+
+TEST_F(RotatedKey, IsRefusedBesideALinkByOneThatWasRemoved) {
+  open_by_the_first(Transport::tcp);
+  write_keys({"new"});
+  const auto refused = connect(*here_);
+  EXPECT_TRUE(fails_with(refused, ErrorCode::permission_denied,
+                         "has proved to be 'key:new', and its living link 'key:old'"));
+  EXPECT_TRUE(fails_with(refused, ErrorCode::permission_denied, "or connect from another Context"));
+  EXPECT_EQ(refused.error().remedy(), Remedy::fix_the_call);
+  expect_moved(1);
+  Context another = Context::create({.name = "another"}).value();
+  EXPECT_TRUE(succeeds(connect(another)));
+}
+
+// A key of the same label with other bytes is another one.
+TEST_F(RotatedKey, IsNotProvedByItsLabelAlone) {
+  open_by_the_first(Transport::tcp);
+  std::filesystem::remove(file("old"));
+  write_keys({"new", "old"});
+  EXPECT_TRUE(fails_with(connect(*here_), ErrorCode::permission_denied,
+                         "has proved to be 'key:new', and its living link 'key:old'"));
 }
 
 // --- renewal of the session

@@ -233,8 +233,8 @@ TEST(LinkTable, AContextHasOneName) {
   ASSERT_TRUE(succeeds(add_proved(table, LinkRole::acceptor, seven)));
   for (const LinkRole role : {LinkRole::acceptor, LinkRole::connector}) {
     EXPECT_TRUE(fails_with(table.links.may_be(claim(1).context, role, eight),
-                           ErrorCode::protocol_violation, "tendon://robot/8"));
-    EXPECT_TRUE(fails_with(add_proved(table, role, eight), ErrorCode::protocol_violation));
+                           ErrorCode::permission_denied, "tendon://robot/8"));
+    EXPECT_TRUE(fails_with(add_proved(table, role, eight), ErrorCode::permission_denied));
     EXPECT_TRUE(succeeds(table.links.may_be(claim(1).context, role, seven)));
     EXPECT_TRUE(succeeds(table.links.may_be(claim(1).context, role, renewed)));
     EXPECT_TRUE(succeeds(table.links.may_be(numbered(8).context, role, eight)));
@@ -260,11 +260,46 @@ TEST(LinkTable, EachSideOfALinkMayUseAnotherKey) {
   ASSERT_TRUE(succeeds(add_proved(table, LinkRole::acceptor, old)));
   for (const Proofs& other : {renewed, stolen, certificate}) {
     EXPECT_TRUE(fails_with(table.links.may_be(claim(1).context, LinkRole::acceptor, other),
-                           ErrorCode::protocol_violation, other.identity));
+                           ErrorCode::permission_denied, other.identity));
     EXPECT_TRUE(succeeds(table.links.may_be(claim(1).context, LinkRole::connector, other)));
   }
   EXPECT_TRUE(succeeds(table.links.may_be(claim(1).context, LinkRole::acceptor, old)));
   EXPECT_TRUE(succeeds(add_proved(table, LinkRole::connector, renewed)));
+}
+
+TEST(LinkTable, KnowsByWhichKeyAnAddressWasDialled) {
+  const Proofs fleet{.identity = "key:fleet", .credential = "k1"};
+  Table table;
+  ASSERT_TRUE(succeeds(add_proved(table, LinkRole::acceptor, fleet)));
+  EXPECT_EQ(table.links.key_of_dialled("a", claim(1).context), Proofs{}) << "the peer has dialled";
+  ASSERT_TRUE(succeeds(add_proved(table, LinkRole::connector, fleet)));
+  const auto link = table.links.all()->back();
+  table.links.note_dialled(*link, "a");
+  EXPECT_EQ(table.links.key_of_dialled("a", {}), fleet);
+  EXPECT_EQ(table.links.key_of_dialled("b", {}), Proofs{});
+  EXPECT_EQ(table.links.key_of_dialled("b", claim(1).context), fleet);
+  EXPECT_EQ(table.links.key_of_dialled("a", numbered(8).context), Proofs{});
+  for (std::size_t n = 1; n < LinkTable::kMostDialledAddresses; ++n)
+    table.links.note_dialled(*link, std::to_string(n));
+  table.links.note_dialled(*link, "a");
+  table.links.note_dialled(*link, "b");
+  EXPECT_EQ(table.links.key_of_dialled("1", {}), Proofs{}) << "the oldest one";
+  EXPECT_EQ(table.links.key_of_dialled("a", {}), fleet);
+  link->fail({ErrorCode::peer_lost, "test", "it went"}, Death::not_proved);
+  EXPECT_EQ(table.links.key_of_dialled("a", {}), Proofs{});
+}
+
+TEST(LinkTable, TakesTheKeyOfTheLatestLinkToAnAddress) {
+  const Proofs old{.identity = "key:fleet", .credential = "k1"};
+  const Proofs renewed{.identity = "key:fleet-2", .credential = "k2"};
+  Table table;
+  std::uint64_t number = 0;
+  for (const Proofs& proofs : {old, renewed, Proofs{.host = Proofs::Host::same_user}}) {
+    const auto link = std::make_shared<CountedLink>(numbered(++number), LinkRole::connector);
+    ASSERT_TRUE(succeeds(table.links.insert(link, proofs, {})));
+    table.links.note_dialled(*link, "a");
+  }
+  EXPECT_EQ(table.links.key_of_dialled("a", {}), renewed);
 }
 
 TEST(LinkTable, OpensOnLinksThatThisSideMadeWhoeverClaimsTheId) {
