@@ -8,6 +8,7 @@
 #include <tendon/session/profile.hpp>
 
 #include "cli/output.hpp"
+#include "cli/shown_warnings.hpp"
 #include "runtime/connect.hpp"
 
 namespace tendon::cli {
@@ -17,8 +18,9 @@ Result<PeerIdentity> dial(const CredentialFiles& files, const std::string& addre
                           const std::string& name, Deadline deadline) {
   TENDON_TRY(security, Security::load(files, name));
   TENDON_TRY(context, Context::create({.name = "tendon key check"}));
+  const ShownWarnings shown("pipe.connect");  // that nobody listens yet
   TENDON_TRY(connected, detail::connect(*detail::ContextCore::of(context), address,
-                                        {.security = security, .absent = Absent::fail}, deadline));
+                                        {.security = security}, deadline));
   return connected.link->peer();
 }
 

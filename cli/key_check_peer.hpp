@@ -19,8 +19,8 @@ struct CheckedPeer {
   std::optional<Error> fault;
 };
 
-/// Dials `address` once with these files, and makes a link there that carries no pipe: the program
-/// there sees nothing of it. `name`: as Security::peer.
+/// Dials `address` with these files, again while nobody listens there, and makes a link that
+/// carries no pipe: the program there sees nothing of it. `name`: as Security::peer.
 [[nodiscard]] CheckedPeer check_peer(const CredentialFiles& files, const std::string& address,
                                      const std::string& name, Deadline deadline);
 void print_peer(const CheckedPeer& peer);

@@ -271,8 +271,8 @@ TEST_F(SecureCommand, APeerIsANameInACertificate) {
 
 TEST_F(SecureCommand, ACheckSaysWhatElseIsWrongWithAPeer) {
   const Words key{path("fleet.key"), "--peer"};
-  EXPECT_TRUE(
-      failed(check(key + Words{"unix:" + path("nobody")}), ErrorCode::unreachable, "refuse unix:"));
+  EXPECT_TRUE(failed(check(key + Words{"unix:" + path("nobody"), "--timeout", "0.1"}),
+                     ErrorCode::unreachable, "refuse unix:"));
   auto receiver = start_recv({"--insecure-plaintext"});
   EXPECT_TRUE(failed(check(key + Words{address_}), ErrorCode::protocol_violation, "TLS"));
   const Ended sent = send({"--key", path("fleet.key")});
@@ -280,6 +280,16 @@ TEST_F(SecureCommand, ACheckSaysWhatElseIsWrongWithAPeer) {
   EXPECT_THAT(receiver->wait_for_err("tendon: refused "), HasSubstr("this listener has none"));
   std::filesystem::permissions(path("fleet.key"), std::filesystem::perms(0644));
   EXPECT_TRUE(failed(check(key + Words{address_}), ErrorCode::permission_denied, "chmod 600"));
+}
+
+TEST_F(SecureCommand, ACheckWaitsForAPeerThatStartsLater) {
+  const std::string address = "unix:" + path("socket");
+  Command check({"key", "check", path("fleet.key"), "--peer", address, "--timeout", "60"});
+  check.wait_for_err("tendon: nobody listens at ");
+  Command receiver({"recv", address, "--key", path("fleet.key"), "--output", path("in")});
+  const Ended accepted = check.finish();
+  EXPECT_EQ(accepted.code, 0) << testing::PrintToString(accepted);
+  EXPECT_THAT(accepted.out, HasSubstr("ok     " + address));
 }
 
 TEST_F(SecureCommand, NoVerbListensElsewhereUnasked) {
