@@ -65,7 +65,23 @@ Security secure_by(std::shared_ptr<const secure::Credentials> credentials) {
   return {.profile = Profile::secure, .credentials = std::move(credentials)};
 }
 
-/// Returns the identity that TLS has proved on the only link to `other`; empty if there is none.
+/// The key of fleet_key(). Sessions by it are renewed each few messages.
+std::shared_ptr<const secure::Credentials> fleet_key_renewed_often() {
+  secure::CredentialParts parts;
+  parts.keys.push_back(shared_key("fleet", 'a'));
+  parts.rotation.renewal.bytes = 4096;
+  parts.rotation.renewal.starts = 1'000'000;
+  return secure::Credentials::make(std::move(parts)).value();
+}
+
+/// How often the sessions of all links of this end were renewed.
+std::uint64_t renewals_at(const Context& end) {
+  std::uint64_t count = 0;
+  for (const auto& link : *ContextCore::of(end)->links().all()) count += link->stats().renewals;
+  return count;
+}
+
+/// The identity that TLS has proved on the only link to `other`; empty while there is none.
 std::string identity_at(const Context& end, const Context& other) {
   LinkTable& links = ContextCore::of(end)->links();
   for (const auto& link : *links.all()) {
@@ -169,7 +185,23 @@ class SecureCables : public testing::Test {
       expect_moved(*in_, *out_, bytes + 1, bytes);
     }
   }
-  /// Expects that both ends hear that the link is lost, each with its code.
+  /// Messages of the control lane and of the bulk lane, until the session has changed often.
+  void expect_moved_while_renewing(std::uint64_t renewals) {
+    const auto is_done = [&] { return renewals_at(client_->context) >= renewals || HasFailure(); };
+    // A renewal is due after every second round.
+    for (std::uint64_t seed = 1; seed <= 1000 && !is_done(); ++seed) {
+      expect_moved(*out_, *in_, seed, seed % 4 == 0 ? kLarge : kSmall);
+      expect_moved(*in_, *out_, ~seed, seed % 4 == 2 ? kLarge : kSmall);
+    }
+    EXPECT_GE(renewals_at(client_->context), renewals);
+    // One may be under way.
+    EXPECT_GE(renewals_at(server_->context) + 1, renewals);
+    EXPECT_EQ(identity_at(client_->context, server_->context), "key:fleet");
+    EXPECT_EQ(identity_at(server_->context, client_->context), "key:fleet");
+    EXPECT_EQ(lanes_.size(), 2u) << "the link is the first one";
+    expect_moved_both_ways();
+  }
+  /// Both ends hear that the link is lost, and how.
   void expect_lost(ErrorCode at_client, ErrorCode at_server) {
     EXPECT_TRUE(fails_with(in_->recv(kPatience), at_server));
     EXPECT_TRUE(fails_with(out_->recv(kPatience), at_client));
@@ -253,19 +285,40 @@ TEST_F(SecureCables, CarryAWholeLinkWithOneLane) {
   expect_moved_both_ways();
 }
 
-TEST_F(SecureCables, CarryOneThroughARouterOfZenoh) {
-  if (!zenoh_version()) GTEST_SKIP() << "this build has no Zenoh";
-  const ScratchDir dir;
-  const std::string place = "unixsock-stream/" + (dir.path() / "router").string();
-  const auto router = open_zenoh({.mode = ZenohMode::router, .listen = {place}}, kPatience).value();
-  const auto session = [&] {
-    return open_zenoh({.mode = ZenohMode::client, .connect = {place}}, kPatience).value();
-  };
-  start(session(), session());
+TEST_F(SecureCables, RenewTheSessionWhileTheyCarryMessages) {
+  start();
+  ASSERT_NO_FATAL_FAILURE(open(secure_by(fleet_key_renewed_often())));
+  expect_moved_while_renewing(10);
+}
+
+/// The same through a router of Zenoh, of which both programs are clients.
+class SecureCablesOfZenoh : public SecureCables {
+ protected:
+  void SetUp() override {
+    if (!zenoh_version()) GTEST_SKIP() << "this build has no Zenoh";
+    const std::string place = "unixsock-stream/" + (dir_.path() / "router").string();
+    router_ = open_zenoh({.mode = ZenohMode::router, .listen = {place}}, kPatience).value();
+    const auto session = [&] {
+      return open_zenoh({.mode = ZenohMode::client, .connect = {place}}, kPatience).value();
+    };
+    start(session(), session());
+  }
+  void TearDown() override { end(); }
+
+ private:
+  const ScratchDir dir_;
+  std::shared_ptr<ZenohPort> router_;
+};
+
+TEST_F(SecureCablesOfZenoh, CarryALink) {
   ASSERT_NO_FATAL_FAILURE(open(secure_by(fleet_key())));
   EXPECT_EQ(identity_at(client_->context, server_->context), "key:fleet");
   expect_moved_both_ways();
-  end();
+}
+
+TEST_F(SecureCablesOfZenoh, RenewTheSession) {
+  ASSERT_NO_FATAL_FAILURE(open(secure_by(fleet_key_renewed_often())));
+  expect_moved_while_renewing(3);
 }
 
 // All cables that a Context may have are laid: each has the smallest window, less than a record.
