@@ -21,7 +21,8 @@ class ListenerCore;
 }
 
 struct ListenOptions {
-  /// An address that is neither loopback nor a unix socket needs Profile::plaintext, by name.
+  /// An address that is neither loopback nor a unix socket needs Security::load(), or
+  /// Profile::plaintext by name.
   Security security = {};
   /// Deprecated: security.profile.
   Formerly<Profile> profile = {};
@@ -41,8 +42,8 @@ struct ListenOptions {
 ///
 /// Owns:    the listening socket and pipes not accepted yet (64; the next peer gets `server_busy`).
 /// Threads: safe everywhere.
-/// Errors:  address_in_use, permission_denied (a routable address without plaintext), unreachable,
-///          ...
+/// Errors:  address_in_use, permission_denied (a routable address with Profile::local),
+///          unreachable, ...
 /// Blocks:  accept() until its deadline; bind() only while a name is looked up, 5 s at most.
 /// Cost:    one descriptor.
 class TENDON_API Listener {

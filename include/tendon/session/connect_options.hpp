@@ -18,6 +18,7 @@ enum class Absent : std::uint8_t {
 
 struct ConnectOptions {
   /// `local`: the peer must prove to be this user on this host. `plaintext`: any peer, unprotected.
+  /// `secure`, by Security::load(): the peer must prove a key or certificate.
   Security security = {};
   /// Deprecated: security.profile.
   Formerly<Profile> profile = {};

@@ -18,8 +18,7 @@ enum class Profile : std::uint8_t {
   /// The peer proves, by shared memory or a unix socket, that it is on this host, under the same
   /// uid. The default.
   local = 1,
-  /// No protection, asked for by name. Every routable bind, and every peer of another user, needs
-  /// it.
+  /// No protection, asked for by name: for other hosts and users, where `secure` is not used.
   plaintext = 2,
   /// TLS 1.3: the peer proves that it has a key or a certificate, and nobody between reads or
   /// changes a byte. It needs Security::load(). For pipes; groups, topics, calls and the control
