@@ -57,6 +57,9 @@ bool is_of_another_protocol(const Error& error) {
   return error.where == "secure.first_bytes" || error.where == "session.first_bytes";
 }
 
+// True where a peer has proved two identities: its keys or certificates are being changed.
+bool is_of_two_identities(const Error& error) { return error.where == "context.identity"; }
+
 std::string_view advice_of(const Error& error) {
   if (error.code == ErrorCode::device_lost)
     return "end this process and start it again; until then it cannot use this GPU";
@@ -152,6 +155,7 @@ std::string_view to_string(ErrorCode code) { return error_info(code).name; }
 
 Remedy Error::remedy() const {
   if (is_of_another_protocol(*this)) return Remedy::use_another;
+  if (is_of_two_identities(*this)) return Remedy::fix_the_call;
   const Remedy of_code = error_info(code).remedy;
   return of_code == Remedy::retry_later && ends_an_epoch(*this) ? Remedy::reconnect : of_code;
 }

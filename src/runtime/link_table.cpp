@@ -139,7 +139,7 @@ Result<void> LinkTable::may_be_now(const ContextId& peer, LinkRole role,
                                    const Proofs& proved) const {
   for (const LinkEntry& entry : entries_) {
     if (!is_of(entry, peer) || !is_anothers(entry, role, proved)) continue;
-    return Error{ErrorCode::permission_denied, "context.add_link",
+    return Error{ErrorCode::protocol_violation, "context.identity",
                  "a context that says it is " + entry.link->peer_name() + " has proved to be '" +
                      proved.identity + "', and its living link '" + entry.proofs.identity +
                      "', by another key or certificate: close the pipes of that link, which ends " +

@@ -43,7 +43,7 @@ struct LinkEntry {
   bool opened = false;  ///< a pipe was opened on it
   bool chosen = false;  ///< by ReachBy::any: this side opens pipes on it from then on
   SignsOfLife reported = SignsOfLife::heard;
-  std::vector<std::string> dialled{};  ///< where this side has found the peer, the latest last
+  std::vector<std::string> dialled{};  ///< addresses at which this side found the peer, latest last
   Retirement retirement{};
   PeerClock clock{};
 
@@ -91,21 +91,21 @@ class LinkTable {
   /// name of `proved`.
   [[nodiscard]] Result<void> may_reuse(const ContextId& peer, Profile profile,
                                        const Proofs& proved = {}) const;
-  /// permission_denied when `peer` has proved here that it is another one than `proved`, and that
-  /// link lives: no Context has two names. A Context may have several keys, so each side of a link
-  /// may use another one, but the same side does not change it.
+  /// protocol_violation if `peer` has another proved identity on a live link here than `proved`,
+  /// since no Context has two names. A Context may have several keys, so the two sides of a link
+  /// may use different ones, but one side never changes its key.
   [[nodiscard]] Result<void> may_be(const ContextId& peer, LinkRole role,
                                     const Proofs& proved) const;
-  /// The proof by a key of a living link that this side made: of the latest one to `peer`, or where
-  /// that is nothing, of the latest one that was found at `address`. Without such a link it proves
-  /// nothing. A further connection by this key uses that link.
+  /// The proof by key of a living link that this side made: the latest link to `peer` or, without
+  /// a `peer`, the latest one that was found at `address`. Without such a link the result proves
+  /// nothing. A further connection by the same key uses that link.
   [[nodiscard]] Proofs key_of_dialled(const std::string& address,
                                       const std::optional<ContextId>& peer) const;
-  /// This side has dialled `address` and found the peer of this link. The latest
-  /// kMostDialledAddresses are kept.
+  /// Notes that this side has dialled `address` and found the peer of this link there. It keeps the
+  /// latest kMostDialledAddresses.
   void note_dialled(const Link& link, const std::string& address);
   static constexpr std::size_t kMostDialledAddresses = 16;
-  /// As it is now; nothing for a link that has ended.
+  /// The current entry; nothing for a link that has ended.
   [[nodiscard]] std::optional<LinkEntry> entry_of(const Link& link) const;
 
   // For a new link: may_add(), then insert(), then started() or remove().

@@ -40,8 +40,11 @@ Result<std::unique_ptr<ByteStream>> SecureDial::over(std::unique_ptr<ByteStream>
     options.handshake.session_key = lane_key_.bytes();
   } else {
     options.handshake.expected_peer = security_.peer.empty() ? std::string(host) : security_.peer;
+    // All who have a key are one person: none of them proves the name.
+    if (!security_.peer.empty()) options.handshake.own_identity = secure::kByCertificate;
     // While keys are changed, the first key may be another one than that of the living link.
-    if (has_key_of(*options.credentials, living)) options.handshake.own_identity = living.identity;
+    else if (has_key_of(*options.credentials, living))
+      options.handshake.own_identity = living.identity;
   }
   TENDON_TRY(secure, SecureStream::make(std::move(stream), std::move(options)));
   return std::unique_ptr<ByteStream>(std::move(secure));

@@ -31,14 +31,14 @@ class SecureDial {
   /// invalid_argument where the profile and the credentials do not match; `forked` where the
   /// credentials belong to a parent process.
   [[nodiscard]] Result<void> check(std::string_view where) const;
-  /// The stream over TLS, where the profile is secure. A lane proves by the key of the link's own
-  /// session that it is of the same two ends; the listener proves to be `host`, which is dialled,
-  /// unless the program has named somebody. This end proves by the key of `living`, a link to the
-  /// same place, while the file has that key; else by the first key.
+  /// Wraps the stream in TLS if the profile is secure. A lane proves by the key of the link's
+  /// session that it has the same two ends. The listener must prove to be the dialled `host`,
+  /// unless the program names another peer. This end proves the key of `living`, a link to the same
+  /// place, while the file has that key; otherwise it proves the first key.
   [[nodiscard]] Result<std::unique_ptr<ByteStream>> over(std::unique_ptr<ByteStream> stream,
                                                          Lane lane, std::string_view host = {},
                                                          const Proofs& living = {}) const;
-  /// How a link renews this session, which this end has dialled; null: there is none.
+  /// How a link renews `session`, which this end has dialled; null: there is none.
   [[nodiscard]] LinkRenewalOptions renewals_of(const secure::TlsSession* session,
                                                std::uint32_t lanes) const;
   /// Sets the session that later lanes join; null: there is none.

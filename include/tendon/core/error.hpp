@@ -71,8 +71,8 @@ struct TENDON_API Error {
   int system_errno = 0;
 
   /// The remedy of its code, but `reconnect` for an error that ended an epoch of a group. The same
-  /// call fails then until shrink() or rebuild() has made the next one. `use_another` where a peer
-  /// speaks another protocol than this end.
+  /// call fails then until shrink() or rebuild() has made the next one. `use_another` if the peer
+  /// speaks another protocol than this end, and `fix_the_call` if it has proved two identities.
   [[nodiscard]] Remedy remedy() const;
   /// "TD-E0107 peer lost: DETAIL\n do: ..." as a user meets it.
   [[nodiscard]] std::string message() const;

@@ -113,6 +113,8 @@ TEST(Error, AnotherProtocolIsNoBug) {
     EXPECT_NE(error.message().find("\n do: check the address"), std::string::npos)
         << error.message();
   }
+  EXPECT_EQ((Error{ErrorCode::protocol_violation, "context.identity", ""}).remedy(),
+            Remedy::fix_the_call);
   EXPECT_EQ((Error{ErrorCode::protocol_violation, "session.hello", ""}).remedy(),
             Remedy::report_bug);
 }

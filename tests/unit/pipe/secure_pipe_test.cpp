@@ -401,9 +401,10 @@ TEST_F(RotatedKey, IsRefusedBesideALinkByOneThatWasRemoved) {
   open_by_the_first(Transport::tcp);
   write_keys({"new"});
   const auto refused = connect(*here_);
-  EXPECT_TRUE(fails_with(refused, ErrorCode::permission_denied,
+  EXPECT_TRUE(fails_with(refused, ErrorCode::protocol_violation,
                          "has proved to be 'key:new', and its living link 'key:old'"));
-  EXPECT_TRUE(fails_with(refused, ErrorCode::permission_denied, "or connect from another Context"));
+  EXPECT_TRUE(
+      fails_with(refused, ErrorCode::protocol_violation, "or connect from another Context"));
   EXPECT_EQ(refused.error().remedy(), Remedy::fix_the_call);
   expect_moved(1);
   Context another = Context::create({.name = "another"}).value();
@@ -415,7 +416,7 @@ TEST_F(RotatedKey, IsNotProvedByItsLabelAlone) {
   open_by_the_first(Transport::tcp);
   std::filesystem::remove(file("old"));
   write_keys({"new", "old"});
-  EXPECT_TRUE(fails_with(connect(*here_), ErrorCode::permission_denied,
+  EXPECT_TRUE(fails_with(connect(*here_), ErrorCode::protocol_violation,
                          "has proved to be 'key:new', and its living link 'key:old'"));
 }
 

@@ -233,8 +233,8 @@ TEST(LinkTable, AContextHasOneName) {
   ASSERT_TRUE(succeeds(add_proved(table, LinkRole::acceptor, seven)));
   for (const LinkRole role : {LinkRole::acceptor, LinkRole::connector}) {
     EXPECT_TRUE(fails_with(table.links.may_be(claim(1).context, role, eight),
-                           ErrorCode::permission_denied, "tendon://robot/8"));
-    EXPECT_TRUE(fails_with(add_proved(table, role, eight), ErrorCode::permission_denied));
+                           ErrorCode::protocol_violation, "tendon://robot/8"));
+    EXPECT_TRUE(fails_with(add_proved(table, role, eight), ErrorCode::protocol_violation));
     EXPECT_TRUE(succeeds(table.links.may_be(claim(1).context, role, seven)));
     EXPECT_TRUE(succeeds(table.links.may_be(claim(1).context, role, renewed)));
     EXPECT_TRUE(succeeds(table.links.may_be(numbered(8).context, role, eight)));
@@ -260,7 +260,7 @@ TEST(LinkTable, EachSideOfALinkMayUseAnotherKey) {
   ASSERT_TRUE(succeeds(add_proved(table, LinkRole::acceptor, old)));
   for (const Proofs& other : {renewed, stolen, certificate}) {
     EXPECT_TRUE(fails_with(table.links.may_be(claim(1).context, LinkRole::acceptor, other),
-                           ErrorCode::permission_denied, other.identity));
+                           ErrorCode::protocol_violation, other.identity));
     EXPECT_TRUE(succeeds(table.links.may_be(claim(1).context, LinkRole::connector, other)));
   }
   EXPECT_TRUE(succeeds(table.links.may_be(claim(1).context, LinkRole::acceptor, old)));

@@ -246,7 +246,7 @@ TEST_P(AContextsName, IsKeptByItsListener) {
   const Nonce128 ticket = honest.make_link(hello);
   ASSERT_TRUE(has_one_member(server));
   SecurePeer impostor(listener.address(), names_.another);
-  EXPECT_TRUE(is_refused(impostor.ask(hello), ErrorCode::permission_denied,
+  EXPECT_TRUE(is_refused(impostor.ask(hello), ErrorCode::protocol_violation,
                          "by another key or certificate"));
   // It loses nothing, and is admitted again by its own name.
   SecurePeer lane(listener.address(), names_.own, honest.session());
@@ -308,7 +308,7 @@ TEST_P(AContextsName, IsKeptByItsDialler) {
       Pipe::connect(
           here, impostor.address(), kPatience,
           {.security = secured_by(is_key ? names_.another : names_.of_peer, names_.another_name)}),
-      ErrorCode::permission_denied, "by another key or certificate"));
+      ErrorCode::protocol_violation, "by another key or certificate"));
   EXPECT_EQ(here.members().size(), 1u);
   ASSERT_TRUE(succeeds(out->send(numbered(7), kPatience)));
   EXPECT_EQ(number_of(in.recv(kPatience).value()), 7);
@@ -326,7 +326,7 @@ TEST(AContextsKey, OfOneLabelIsAnotherKey) {
   (void)honest.make_link(hello);
   ASSERT_TRUE(has_one_member(server));
   SecurePeer impostor(second.address(), with_key("fleet", 'b'));
-  EXPECT_TRUE(is_refused(impostor.ask(hello), ErrorCode::permission_denied,
+  EXPECT_TRUE(is_refused(impostor.ask(hello), ErrorCode::protocol_violation,
                          "by another key or certificate"));
 }
 
