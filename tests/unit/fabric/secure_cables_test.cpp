@@ -81,7 +81,7 @@ std::uint64_t renewals_at(const Context& end) {
   return count;
 }
 
-/// The identity that TLS has proved on the only link to `other`; empty while there is none.
+/// Returns the identity that TLS has proved on the only link to `other`; empty if there is none.
 std::string identity_at(const Context& end, const Context& other) {
   LinkTable& links = ContextCore::of(end)->links();
   for (const auto& link : *links.all()) {
@@ -201,7 +201,7 @@ class SecureCables : public testing::Test {
     EXPECT_EQ(lanes_.size(), 2u) << "the link is the first one";
     expect_moved_both_ways();
   }
-  /// Both ends hear that the link is lost, and how.
+  /// Expects that both ends hear that the link is lost, each with its code.
   void expect_lost(ErrorCode at_client, ErrorCode at_server) {
     EXPECT_TRUE(fails_with(in_->recv(kPatience), at_server));
     EXPECT_TRUE(fails_with(out_->recv(kPatience), at_client));

@@ -319,6 +319,27 @@ TEST_F(SecurePipe, TheKeyIsNowhereElseInTheProcess) {
   EXPECT_EQ(sought.count_inside(), 4U);
 }
 
+// The program may keep ended pipes as long as it likes.
+TEST_F(SecurePipe, TheKeysOfALinkAreWipedWhenItEnds) {
+  if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer maps more memory than can be searched";
+  (void)key("fleet.key");
+  open("127.0.0.1:0", Security::load({.key = file("fleet.key"), .keylog = file("log")}).value(),
+       Transport::tcp);
+  expect_moved(1 << 20);
+  SoughtBytes sought;
+  std::ifstream log(file("log"));
+  for (std::string line; std::getline(log, line);) {
+    if (line.find("_TRAFFIC_SECRET_0 ") == std::string::npos) continue;
+    std::vector<std::byte> secret(48);
+    ASSERT_TRUE(detail::from_hex(std::string_view(line).substr(line.rfind(' ') + 1), secret));
+    sought.add(secret);
+  }
+  EXPECT_NE(sought.count_inside(), 0u);
+  (void)here_->close(kPatience);
+  (void)there_->close(kPatience);
+  EXPECT_TRUE(eventually([&] { return sought.count_inside() == 0; }));
+}
+
 // --- changes of the key
 
 class RotatedKey : public SecurePipe {
