@@ -88,6 +88,12 @@ Proofs Connector::living_key() const {
   return context_.links().key_of_dialled(reached_.to_string(), expected_);
 }
 
+bool Connector::proves_another_key(const Talk& talk) const {
+  const Proofs living = living_key();
+  const auto* const session = talk.stream.stream()->session();
+  return session != nullptr && living.is_by_key() && session->credential != living.credential;
+}
+
 void Connector::note_dialled(const Link& link) const {
   if (dial_.profile() == Profile::secure && carrier_ == nullptr)
     context_.links().note_dialled(link, reached_.to_string());
@@ -132,7 +138,12 @@ Result<Talk> Connector::dial_once(std::span<const SocketAddress> addresses) {
   heard_ = talk.stream.heard();
   if (!answer) {
     const bool is_unheard = is_closed(answer.error()) && heard_ == Heard::nothing;
-    return is_unheard ? no_place_at(address_text_) : std::move(answer).error();
+    if (is_unheard) return no_place_at(address_text_);
+    Error error = std::move(answer).error();
+    // A refusal has a code and a text, and not the place that decides the remedy.
+    if (error.code == ErrorCode::protocol_violation && proves_another_key(talk))
+      error.where = "context.identity";
+    return error;
   }
   talk.peer = *std::move(answer);
   return talk;

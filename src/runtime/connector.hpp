@@ -71,6 +71,8 @@ class Connector {
   /// The key that the peer of a living link to the same place has proved; see
   /// LinkTable::key_of_dialled().
   [[nodiscard]] Proofs living_key() const;
+  /// True if a living link to the same place is by another key than this connection.
+  [[nodiscard]] bool proves_another_key(const Talk& talk) const;
   /// A later dial of the same place proves by the key of this link.
   void note_dialled(const Link& link) const;
   [[nodiscard]] Result<std::vector<SocketAddress>> find_addresses() const;
