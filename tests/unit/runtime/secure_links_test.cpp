@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 
+#include <array>
 #include <chrono>
 #include <future>
 #include <list>
@@ -191,6 +192,25 @@ TEST(SecureConnect, TheDeadlineNamesReady) {
     return;
   }
   FAIL() << "the path was never said";
+}
+
+TEST(SecureConnect, CutInTheHandshakeItIsALossAndNotAListenerWithoutAPlace) {
+  const RawListener listener;
+  std::thread cutter([&] {
+    for (;;) {
+      const OwnedFd fd = listener.accept();
+      if (!fd) return;
+      std::array<char, 4096> hello{};
+      (void)TEMP_FAILURE_RETRY(recv(fd.get(), hello.data(), hello.size(), 0));
+      send_all(fd.get(), std::string("\x16\x03\x03\x00\x7a", 5));  // a record begins
+    }
+  });
+  Context here = tcp_context("here");
+  const auto connected =
+      Pipe::connect(here, listener.address(), 10 * kBriefly, {.security = secured_by(fleet())});
+  EXPECT_TRUE(fails_with(connected, ErrorCode::peer_lost, "during the handshake"));
+  listener.close();
+  cutter.join();
 }
 
 // ---- one context id that several claim
